@@ -1,0 +1,60 @@
+# Tierwall. `make run` shows it, `make test` proves it; both install what they need into .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
+
+.DEFAULT_GOAL := help
+.PHONY: help install dev run test check bench docs lock clean
+
+help: ## say what each target does
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("tierwall needs Python 3.11 or later, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/uv: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+$(VENV)/.installed: pyproject.toml requirements/run.txt | $(BIN)/python $(if $(filter $(BIN)/uv,$(UV)),$(BIN)/uv)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/run.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.installed
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+install: $(VENV)/.installed ## put the command at .venv/bin/tierwall, dependencies locked
+
+dev: $(VENV)/.dev ## install what developing and testing needs, too
+
+run: install ## check and test the example folder and show the report
+	@$(BIN)/python -m examples.tour
+
+test: dev ## everything: style, types, layers, tests
+	$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest
+
+check: dev ## style, types and layers only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: dev ## measure; results belong in docs/performance.md
+	$(BIN)/python -m bench
+
+docs: install ## build the documentation site into site/
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/docs.txt
+	$(BIN)/mkdocs build --strict
+
+lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
+	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml --all-extras -o requirements/run.txt
+	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
+	$(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 requirements/docs.in -o requirements/docs.txt
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,127 @@
+"""The tree of a CEL expression, macros kept as they were written (cel-spec, "Syntax" and "Macros").
+
+Keeping `all`, `exists`, `has` and the rest unexpanded lets the printer give back what a person wrote, the partial
+evaluator unroll them, and a solver see quantifiers. Operators are calls under their CEL names (`_+_`, `_[_]`), so
+the checker, the evaluators and the cost model find them in the one function table.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """What every node has: `at`, the offset in code points of its text in the source (-1: made, not written)."""
+
+
+class Literal(Node, frozen=True, gc=False, tag=True):
+    """null, bool, int, uint (`values.Uint`), double, string or bytes, as the Python value that stands for it."""
+
+    value: object
+    at: int = -1
+
+
+class Ident(Node, frozen=True, gc=False, tag=True):
+    """A name; a leading dot (`.name`, root scope) is kept in the name."""
+
+    name: str
+    at: int = -1
+
+
+class Select(Node, frozen=True, gc=False, tag=True):
+    """`operand.field`, or `operand.?field` if optional. `at` is the place of the field's name."""
+
+    operand: Expr
+    field: str
+    optional: bool = False
+    at: int = -1
+
+
+class Has(Node, frozen=True, gc=False, tag=True):
+    """`has(operand.field)`."""
+
+    operand: Expr
+    field: str
+    at: int = -1
+
+
+class Call(Node, frozen=True, gc=False, tag=True):
+    """`function(args)`, `target.function(args)`, or an operator.
+
+    Operator names: `!_` `-_` `_+_` `_-_` `_*_` `_/_` `_%_` `_==_` `_!=_` `_<_` `_<=_` `_>_` `_>=_` `@in` `_[_]` `_[?_]`
+    `_&&_` `_||_` `_?_:_`. `&&` and `||` chains are flat: one call with two or more arguments. A qualified function
+    (`ip.isCanonical(x)`, `optional.of(x)`, `math.greatest(…)`) is parsed as a member call on an identifier; the reader of
+    the tree asks the function table whether the dotted name is a function.
+    """
+
+    function: str
+    target: Expr | None
+    args: tuple[Expr, ...]
+    at: int = -1
+
+
+class ListExpr(Node, frozen=True, gc=False, tag=True):
+    """`[a, ?b]`; `optional` holds the indices of the elements marked `?`."""
+
+    elements: tuple[Expr, ...]
+    optional: tuple[int, ...] = ()
+    at: int = -1
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One `key: value` or `?key: value` of a map, or `field: value` of a message (key is then the field's name as a Literal)."""
+
+    key: Expr
+    value: Expr
+    optional: bool = False
+
+
+class MapExpr(Node, frozen=True, gc=False, tag=True):
+    """`{k: v}`."""
+
+    entries: tuple[Entry, ...]
+    at: int = -1
+
+
+class Message(Node, frozen=True, gc=False, tag=True):
+    """`type.name{field: value}`. No Kubernetes environment declares message types; kept so that the error can name it."""
+
+    type_name: str
+    entries: tuple[Entry, ...]
+    at: int = -1
+
+
+class Comprehension(Node, frozen=True, gc=False, tag=True):
+    """A comprehension macro: `target.macro(variables…, args…)`.
+
+    macro: `all`, `exists`, `exists_one` (also spelt `existsOne`), `map` (1 or 2 args), `filter`, `transformList`,
+    `transformMap`, `transformMapEntry`; one or two iteration variables; `args` are the predicate and transform
+    expressions in source order.
+    """
+
+    macro: str
+    target: Expr
+    variables: tuple[str, ...]
+    args: tuple[Expr, ...]
+    at: int = -1
+
+
+class Bind(Node, frozen=True, gc=False, tag=True):
+    """A scoped binding macro: `cel.bind(name, value, body)`; `target.optMap(name, body)`; `target.optFlatMap(name, body)`.
+
+    macro: `bind`, `optMap`, `optFlatMap`; `value` is the bound expression (the target for the optional macros).
+    """
+
+    macro: str
+    variable: str
+    value: Expr
+    body: Expr
+    at: int = -1
+
+
+Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | Message | Comprehension | Bind
+
+LOGICAL = ("_&&_", "_||_")
+CONDITIONAL = "_?_:_"

@@ -1,0 +1,28 @@
+"""The one function table: every function and operator with its types, its meaning, its cost and the release that brought it.
+
+The checker reads the types, both evaluators and the partial evaluator call the meaning, and the cost model reads the cost.
+A library is a tuple of overloads; an environment is the libraries of one Kubernetes release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tierwall.cel.types import Type
+
+
+class Overload(msgspec.Struct, frozen=True, gc=False):
+    """One signature of a function. A member overload's first parameter is its target."""
+
+    function: str
+    id: str
+    params: tuple[Type, ...]
+    result: Type
+    call: Callable[..., object]
+    member: bool = False
+    # Cost of one call given its arguments and result; None: the model's default of 1.
+    cost: Callable[..., int] | None = None
+    # The Kubernetes minor release (1.N) whose environment first offers it.
+    since: int = 0

@@ -1,0 +1,54 @@
+"""The one catalogue of diagnostic codes. A code is never reused: a retired one stays listed with `retired=True`.
+
+Ranges: 0xx reading files, 1xx admission, 2xx network, 3xx attachment and gateway, 4xx tool, 5xx api, 6xx engines,
+7xx policy tests and questions. `docs/diagnostics.md` has one heading for each; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Level(StrEnum):
+    """An error makes the input unusable or closes a target, a warning is very likely a mistake, a note informs."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Code(NamedTuple):
+    """A code's level and its title, which is also its heading in the documentation."""
+
+    level: Level
+    title: str
+    retired: bool = False
+
+
+_E, _W, _N = Level.ERROR, Level.WARNING, Level.NOTE
+
+CATALOGUE: dict[str, Code] = {
+    # 0xx: reading files
+    "TW001": Code(_E, "file cannot be read"),
+    "TW002": Code(_E, "text is not YAML or JSON"),
+    "TW003": Code(_E, "input is too large or too deep"),
+    "TW004": Code(_E, "key is repeated"),
+    "TW005": Code(_E, "text is not UTF-8"),
+    "TW006": Code(_E, "document is not a Kubernetes object"),
+    "TW007": Code(_W, "object is defined twice"),
+    "TW008": Code(_N, "kind is not judged"),
+    # 1xx: admission
+    "TW101": Code(_E, "field is unknown"),
+    "TW102": Code(_E, "field is required"),
+    "TW103": Code(_E, "value has the wrong type"),
+    "TW104": Code(_E, "value is not supported"),
+    "TW105": Code(_E, "value is invalid"),
+    "TW106": Code(_E, "too many or too few"),
+    "TW107": Code(_E, "value is repeated"),
+    "TW108": Code(_E, "rule does not hold"),
+    # 7xx: policy tests and questions
+    "TW701": Code(_E, "policy test is malformed"),
+    "TW702": Code(_E, "resources of a policy test are missing"),
+    "TW703": Code(_E, "question cannot be asked"),
+}

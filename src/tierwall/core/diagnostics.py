@@ -1,0 +1,85 @@
+"""What is wrong with the input: one diagnostic a problem, all of them at once, sorted by place.
+
+The catalogue (`core.catalogue`) holds every code with its level and title; a diagnostic is a code at a place with the
+words for this case. Messages are lower case without a final period; user text stands in backticks.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tierwall.core.catalogue import CATALOGUE, Level
+from tierwall.core.reference import Reference
+from tierwall.core.source import Position
+
+
+class Diagnostic(msgspec.Struct, frozen=True):
+    """One problem: its code, where it is, what was expected and found, and a hint for mending it."""
+
+    code: str
+    message: str
+    position: Position | None = None
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+    subject: Reference | None = None
+    # Other places that belong to the finding (the rule that shadows this one, say), with a word on each.
+    related: tuple[tuple[str, Position | None], ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """`error`, `warning` or `note`, as the catalogue says for this code."""
+        return CATALOGUE[self.code].level
+
+    def sort_key(self) -> tuple[str, int, int, str, str, str]:
+        """By place, then code, then words; what has no place comes first."""
+        place = self.position or Position("", 0, 0)
+        return place.file, place.line, place.column, self.code, self.message, str(self.subject or "")
+
+    def document(self) -> dict[str, Any]:
+        """This diagnostic as JSON output shows it; what is empty is left out."""
+        out: dict[str, Any] = {"code": self.code, "level": str(self.level), "message": self.message}
+        if self.position is not None:
+            out |= {"file": self.position.file, "line": self.position.line, "column": self.position.column}
+        for key in ("expected", "found", "hint"):
+            if text := getattr(self, key):
+                out[key] = text
+        if self.subject is not None:
+            out["object"] = str(self.subject)
+        if self.related:
+            out["related"] = [
+                {"message": word} | ({"file": at.file, "line": at.line, "column": at.column} if at else {})
+                for word, at in self.related
+            ]
+        return out
+
+
+class InputError(Exception):
+    """The input cannot be used; carries every diagnostic that says why."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = in_order(diagnostics)
+        super().__init__("; ".join(one.message for one in self.diagnostics[:3]))
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Sorted by place, repeats dropped."""
+    return tuple(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
+
+
+def near_miss(word: str, known: Iterable[str], lead: str = "did you mean") -> str:
+    """A hint naming the known word nearest to `word`, or nothing if none is near.
+
+    Letters of the other case count as near; only the first 5,000 known words are looked at, so that a typing mistake in
+    a cluster of 100,000 pods is still answered at once.
+    """
+    candidates = sorted(set(known))[:5000]
+    folded = {candidate.lower(): candidate for candidate in reversed(candidates)}
+    if word.lower() in folded:
+        return f"{lead} `{folded[word.lower()]}`?"
+    near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    return f"{lead} `{near[0]}`?" if near else ""

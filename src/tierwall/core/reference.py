@@ -1,0 +1,28 @@
+"""References to objects: `Kind/namespace/name`, `Kind/name` if cluster-scoped, `#section` may follow (contract, section 1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reference(NamedTuple):
+    """One object, by its own spelling of the kind."""
+
+    kind: str
+    namespace: str
+    name: str
+    section: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind}/{place}#{self.section}" if self.section else f"{self.kind}/{place}"
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Read a reference; ValueError says what is wrong with it."""
+        body, _, section = text.partition("#")
+        parts = body.split("/")
+        if not 2 <= len(parts) <= 3 or not all(parts):
+            raise ValueError(f"expected `Kind/namespace/name` or `Kind/name`, found `{text}`")
+        kind, *place = parts
+        return cls(kind, place[0] if len(place) == 2 else "", place[-1], section)

@@ -151,7 +151,6 @@ _CEL_RESERVED = frozenset(
     ("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import")
     + ("let", "loop", "package", "namespace", "return", "var", "void", "while")
 )
-)
 
 
 def _identifier(name: str) -> str:

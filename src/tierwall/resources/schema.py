@@ -147,10 +147,12 @@ def at_least_one_of(*names: str) -> Rule:
     return _count_rule(names, ">= 1", "at least one")
 
 
-_CEL_RESERVED = frozenset(
-    ("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import")
-    + ("let", "loop", "package", "namespace", "return", "var", "void", "while")
-)
+# fmt: off
+_CEL_RESERVED = frozenset((
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+    "loop", "package", "namespace", "return", "var", "void", "while",
+))
+# fmt: on
 
 
 def _identifier(name: str) -> str:

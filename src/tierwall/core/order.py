@@ -32,7 +32,7 @@ def timestamp(text: object) -> tuple[datetime, int] | None:
 
 
 def seniority(created: object, namespace: str, name: str) -> Seniority:
-    """A sort key: older first, then `namespace/name` as one string; without a readable timestamp after all that have one."""
+    """A sort key: older first, then `namespace/name` as one string; what has no readable timestamp comes last."""
     when = timestamp(created)
     whole_name = f"{namespace}/{name}" if namespace else name
     if when is None:

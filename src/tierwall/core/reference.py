@@ -1,4 +1,4 @@
-"""References to objects: `Kind/namespace/name`, `Kind/name` if cluster-scoped, `#section` may follow (contract, section 1)."""
+"""References: `Kind/namespace/name`, or `Kind/name` if cluster-scoped; `#section` may follow (contract, section 1)."""
 
 from __future__ import annotations
 

@@ -34,10 +34,9 @@ def dotted(path: Path) -> str:
     """A path as Kubernetes prints it: `spec.ingress[0].from[1]`; keys that are no plain words are bracketed."""
     out: list[str] = []
     for part in path:
-        if isinstance(part, int):
-            out.append(f"[{part}]")
-        elif out and not (part.replace("_", "").replace("-", "").isalnum()):
+        plain = isinstance(part, str) and (not out or part.replace("_", "").replace("-", "").isalnum())
+        if not plain:
             out.append(f"[{part}]")
         else:
-            out.append(f".{part}" if out else part)
+            out.append(f".{part}" if out else str(part))
     return "".join(out)

@@ -31,7 +31,7 @@ install: $(VENV)/.installed ## put the command at .venv/bin/tierwall, dependenci
 dev: $(VENV)/.dev ## install what developing and testing needs, too
 
 run: install ## check and test the example folder and show the report
-	@$(BIN)/python -m examples.tour
+	@examples/shop/tour
 
 test: dev ## everything: style, types, layers, tests
 	$(MAKE) --no-print-directory check

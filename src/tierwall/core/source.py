@@ -26,8 +26,8 @@ class Origin(Protocol):
     nothing is looked up until then.
     """
 
-    def position(self, path: Path = ()) -> Position | None:
-        """The place of the node at `path`, or of its nearest ancestor that was written."""
+    def position(self, path: Path = (), key: bool = False) -> Position | None:
+        """The place of the node at `path` (or of its key), or of its nearest ancestor that was written."""
 
 
 def dotted(path: Path) -> str:

@@ -1,0 +1,1 @@
+"""Findings about policies as a whole: checks, differences, proofs."""

@@ -1,0 +1,19 @@
+"""The checks of `tierwall check`, each a function from a snapshot to findings, imported only when they run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.resources.snapshot import Snapshot
+
+# `module:function` of every check; a function takes a snapshot and yields diagnostics.
+CHECKS: tuple[str, ...] = ("tierwall.analyze.admission:admission",)
+
+
+def check(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """All findings of all checks, in no particular order."""
+    for entry in CHECKS:
+        module, _, name = entry.partition(":")
+        yield from getattr(importlib.import_module(module), name)(snapshot)

@@ -1,0 +1,84 @@
+"""`tierwall check`: every problem of every file at once, sorted by place."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from tierwall.cli.input import FAILED, FOUND, colour, output_option
+
+if TYPE_CHECKING:
+    from tierwall.core.diagnostics import Diagnostic
+    from tierwall.resources.load import Loaded
+
+
+@click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@output_option("text", "json", "sarif", "github", "junit")
+def command(paths: tuple[str, ...], output: str) -> None:
+    """Find everything that is wrong with the manifests in the given files or folders.
+
+    Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
+    """
+    from tierwall.analyze.checks import check
+    from tierwall.core.diagnostics import in_order
+    from tierwall.resources.load import load
+
+    loaded = load(paths)
+    found = in_order([*loaded.diagnostics, *loaded.read.repeated_keys(), *check(loaded.snapshot)])
+    _write(found, loaded, output)
+    if any(one.code in ("TW001", "TW002", "TW003", "TW005") for one in found):
+        sys.exit(FAILED)
+    sys.exit(FOUND if any(one.level != "note" for one in found) else 0)
+
+
+def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
+    from tierwall.render import github, json, junit, sarif, text
+    from tierwall.resources.kinds import kind_of
+
+    levels = Counter(str(one.level) for one in found)
+    strangers = Counter(one.kind for one in loaded.resources if kind_of(one.group, one.version, one.kind) is None)
+    summary = {
+        "files": len(loaded.read.files),
+        "objects": len(loaded.resources),
+        "errors": levels["error"],
+        "warnings": levels["warning"],
+        "notes": levels["note"],
+        "passedOver": dict(sorted(strangers.items())),
+    }
+    if output == "json":
+        click.echo(json.diagnostics(found, summary))
+    elif output == "sarif":
+        click.echo(json.dump(sarif.diagnostics(found)))
+    elif output == "junit":
+        click.echo(junit.diagnostics(found, loaded.read.files))
+    elif output == "github":
+        for line in github.diagnostics(found):
+            click.echo(line)
+    else:
+        for line in text.diagnostics(found, loaded.read.line, sys.stdout.isatty(), colour(sys.stdout)):
+            click.echo(line)
+        click.echo(_closing(summary), err=True)
+
+
+def _closing(summary: dict[str, int | dict[str, int]]) -> str:
+    from tierwall.render.text import count
+
+    parts = []
+    for key, noun in (("errors", "error"), ("warnings", "warning"), ("notes", "note")):
+        number = summary[key]
+        assert isinstance(number, int)
+        if number or key == "errors":
+            parts.append(count(number, noun))
+    files, objects, passed_over = summary["files"], summary["objects"], summary["passedOver"]
+    assert isinstance(files, int)
+    assert isinstance(objects, int)
+    assert isinstance(passed_over, dict)
+    out = f"{', '.join(parts)} in {count(objects, 'object')} of {count(files, 'file')}"
+    if passed_over:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in passed_over.items())
+        out += f"; passed over, not ours to judge: {kinds}"
+    return out

@@ -1,0 +1,81 @@
+"""What commands share: reading the objects they work on, and writing what they found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tierwall.core.diagnostics import Diagnostic
+    from tierwall.render.text import Lines
+    from tierwall.resources.load import Loaded
+    from tierwall.resources.snapshot import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Exit codes (contract, section 4).
+FAILED, USAGE, DENIED, FOUND, CONDITIONAL = 1, 2, 3, 4, 5
+
+
+def file_option(function: F) -> F:
+    """`-f PATH`, repeatable: the files and folders to read; `-` is standard input."""
+    return click.option(
+        "-f",
+        "--file",
+        "paths",
+        multiple=True,
+        default=(".",),
+        show_default="this folder",
+        metavar="PATH",
+        help="File or folder of manifests; `-` is standard input. May be repeated.",
+    )(function)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """`-o FORMAT`; the first format is the default."""
+    return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True)
+
+
+def snapshot_from(paths: Sequence[str]) -> Snapshot:
+    """The snapshot of all objects under `paths`; unreadable input is shown and ends the command with exit code 1."""
+    from tierwall.core.diagnostics import InputError
+    from tierwall.resources.load import load
+
+    loaded = load(paths)
+    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    if errors:
+        fail(InputError(errors), loaded)
+    return loaded.snapshot
+
+
+def fail(error: Exception, loaded: Loaded | None = None) -> None:
+    """Show every diagnostic of an input error on stderr and exit with 1."""
+    from tierwall.core.diagnostics import InputError
+
+    assert isinstance(error, InputError)
+    show(error.diagnostics, loaded)
+    sys.exit(FAILED)
+
+
+def show(diagnostics: Iterable[Diagnostic], loaded: Loaded | None = None) -> None:
+    """Write diagnostics to stderr, with the offending line where stderr is a terminal."""
+    from tierwall.render import text
+
+    terminal = sys.stderr.isatty()
+    lines: Lines = loaded.read.line if loaded is not None else _line
+    for line in text.diagnostics(diagnostics, lines, terminal, colour(sys.stderr)):
+        click.echo(line, err=True)
+
+
+def colour(stream: Any) -> bool:
+    """Whether to colour: on a terminal, unless NO_COLOR is set."""
+    import os
+
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+
+
+def _line(file: str, number: int) -> str | None:
+    return None

@@ -1,0 +1,52 @@
+"""`tierwall test`: run policy tests (contract, sections 2 and 3)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tierwall.cli.input import FOUND, colour, fail, output_option
+
+
+@click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@output_option("text", "json", "junit")
+@click.option(
+    "--engine",
+    "engine_name",
+    type=click.Choice(["model", "nft", "envoy"]),
+    default="model",
+    show_default=True,
+    help="Who answers: the library, packets through nftables, or requests through Envoy.",
+)
+def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
+    """Run every PolicyTest in the given files or folders.
+
+    Exit code 0 when all cases passed, 4 when some failed, 1 when a test file cannot be used.
+    """
+    from tierwall.core.diagnostics import InputError
+    from tierwall.policytest.run import engine, run, summary
+    from tierwall.policytest.suite import suites
+    from tierwall.render import json, junit, text
+
+    try:
+        found = suites(paths)
+        using = engine(engine_name)
+    except InputError as error:
+        fail(error)
+    results = []
+    for result in run(found, using):
+        results.append(result)
+        if output == "text":
+            for line in text.cases([result], colour(sys.stdout)):
+                click.echo(line)
+    document = summary(results)
+    if output == "json":
+        click.echo(json.dump(document))
+    elif output == "junit":
+        click.echo(junit.cases(document))
+    else:
+        skipped = f", {document['skipped']} skipped" if document["skipped"] else ""
+        click.echo(f"{document['passed']} passed, {document['failed']} failed{skipped}")
+    sys.exit(FOUND if document["failed"] else 0)

@@ -1,0 +1,1 @@
+"""Policy tests: questions with expected answers, kept beside the policies as unit tests are kept beside code."""

@@ -1,0 +1,139 @@
+"""Finding the policy tests in files and folders, and what each of them asks (contract, section 2).
+
+Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are files,
+folders or globs relative to the test's own file; each file is read once, however many tests share it.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tierwall.core.diagnostics import Diagnostic, InputError, in_order
+from tierwall.policytest.planes import PLANES
+from tierwall.resources.load import Loaded, load, load_objects
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import problems
+
+
+class Case(NamedTuple):
+    """One question with its expected answer."""
+
+    name: str
+    plane: str
+    question: Mapping[str, Any]
+    expect: Mapping[str, Any]
+    path: tuple[str | int, ...]
+
+
+class Suite(NamedTuple):
+    """One PolicyTest: its cases, and the snapshot they are asked of."""
+
+    file: str
+    name: str
+    resource: Resource
+    snapshot: Snapshot
+    defaults: Mapping[str, Any]
+    cases: tuple[Case, ...]
+
+
+def suites(paths: Iterable[str]) -> list[Suite]:
+    """Every PolicyTest in these files and folders, ready to run; InputError with every problem found."""
+    loaded = load(paths)
+    found = [one for one in loaded.resources if (one.group, one.kind) == ("tierwall.io", "PolicyTest")]
+    # A folder of tests may hold the manifests they judge; what is wrong with those is for the decision, not for us.
+    own_files = {place.file for one in found if (place := one.position()) is not None}
+    diagnostics = [one for one in loaded.diagnostics if one.position is None or one.position.file in own_files]
+    if not found and not diagnostics:
+        diagnostics = [
+            *loaded.diagnostics,
+            Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
+        ]
+    library = _Library()
+    out: list[Suite] = []
+    for resource in found:
+        wrong = list(_malformed(loaded.snapshot, resource))
+        if wrong:
+            diagnostics += wrong
+            continue
+        try:
+            out.append(_suite(resource, library))
+        except InputError as error:
+            diagnostics += error.diagnostics
+    errors = [one for one in in_order(diagnostics) if one.level == "error"]
+    if errors:
+        raise InputError(errors)
+    return out
+
+
+def _malformed(snapshot: Snapshot, resource: Resource) -> Iterator[Diagnostic]:
+    for problem in problems(snapshot, resource):
+        if problem.level == "error":
+            yield Diagnostic(
+                "TW701",
+                problem.message,
+                problem.position,
+                problem.expected,
+                problem.found,
+                problem.hint,
+                problem.subject,
+            )
+
+
+def _suite(resource: Resource, library: _Library) -> Suite:
+    spec = resource.spec
+    place = resource.position()
+    file = place.file if place else ""
+    folder = Path(file).parent if file and file != "-" else Path()
+    diagnostics: list[Diagnostic] = []
+    base, missing = library.snapshot(folder, tuple(spec.get("resources") or ()))
+    for index, text in missing:
+        diagnostics.append(
+            Diagnostic("TW702", f"no file or folder matches `{text}`", resource.position(("spec", "resources", index)))
+        )
+    cases = []
+    for index, case in enumerate(spec.get("cases") or ()):
+        path = ("spec", "cases", index)
+        plane_name = next(name for name in PLANES if name in case)
+        question = dict(case[plane_name])
+        if plane_name == "admit" and "file" in question:
+            file_loaded = load([str(folder / question["file"])])
+            diagnostics += [
+                Diagnostic("TW702", one.message, resource.position((*path, "admit", "file")))
+                for one in file_loaded.diagnostics
+                if one.code == "TW001"
+            ]
+            question = {"objects": [one.value for one in file_loaded.resources]}
+        cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
+    if diagnostics:
+        raise InputError(diagnostics)
+    inline = load_objects(spec.get("objects") or (), resource.origin, (*resource.prefix, "spec", "objects"))
+    snapshot = base.changed(put=inline) if inline else base
+    return Suite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases))
+
+
+class _Library:
+    """Snapshots by the files they were read from, so that tests that share manifests share the work."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, ...], Snapshot] = {}
+
+    def snapshot(self, folder: Path, patterns: tuple[str, ...]) -> tuple[Snapshot, list[tuple[int, str]]]:
+        files: dict[str, None] = {}
+        missing = []
+        for index, pattern in enumerate(patterns):
+            matched = sorted(glob.glob(str(folder / pattern), recursive=True))
+            if not matched:
+                missing.append((index, pattern))
+            files.update(dict.fromkeys(matched))
+        key = tuple(files)
+        if key not in self._loaded:
+            loaded: Loaded = load(key)
+            errors = [one for one in loaded.diagnostics if one.level == "error" and one.code not in ("TW004", "TW006")]
+            if errors:
+                raise InputError(errors)
+            self._loaded[key] = loaded.snapshot
+        return self._loaded[key], missing

@@ -1,0 +1,1 @@
+"""Output: one module a format; all of them take the same documents."""

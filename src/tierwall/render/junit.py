@@ -1,0 +1,76 @@
+"""JUnit XML, which every CI system reads: a test case a policy case, or a test case a checked file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.render.text import trace
+
+# Characters that XML 1.0 cannot hold in any form.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def cases(document: Mapping[str, Any]) -> str:
+    """The results of a test run; one suite a PolicyTest."""
+    root = _root(len(document["cases"]), document["failed"], document["skipped"])
+    suites: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for case in document["cases"]:
+        suites.setdefault((case["file"], case["test"]), []).append(case)
+    for (file, test), members in suites.items():
+        suite = _suite(root, test, members)
+        for case in members:
+            element = ElementTree.SubElement(suite, "testcase", name=_text(case["case"]), classname=_text(test))
+            element.set("file", _text(file))
+            if case["ok"] is None:
+                ElementTree.SubElement(element, "skipped", message=_text(case["skipped"]))
+            elif not case["ok"]:
+                lines = [*case.get("mismatches", ()), *([case["error"]] if "error" in case else [])]
+                failure = ElementTree.SubElement(element, "failure", message=_text(lines[0] if lines else "failed"))
+                failure.text = _text("\n".join([*lines, *trace(case["got"].get("trace") or ())]))
+    return _dump(root)
+
+
+def diagnostics(found: Iterable[Diagnostic], files: Sequence[str]) -> str:
+    """The problems of a check; one test case a file, failed by its errors and warnings."""
+    by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
+    for one in found:
+        by_file.setdefault(one.position.file if one.position else "", []).append(one)
+    failed = sum(any(one.level != "note" for one in members) for members in by_file.values())
+    root = _root(len(by_file), failed, 0)
+    suite = ElementTree.SubElement(
+        root, "testsuite", name="tierwall check", tests=str(len(by_file)), failures=str(failed), skipped="0"
+    )
+    for file, members in by_file.items():
+        element = ElementTree.SubElement(suite, "testcase", name=_text(file or "input"), classname="tierwall.check")
+        for one in members:
+            if one.level != "note":
+                failure = ElementTree.SubElement(element, "failure", message=_text(one.message), type=one.code)
+                failure.text = _text(f"{one.position or ''} {one.message} {one.hint}".strip())
+    return _dump(root)
+
+
+def _root(tests: int, failures: int, skipped: int) -> ElementTree.Element:
+    return ElementTree.Element(
+        "testsuites", name="tierwall", tests=str(tests), failures=str(failures), skipped=str(skipped)
+    )
+
+
+def _suite(root: ElementTree.Element, name: str, members: Sequence[Mapping[str, Any]]) -> ElementTree.Element:
+    failures = sum(case["ok"] is False for case in members)
+    skipped = sum(case["ok"] is None for case in members)
+    return ElementTree.SubElement(
+        root, "testsuite", name=_text(name), tests=str(len(members)), failures=str(failures), skipped=str(skipped)
+    )
+
+
+def _text(value: object) -> str:
+    return _UNWRITABLE.sub("\ufffd", str(value))
+
+
+def _dump(root: ElementTree.Element) -> str:
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode")

@@ -1,0 +1,119 @@
+"""From files to a snapshot: documents become objects, lists become their items, identities are settled.
+
+An object of a namespaced kind without a namespace is in `default`, as it is for kubectl. Of an object that is defined twice the
+later counts, with a warning; a document that is no object is an error. Nothing is judged here: admission is asked later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.core.source import Origin
+from tierwall.resources.kinds import kind_of
+from tierwall.resources.read import Read, read_paths
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class Loaded(NamedTuple):
+    """Everything that was read: the objects, the snapshot of them, what was wrong, and the texts for showing it."""
+
+    resources: tuple[Resource, ...]
+    snapshot: Snapshot
+    diagnostics: tuple[Diagnostic, ...]
+    read: Read
+
+
+def load(paths: Iterable[str]) -> Loaded:
+    """Read files and folders; problems are collected, never raised."""
+    read = read_paths(list(paths))
+    diagnostics = list(read.diagnostics)
+    resources: list[Resource] = []
+    for document in read.documents:
+        for found in _objects(document.value, document, (), "", ""):
+            if isinstance(found, Diagnostic):
+                diagnostics.append(found)
+            else:
+                resources.append(found)
+    diagnostics += _twice(resources)
+    return Loaded(tuple(resources), Snapshot.of(resources), in_order(diagnostics), read)
+
+
+def load_objects(
+    values: Sequence[Any], origin: Origin | None = None, prefix: tuple[str | int, ...] = ()
+) -> tuple[Resource, ...]:
+    """Objects given as plain values, as inline objects of a test are; what is no object is left out."""
+    return tuple(
+        found
+        for index, value in enumerate(values)
+        for found in _objects(value, origin, (*prefix, index), "", "")
+        if isinstance(found, Resource)
+    )
+
+
+def _objects(
+    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: str, kind: str
+) -> Iterator[Resource | Diagnostic]:
+    """The objects in a value; `api_version` and `kind` are what a typed list says of items that do not say it."""
+    if isinstance(value, dict):
+        api_version = value.get("apiVersion", api_version)
+        kind = value.get("kind", kind)
+    if not isinstance(value, dict) or not isinstance(kind, str) or not isinstance(api_version, str) or not kind:
+        yield _no_object(value, origin, prefix)
+        return
+    items = value.get("items")
+    if kind.endswith("List") and isinstance(items, list):
+        of_kind = kind[:-4]
+        of_version = api_version if of_kind else ""
+        for index, item in enumerate(items):
+            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind)
+        return
+    group, _, version = api_version.rpartition("/")
+    metadata = value.get("metadata")
+    name = namespace = ""
+    if isinstance(metadata, dict):
+        name = metadata.get("name") or ""
+        namespace = metadata.get("namespace") or ""
+    known = kind_of(group, version, kind)
+    if known is not None:
+        if known.scope != "Namespaced":
+            namespace = ""
+        elif not namespace:
+            namespace = "default"
+    yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
+
+
+def _no_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
+    lacking = [key for key in ("apiVersion", "kind") if not isinstance(value, dict) or not value.get(key)]
+    found = "a map without " + " and ".join(f"`{key}`" for key in lacking) if isinstance(value, dict) else _name(value)
+    return Diagnostic(
+        "TW006",
+        f"expected a Kubernetes object, found {found}",
+        origin.position(prefix) if origin else None,
+        expected="an object with `apiVersion` and `kind`",
+        found=found,
+    )
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"
+
+
+def _twice(resources: Iterable[Resource]) -> Iterator[Diagnostic]:
+    first: dict[tuple[str, str, str, str], Resource] = {}
+    for resource in resources:
+        identity = resource.group, resource.kind, resource.namespace, resource.name
+        earlier = first.get(identity)
+        first[identity] = resource
+        if earlier is not None and resource.name:
+            yield Diagnostic(
+                "TW007",
+                f"{resource.reference} is defined twice; the later one counts",
+                resource.position(),
+                subject=resource.reference,
+                related=(("defined here before", earlier.position()),),
+            )

@@ -1,0 +1,64 @@
+"""One Kubernetes object as it was read: its identity, its plain value, and where each part of it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.core.order import Seniority, seniority
+from tierwall.core.reference import Reference
+from tierwall.core.source import Origin, Path, Position
+
+_NO_LABELS: Mapping[str, str] = {}
+
+
+class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An object of a snapshot. `value` is the whole object and is never changed.
+
+    INVARIANT: `gc=False` holds because a resource never takes part in a reference cycle: values are JSON trees and origins
+    know nothing of resources.
+    """
+
+    group: str
+    version: str
+    kind: str
+    namespace: str
+    name: str
+    value: dict[str, Any]
+    origin: Origin | None = None
+    # Where the object stands inside its document: ("items", 3) for the fourth item of a List.
+    prefix: tuple[str | int, ...] = ()
+
+    @property
+    def reference(self) -> Reference:
+        """`Kind/namespace/name` in the object's own spelling."""
+        return Reference(self.kind, self.namespace, self.name)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """`metadata`, or nothing where it is no map."""
+        found = self.value.get("metadata")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """`spec`, or nothing where it is no map."""
+        found = self.value.get("spec")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """`metadata.labels`, or nothing where it is no map."""
+        found = self.metadata.get("labels")
+        return found if isinstance(found, dict) else _NO_LABELS
+
+    @property
+    def seniority(self) -> Seniority:
+        """The sort key of age, then name (contract, section 6)."""
+        return seniority(self.metadata.get("creationTimestamp"), self.namespace, self.name)
+
+    def position(self, path: Path = (), key: bool = False) -> Position | None:
+        """Where the node at `path` of this object, or its key, was written."""
+        return self.origin.position((*self.prefix, *path), key) if self.origin is not None else None

@@ -1,0 +1,125 @@
+"""The immutable, indexed set of all objects of one load, shared by every decision.
+
+A decision function takes a snapshot and a question and nothing else (design, section 3). Indexes and plane models are built
+on first use and kept with the snapshot (`once`); deriving a changed snapshot copies only the kinds that change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from tierwall.core.labels import Selector
+from tierwall.core.reference import Reference
+from tierwall.resources.resource import Resource
+
+T = TypeVar("T")
+KindKey: TypeAlias = tuple[str, str]
+Name: TypeAlias = tuple[str, str]
+
+_NOTHING: Mapping[Name, Resource] = {}
+
+
+class Snapshot:
+    """All objects of one load, by group and kind, then by namespace and name.
+
+    INVARIANT: nothing reachable from a snapshot changes after it was made, except the memo of derived values, which are
+    pure functions of the snapshot.
+    """
+
+    __slots__ = ("_kinds", "_memo")
+
+    def __init__(self, kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> None:
+        self._kinds = kinds
+        self._memo: dict[Any, Any] = {}
+
+    @classmethod
+    def of(cls, resources: Iterable[Resource]) -> Snapshot:
+        """A snapshot of these objects; of two with one identity the later counts."""
+        kinds: dict[KindKey, dict[Name, Resource]] = {}
+        for resource in resources:
+            kinds.setdefault((resource.group, resource.kind), {})[resource.namespace, resource.name] = resource
+        return cls(kinds)
+
+    def changed(self, put: Iterable[Resource] = (), drop: Iterable[Resource] = ()) -> Snapshot:
+        """A snapshot with some objects replaced, added or dropped; untouched kinds are shared with this one."""
+        kinds: dict[KindKey, Mapping[Name, Resource]] = dict(self._kinds)
+        touched: dict[KindKey, dict[Name, Resource]] = {}
+
+        def bucket(resource: Resource) -> dict[Name, Resource]:
+            key = resource.group, resource.kind
+            if key not in touched:
+                kinds[key] = touched[key] = dict(kinds.get(key, _NOTHING))
+            return touched[key]
+
+        for resource in drop:
+            bucket(resource).pop((resource.namespace, resource.name), None)
+        for resource in put:
+            bucket(resource)[resource.namespace, resource.name] = resource
+        return Snapshot(kinds)
+
+    def __iter__(self) -> Iterator[Resource]:
+        for by_name in self._kinds.values():
+            yield from by_name.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
+    def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
+        """All objects of one kind, in the order they were read."""
+        return self._kinds.get((group, kind), _NOTHING).values()
+
+    def get(self, group: str, kind: str, namespace: str, name: str) -> Resource | None:
+        """One object, or None."""
+        return self._kinds.get((group, kind), _NOTHING).get((namespace, name))
+
+    def find(self, reference: Reference) -> Resource | None:
+        """The object a reference names, whatever its group; of several the first group in alphabetical order."""
+        for group, kind in sorted(self._kinds):
+            if kind == reference.kind:
+                found = self._kinds[group, kind].get((reference.namespace, reference.name))
+                if found is not None:
+                    return found
+        return None
+
+    def in_namespace(self, group: str, kind: str, namespace: str) -> tuple[Resource, ...]:
+        """The objects of one kind in one namespace."""
+        index = self.once(("in_namespace", group, kind), lambda this: _by_namespace(this.of_kind(group, kind)))
+        return index.get(namespace, ())
+
+    def selected(self, group: str, kind: str, selector: Selector, namespace: str | None = None) -> list[Resource]:
+        """The objects of one kind (in one namespace, if given) whose labels a selector selects.
+
+        A requirement that demands one of a few values is answered from an index by label; the rest is checked on those.
+        """
+        for requirement in selector.requirements:
+            if requirement.operator == "In":
+                index = self.once(("by_label", group, kind), lambda this: _by_label(this.of_kind(group, kind)))
+                found = [one for value in requirement.values for one in index.get((requirement.key, value), ())]
+                break
+        else:
+            found = list(self.of_kind(group, kind) if namespace is None else self.in_namespace(group, kind, namespace))
+        return [one for one in found if namespace in (None, one.namespace) and selector.matches(one.labels)]
+
+    def once(self, key: Any, build: Callable[[Snapshot], T]) -> T:
+        """The value `build` derives from this snapshot, computed on first use; `key` names it (the function will do)."""
+        try:
+            found: T = self._memo[key]
+        except KeyError:
+            found = self._memo[key] = build(self)
+        return found
+
+
+def _by_namespace(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:
+    index: dict[str, list[Resource]] = {}
+    for resource in resources:
+        index.setdefault(resource.namespace, []).append(resource)
+    return {namespace: tuple(found) for namespace, found in index.items()}
+
+
+def _by_label(resources: Iterable[Resource]) -> dict[tuple[str, str], list[Resource]]:
+    index: dict[tuple[str, str], list[Resource]] = {}
+    for resource in resources:
+        for label in resource.labels.items():
+            index.setdefault(label, []).append(resource)
+    return index

@@ -1,0 +1,39 @@
+"""Whether an object of a snapshot would pass admission, as diagnostics at their places; judged once an object.
+
+Planes ask this to fail closed: an object that fails validation never silently disappears from a decision.
+"""
+
+from __future__ import annotations
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.resources.admission import admit
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# Problems with a field as such, not with its value.
+AT_THE_KEY = ("TW101",)
+
+
+def problems(snapshot: Snapshot, resource: Resource) -> tuple[Diagnostic, ...]:
+    """Every problem admission has with the object, warnings included."""
+    judged: dict[int, tuple[Diagnostic, ...]] = snapshot.once(problems, lambda _: {})
+    key = id(resource)  # INVARIANT: the snapshot keeps the resource alive, so its id stays its own
+    if key not in judged:
+        judged[key] = tuple(
+            Diagnostic(
+                problem.code,
+                problem.message,
+                resource.position(problem.path, key=problem.code in AT_THE_KEY),
+                problem.expected,
+                problem.found,
+                problem.hint,
+                resource.reference,
+            )
+            for problem in admit(resource.value)
+        )
+    return judged[key]
+
+
+def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
+    """Whether admission takes the object."""
+    return all(problem.level != "error" for problem in problems(snapshot, resource))

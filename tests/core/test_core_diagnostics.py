@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tierwall.core.catalogue import CATALOGUE
+from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
+from tierwall.core.source import Position
+
+DOCS = Path(__file__).parents[2] / "docs" / "diagnostics.md"
+
+
+def test_every_code_has_its_heading_in_the_documentation_and_no_heading_lacks_a_code() -> None:
+    headings = re.findall(r"^### (TW\d{3}) (.+)$", DOCS.read_text(), re.MULTILINE)
+    assert [code for code, _ in headings] == sorted(code for code, _ in headings)
+    assert dict(headings) == {code: entry.title for code, entry in CATALOGUE.items()}
+
+
+def test_diagnostics_are_sorted_by_place_and_repeats_dropped() -> None:
+    late = Diagnostic("TW101", "b", Position("b.yaml", 1, 1))
+    early = Diagnostic("TW102", "a", Position("a.yaml", 10, 1))
+    first = Diagnostic("TW102", "a", Position("a.yaml", 9, 1))
+    assert in_order([late, early, first, early]) == (first, early, late)
+
+
+def test_a_near_miss_is_named_and_a_far_one_is_not() -> None:
+    assert near_miss("namespaceSeletor", ["namespaceSelector", "podSelector"]) == "did you mean `namespaceSelector`?"
+    assert near_miss("MATCHLABELS", ["matchLabels"]) == "did you mean `matchLabels`?"
+    assert near_miss("zzz", ["namespaceSelector"]) == ""

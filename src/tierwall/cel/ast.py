@@ -52,8 +52,8 @@ class Call(Node, frozen=True, gc=False, tag=True):
 
     Operator names: `!_` `-_` `_+_` `_-_` `_*_` `_/_` `_%_` `_==_` `_!=_` `_<_` `_<=_` `_>_` `_>=_` `@in` `_[_]` `_[?_]`
     `_&&_` `_||_` `_?_:_`. `&&` and `||` chains are flat: one call with two or more arguments. A qualified function
-    (`ip.isCanonical(x)`, `optional.of(x)`, `math.greatest(…)`) is parsed as a member call on an identifier; the reader of
-    the tree asks the function table whether the dotted name is a function.
+    (`ip.isCanonical(x)`, `optional.of(x)`, `math.greatest(…)`) is parsed as a member call on an identifier; the reader
+    of the tree asks the function table whether the dotted name is a function.
     """
 
     function: str
@@ -71,7 +71,7 @@ class ListExpr(Node, frozen=True, gc=False, tag=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One `key: value` or `?key: value` of a map, or `field: value` of a message (key is then the field's name as a Literal)."""
+    """One `key: value` or `?key: value` of a map, or `field: value` of a message (the field's name as a Literal)."""
 
     key: Expr
     value: Expr
@@ -86,7 +86,7 @@ class MapExpr(Node, frozen=True, gc=False, tag=True):
 
 
 class Message(Node, frozen=True, gc=False, tag=True):
-    """`type.name{field: value}`. No Kubernetes environment declares message types; kept so that the error can name it."""
+    """`type.name{field: value}`. Kubernetes declares no message types; kept so that an error can name it."""
 
     type_name: str
     entries: tuple[Entry, ...]
@@ -109,7 +109,7 @@ class Comprehension(Node, frozen=True, gc=False, tag=True):
 
 
 class Bind(Node, frozen=True, gc=False, tag=True):
-    """A scoped binding macro: `cel.bind(name, value, body)`; `target.optMap(name, body)`; `target.optFlatMap(name, body)`.
+    """A scoped binding macro: `cel.bind(name, value, body)`, `target.optMap(name, body)`, `target.optFlatMap(…)`.
 
     macro: `bind`, `optMap`, `optFlatMap`; `value` is the bound expression (the target for the optional macros).
     """
@@ -122,6 +122,67 @@ class Bind(Node, frozen=True, gc=False, tag=True):
 
 
 Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | Message | Comprehension | Bind
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """The expressions directly inside a node, in source order."""
+    match node:
+        case Call(target=target, args=args):
+            return args if target is None else (target, *args)
+        case Select(operand=operand) | Has(operand=operand):
+            return (operand,)
+        case ListExpr(elements=elements):
+            return elements
+        case MapExpr(entries=entries):
+            return tuple(part for entry in entries for part in (entry.key, entry.value))
+        case Message(entries=entries):
+            return tuple(entry.value for entry in entries)
+        case Comprehension(target=target, args=args):
+            return (target, *args)
+        case Bind(value=value, body=body):
+            return (value, body)
+        case _:
+            return ()
+
+
+def same(left: Expr, right: Expr) -> bool:
+    """Whether two trees are the same but for where they stand in their texts; an int is no uint, bool or double."""
+    stack: list[tuple[Expr, Expr]] = [(left, right)]
+    while stack:
+        one, other = stack.pop()
+        if type(one) is not type(other) or _own(one) != _own(other):
+            return False
+        ones, others = children(one), children(other)
+        if len(ones) != len(others):
+            return False
+        stack.extend(zip(ones, others, strict=True))
+    return True
+
+
+def _own(node: Expr) -> object:
+    """What a node says apart from its children and its place."""
+    match node:
+        case Literal(value=value):
+            return type(value), repr(value)
+        case Ident(name=name):
+            return name
+        case Select(field=field, optional=optional):
+            return field, optional
+        case Has(field=field):
+            return field
+        case Call(function=function, target=target):
+            return function, target is None
+        case ListExpr(optional=marks):
+            return marks
+        case MapExpr(entries=entries):
+            return tuple(entry.optional for entry in entries)
+        case Message(type_name=type_name, entries=entries):
+            return type_name, tuple((_own(entry.key), entry.optional) for entry in entries)
+        case Comprehension(macro=macro, variables=variables):
+            return macro, variables
+        case Bind(macro=macro, variable=variable):
+            return macro, variable
+
 
 LOGICAL = ("_&&_", "_||_")
 CONDITIONAL = "_?_:_"

@@ -1,0 +1,85 @@
+"""What is wrong with an expression's text: syntax errors and type errors, each with its place, its line and a hint.
+
+Both kinds report every problem they found, in the order of the text. Lines and columns count from 1, columns in code
+points (as cel-go counts them).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+# A line of source longer than this is cut around the caret.
+WINDOW = 100
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """One thing that is wrong, and where."""
+
+    message: str
+    line: int
+    column: int
+    # The line of source and a caret under the place, without the hint.
+    snippet: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.line}:{self.column}: {self.message}{hint}"
+
+
+class SourceError(Exception):
+    """An expression that cannot be used. `problems` holds at least one, sorted by place."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        first = self.problems[0]
+        self.message = first.message
+        self.line = first.line
+        self.column = first.column
+        self.hint = first.hint
+        super().__init__("\n".join(map(str, self.problems)))
+
+    def render(self) -> str:
+        """Every problem with its source line, a caret and its hint, for a person."""
+        blocks = []
+        for problem in self.problems:
+            block = f"{problem.line}:{problem.column}: {problem.message}\n{problem.snippet}"
+            blocks.append(block + (f"\n hint: {problem.hint}" if problem.hint else ""))
+        return "\n".join(blocks)
+
+
+class ParseError(SourceError):
+    """The text is not a CEL expression."""
+
+
+class CheckError(SourceError):
+    """The expression parses, but its names or types do not fit the environment."""
+
+
+def problem_at(source: str, offset: int, message: str, hint: str | None = None) -> Problem:
+    """A problem at an offset of `source` (an offset of -1, a node made and not written, stands at the start)."""
+    offset = min(max(offset, 0), len(source))
+    start = source.rfind("\n", 0, offset) + 1
+    end = source.find("\n", offset)
+    text = source[start : len(source) if end < 0 else end].expandtabs(1)
+    column = offset - start
+    return Problem(message, source.count("\n", 0, offset) + 1, column + 1, _snippet(text, column), hint)
+
+
+def _snippet(text: str, column: int) -> str:
+    if len(text) > WINDOW:
+        left = max(0, min(column - WINDOW // 2, len(text) - WINDOW))
+        text, column = text[left : left + WINDOW], column - left
+    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return f" | {text}\n | {' ' * column}^"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint naming the known names nearest to `name`, or none."""
+    near = difflib.get_close_matches(name[:100], sorted(set(known)), n=3, cutoff=0.6)
+    if not near:
+        return None
+    return "did you mean " + " or ".join(f"`{each}`" for each in near) + "?"

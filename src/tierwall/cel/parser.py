@@ -1,0 +1,431 @@
+"""From text to tree (cel-spec, "Syntax"; cel-go 0.29, parser/gen/CEL.g4 and parser.go, as Kubernetes configures it).
+
+A precedence-climbing parser over `lexer.tokenize`. It stops at the first syntax error, but reports every word that
+cannot be a name, every literal out of range and every misused macro before it. cel-go's limits hold: 100,000 code
+points, 250 levels. As nothing deeper gets past here, whatever walks a tree may recurse.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tierwall.cel import ast, literals
+from tierwall.cel.errors import ParseError, Problem, problem_at
+from tierwall.cel.lexer import BAD, BYTES, DOUBLE, END, ESCAPED, IDENT, INT, STRING, UINT, tokenize
+from tierwall.cel.macros import Syntax, expand_has, expand_member, syntax_of
+
+MAX_SOURCE = 100_000
+MAX_DEPTH = 250
+# Levels of the tree, counting what cel-go's parser does not count on the way; keeps recursion under Python's limit.
+MAX_TREE_DEPTH = 300
+
+# Words that are no variable or function; they may name fields.
+RESERVED = frozenset(
+    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
+    | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
+)
+
+KUBERNETES = syntax_of(37)
+# Kubernetes' syntax and `cel.bind`: what evaluates without a check.
+DEFAULT = syntax_of(37, bindings=True)
+
+_OR, _AND, _RELATION, _SUM, _PRODUCT = 1, 2, 3, 4, 5
+_LEVELS = {"||": _OR, "&&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT} | dict.fromkeys(
+    ("<", "<=", ">=", ">", "==", "!=", "in"), _RELATION
+)
+_FUNCTIONS = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
+_UNARY = ("!", "-")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_WORD_HINTS = {"and": "write `&&`", "or": "write `||`", "not": "write `!`", "=": "write `==`"}
+_CHARACTER_HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
+
+
+class _Stop(Exception):
+    """The first syntax error: nothing after it can be trusted."""
+
+
+def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
+    """The tree of `source`; raises `ParseError` and nothing else."""
+    if len(source) > MAX_SOURCE:
+        message = f"expression too long: {len(source)} code points, expected at most {MAX_SOURCE}"
+        raise ParseError((problem_at(source, 0, message),))
+    parser = _Parser(source, syntax)
+    tree: ast.Expr | None = None
+    try:
+        tree = parser.whole()
+    except _Stop:
+        pass
+    except RecursionError:
+        parser.report(0, "expression nested too deeply")
+    if parser.problems or tree is None:
+        raise ParseError(parser.problems)
+    return tree
+
+
+class _Parser:
+    __slots__ = ("calcs", "exprs", "i", "kinds", "problems", "relations", "source", "starts", "syntax", "texts")
+
+    def __init__(self, source: str, syntax: Syntax) -> None:
+        tokens = tokenize(source)
+        self.kinds, self.texts, self.starts = tokens.kinds, tokens.texts, tokens.starts
+        self.i = 0
+        self.source = source
+        self.syntax = syntax
+        self.problems: list[Problem] = []
+        # How deep the parser stands in three rules of the grammar: cel-go counts each rule by itself.
+        self.exprs = self.relations = self.calcs = 1
+
+    def whole(self) -> ast.Expr:
+        if not self.source.isascii() and any("\ud800" <= char <= "\udfff" for char in self.source):
+            self.report(0, "expression is not valid Unicode: it holds a lone surrogate")
+            raise _Stop
+        tree = self.expression(0)
+        if self.kinds[self.i] != END:
+            self.fail("an operator or the end of input")
+        # Fewer tokens than levels cannot be too deep.
+        if len(self.kinds) >= MAX_DEPTH and _too_deep(tree):
+            self.report(0, f"expression nested too deeply: expected at most {MAX_DEPTH} levels")
+        return tree
+
+    def report(self, at: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(problem_at(self.source, at, message, hint))
+
+    def fail(self, expected: str) -> NoReturn:
+        """Report the token at hand as a syntax error, and stop."""
+        kind, text, at = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
+        if kind == BAD:
+            message, hint = _bad_text(self.source, at)
+            self.report(at, message, hint)
+        else:
+            found = "end of input" if kind == END else f"`{text if len(text) <= 40 else text[:37] + '...'}`"
+            self.report(at, f"expected {expected}, found {found}", _WORD_HINTS.get(text))
+        raise _Stop
+
+    def descend(self) -> None:
+        """Enter a nested expression."""
+        self.exprs += 1
+        self.relations += 1
+        self.calcs += 1
+        if self.exprs > MAX_DEPTH or self.relations > MAX_DEPTH or self.calcs > MAX_DEPTH:
+            self.too_deep()
+
+    def ascend(self) -> None:
+        self.exprs -= 1
+        self.relations -= 1
+        self.calcs -= 1
+
+    def too_deep(self) -> NoReturn:
+        self.report(self.starts[self.i], f"expression nested too deeply: expected at most {MAX_DEPTH} levels")
+        raise _Stop
+
+    def expression(self, lowest: int) -> ast.Expr:
+        """An operand and the operators after it that bind at least as tightly as `lowest` (0: `?:` too)."""
+        kinds = self.kinds
+        left = self.unary() if kinds[self.i] in _UNARY else self.member()
+        while True:
+            operator = kinds[self.i]
+            level = _LEVELS.get(operator, 0)
+            if not level or level < lowest:
+                break
+            at = self.starts[self.i]
+            self.i += 1
+            if level <= _AND:
+                terms = [left, self.expression(level + 1)]
+                while kinds[self.i] == operator:
+                    self.i += 1
+                    terms.append(self.expression(level + 1))
+                left = ast.Call(_FUNCTIONS[operator], None, tuple(terms), at)
+                continue
+            if level == _RELATION:
+                self.relations += 1
+                if self.relations > MAX_DEPTH:
+                    self.too_deep()
+                right = self.expression(_SUM)
+                self.relations -= 1
+            else:
+                self.calcs += 1
+                if self.calcs > MAX_DEPTH:
+                    self.too_deep()
+                right = self.expression(level + 1)
+                self.calcs -= 1
+            left = ast.Call(_FUNCTIONS[operator], None, (left, right), at)
+        if lowest == 0 and kinds[self.i] == "?":
+            return self.conditional(left)
+        return left
+
+    def conditional(self, condition: ast.Expr) -> ast.Expr:
+        at = self.starts[self.i]
+        self.i += 1
+        then = self.expression(_OR)
+        if self.kinds[self.i] != ":":
+            self.fail("`:` and the other value of `?`")
+        self.i += 1
+        self.exprs += 1
+        if self.exprs > MAX_DEPTH:
+            self.too_deep()
+        other = self.expression(0)
+        self.exprs -= 1
+        return ast.Call("_?_:_", None, (condition, then, other), at)
+
+    def unary(self) -> ast.Expr:
+        """`!` or `-`, any number of times, and one member expression; an even number of them is none."""
+        operator, at = self.kinds[self.i], self.starts[self.i]
+        count = 1
+        while self.kinds[self.i + count] == operator:
+            count += 1
+        if operator == "-" and count == 1 and self.kinds[self.i + 1] in (INT, DOUBLE):
+            return self.member()  # `-1` is a literal
+        self.i += count
+        # After `-` a further sign would have been counted; after `!` it makes a negative literal.
+        inner = self.member(signed=operator == "!")
+        if count % 2 == 0:
+            return inner
+        return ast.Call("!_" if operator == "!" else "-_", None, (inner,), at)
+
+    def member(self, signed: bool = True) -> ast.Expr:
+        """A primary expression and the selections, calls and indices after it.
+
+        Names, brackets and calls are dealt with here, not in methods of their own: every frame saved leaves room for
+        cel-go's 250 levels under Python's limit.
+        """
+        kinds, texts, starts = self.kinds, self.texts, self.starts
+        first = i = self.i
+        kind = kinds[i]
+        left: ast.Expr | None
+        if kind == "." and kinds[i + 1] == IDENT:
+            i += 1
+            kind = IDENT
+        if kind == IDENT:
+            name = texts[i] if i == first else "." + texts[i]
+            self.i = i + 1
+            if texts[i] in RESERVED and not self.starts_message():
+                self.report(starts[i], f"`{texts[i]}` is a reserved word and cannot name a variable or function")
+            if kinds[i + 1] == "(":
+                args = self.arguments()
+                left = expand_has(args, starts[first], self.report) if name == "has" else None
+                if left is None:
+                    left = ast.Call(name, None, args, starts[first])
+            else:
+                left = ast.Ident(name, starts[first])
+        elif kind == "(":
+            self.i = i + 1
+            self.descend()
+            left = self.expression(0)
+            self.ascend()
+            self.expect(")", "`)`")
+        elif kind == "[":
+            left = self.list_literal()
+        elif kind == "{":
+            left = self.map_literal()
+        else:
+            left = self.constant(signed)
+        while True:
+            i = self.i
+            kind = kinds[i]
+            if kind == ".":
+                if kinds[i + 1] != IDENT:
+                    left = self.unusual_select(left)
+                elif kinds[i + 2] == "(":
+                    self.i = i + 2
+                    args = self.arguments()
+                    macro = expand_member(self.syntax, left, texts[i + 1], args, starts[i + 1], self.report)
+                    left = ast.Call(texts[i + 1], left, args, starts[i + 1]) if macro is None else macro
+                else:
+                    left = ast.Select(left, texts[i + 1], False, starts[i + 1])
+                    self.i = i + 2
+            elif kind == "[":
+                left = self.index(left)
+            elif kind == "{" and self.is_type_name(first, i):
+                left = self.message("".join(texts[first:i]), starts[first])
+            else:
+                return left
+
+    def constant(self, signed: bool) -> ast.Expr:
+        """A literal of one token, or a number with its sign."""
+        i = self.i
+        kind, at = self.kinds[i], self.starts[i]
+        if kind in _CONSTANTS:
+            self.i += 1
+            return ast.Literal(_CONSTANTS[kind], at)
+        negative = kind == "-" and signed and self.kinds[i + 1] in (INT, DOUBLE)
+        if negative:
+            i += 1
+            kind = self.kinds[i]
+        if kind not in (STRING, INT, UINT, DOUBLE, BYTES):
+            self.i += kind in (".", "-")
+            self.fail("a name" if kind == "." else "an expression")
+        self.i = i + 1
+        return self.literal(kind, self.texts[i], at, negative)
+
+    def literal(self, kind: str, text: str, at: int, negative: bool) -> ast.Expr:
+        value: object
+        try:
+            if kind == STRING:
+                value = literals.string_value(text)
+            elif kind == INT:
+                value = literals.int_value(text, negative)
+            elif kind == DOUBLE:
+                value = literals.double_value(text, negative)
+            elif kind == UINT:
+                value = literals.uint_value(text)
+            else:
+                value = literals.bytes_value(text)
+        except literals.LiteralError as error:
+            self.report(at, str(error))
+            value = None
+        return ast.Literal(value, at)
+
+    def arguments(self) -> tuple[ast.Expr, ...]:
+        """The arguments of a call; the token at hand is its `(`."""
+        kinds = self.kinds
+        self.i += 1
+        if kinds[self.i] == ")":
+            self.i += 1
+            return ()
+        self.descend()
+        args = [self.expression(0)]
+        while kinds[self.i] == ",":
+            self.i += 1
+            args.append(self.expression(0))
+        self.ascend()
+        self.expect(")", "`,` or `)`")
+        return tuple(args)
+
+    def expect(self, kind: str, expected: str) -> None:
+        if self.kinds[self.i] != kind:
+            self.fail(expected)
+        self.i += 1
+
+    def unusual_select(self, left: ast.Expr) -> ast.Expr:
+        """`.?field`, a field in backticks, or an error; the token at hand is the dot."""
+        at = self.starts[self.i]
+        self.i += 1
+        optional = self.kinds[self.i] == "?"
+        self.i += optional
+        kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
+        if kind != IDENT and kind != ESCAPED:
+            self.fail("the name of a field")
+        self.i += 1
+        if optional:
+            self.need_optionals(at)
+        return ast.Select(left, text[1:-1] if kind == ESCAPED else text, optional, start)
+
+    def need_optionals(self, at: int) -> None:
+        if not self.syntax.optionals:
+            self.report(at, "optional values (`?`) are not part of this environment: expected Kubernetes 1.28 or later")
+
+    def index(self, left: ast.Expr) -> ast.Expr:
+        at = self.starts[self.i]
+        self.i += 1
+        optional = self.optional_mark()
+        self.descend()
+        key = self.expression(0)
+        self.ascend()
+        self.expect("]", "`]`")
+        return ast.Call("_[?_]" if optional else "_[_]", None, (left, key), at)
+
+    def optional_mark(self) -> bool:
+        if self.kinds[self.i] != "?":
+            return False
+        self.need_optionals(self.starts[self.i])
+        self.i += 1
+        return True
+
+    def list_literal(self) -> ast.Expr:
+        at = self.starts[self.i]
+        self.i += 1
+        elements: list[ast.Expr] = []
+        optional: list[int] = []
+        self.descend()
+        while self.more(elements, "]"):
+            if self.optional_mark():
+                optional.append(len(elements))
+            elements.append(self.expression(0))
+        self.ascend()
+        return ast.ListExpr(tuple(elements), tuple(optional), at)
+
+    def map_literal(self) -> ast.Expr:
+        at = self.starts[self.i]
+        self.i += 1
+        entries: list[ast.Entry] = []
+        self.descend()
+        while self.more(entries, "}"):
+            optional = self.optional_mark()
+            key = self.expression(0)
+            self.expect(":", "`:` and the key's value")
+            entries.append(ast.Entry(key, self.expression(0), optional))
+        self.ascend()
+        return ast.MapExpr(tuple(entries), at)
+
+    def message(self, type_name: str, at: int) -> ast.Expr:
+        self.i += 1
+        entries: list[ast.Entry] = []
+        self.descend()
+        while self.more(entries, "}"):
+            optional = self.optional_mark()
+            kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
+            if kind != IDENT and kind != ESCAPED:
+                self.fail("the name of a field")
+            self.i += 1
+            self.expect(":", "`:` and the field's value")
+            field = ast.Literal(text[1:-1] if kind == ESCAPED else text, start)
+            entries.append(ast.Entry(field, self.expression(0), optional))
+        self.ascend()
+        return ast.Message(type_name, tuple(entries), at)
+
+    def more(self, items: list[ast.Expr] | list[ast.Entry], close: str) -> bool:
+        """Whether another item follows in a list, map or message; a comma may stand before the end, even alone."""
+        if self.kinds[self.i] == close:
+            self.i += 1
+            return False
+        if items or self.kinds[self.i] == ",":
+            if self.kinds[self.i] != ",":
+                self.fail(f"`,` or `{close}`")
+            self.i += 1
+            if self.kinds[self.i] == close:
+                self.i += 1
+                return False
+            if not items:
+                self.fail(f"`{close}`")
+        return True
+
+    def is_type_name(self, first: int, end: int) -> bool:
+        """Whether the tokens from `first` to before `end` are names joined by dots, as before the `{` of a message."""
+        names = self.kinds[first + (self.kinds[first] == ".") : end]
+        return len(names) % 2 == 1 and all(
+            kind == (IDENT if place % 2 == 0 else ".") for place, kind in enumerate(names)
+        )
+
+    def starts_message(self) -> bool:
+        """Whether the name before the token at hand begins the type of a message, where reserved words are allowed."""
+        i = self.i
+        while self.kinds[i] == "." and self.kinds[i + 1] == IDENT:
+            i += 2
+        return self.kinds[i] == "{"
+
+
+_DEEPENING = frozenset(_FUNCTIONS[text] for text in _LEVELS if _LEVELS[text] > _AND) | {"_[_]", "_[?_]", "_?_:_"}
+
+
+def _too_deep(tree: ast.Expr) -> bool:
+    """cel-go counts relations, arithmetic, selections, member calls, indices and conditionals on one path."""
+    stack: list[tuple[ast.Expr, int, int]] = [(tree, 0, 0)]
+    while stack:
+        node, counted, levels = stack.pop()
+        if isinstance(node, ast.Select | ast.Has | ast.Comprehension | ast.Bind) or (
+            isinstance(node, ast.Call) and (node.target is not None or node.function in _DEEPENING)
+        ):
+            counted += 1
+        if counted > MAX_DEPTH or levels > MAX_TREE_DEPTH:
+            return True
+        stack.extend((child, counted, levels + 1) for child in ast.children(node))
+    return False
+
+
+def _bad_text(source: str, at: int) -> tuple[str, str | None]:
+    char = source[at]
+    if char in "'\"":
+        return "string is not closed, or holds an escape that CEL does not have", None
+    if char == "`":
+        return "quoted name is not closed, or holds more than letters, digits and `_ . - /` and blanks", None
+    return f"unexpected character `{char if char.isprintable() else ascii(char)[1:-1]}`", _CHARACTER_HINTS.get(char)

@@ -8,18 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "tierwall",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.register_profile(
-    "long",
-    deadline=None,
-    max_examples=100_000,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("tierwall", deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile("long", deadline=None, max_examples=100_000, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tierwall"))
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,6 +20,6 @@ QUESTIONS = {
 def group() -> None:
     """Ask one question and see which policy decides it, and why.
 
-    The first line is a plain sentence; the walk through the tiers and the source lines follow. `-o json` prints the same
-    decision as a document.
+    The first line is a plain sentence; the walk through the tiers and the source lines follow. `-o json` prints the
+    same decision as a document.
     """

@@ -1,7 +1,7 @@
 """A click group that imports a command only when it is run or its help is shown.
 
-`tierwall --help` must not pay for the modules of every command, so a group knows its commands by name, one-line help and
-`module:attribute`.
+`tierwall --help` must not pay for the modules of every command, so a group knows its commands by name, one-line help
+and `module:attribute`.
 """
 
 from __future__ import annotations

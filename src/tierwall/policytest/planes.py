@@ -1,6 +1,7 @@
 """Which module answers which question of a policy test (contract, sections 2.1 to 2.5).
 
-Every plane answers in the same form: `ask` gives the decision document, `mismatches` compares it with what was expected.
+Every plane answers in the same form: `ask` gives the decision document, `mismatches` compares it with what was
+expected.
 """
 
 from __future__ import annotations

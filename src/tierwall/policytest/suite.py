@@ -1,7 +1,7 @@
 """Finding the policy tests in files and folders, and what each of them asks (contract, section 2).
 
-Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are files,
-folders or globs relative to the test's own file; each file is read once, however many tests share it.
+Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are
+files, folders or globs relative to the test's own file; each file is read once, however many tests share it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import glob
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order
 from tierwall.policytest.planes import PLANES
@@ -72,15 +74,7 @@ def suites(paths: Iterable[str]) -> list[Suite]:
 def _malformed(snapshot: Snapshot, resource: Resource) -> Iterator[Diagnostic]:
     for problem in problems(snapshot, resource):
         if problem.level == "error":
-            yield Diagnostic(
-                "TW701",
-                problem.message,
-                problem.position,
-                problem.expected,
-                problem.found,
-                problem.hint,
-                problem.subject,
-            )
+            yield msgspec.structs.replace(problem, code="TW701")
 
 
 def _suite(resource: Resource, library: _Library) -> Suite:

@@ -1,7 +1,8 @@
 """From files to a snapshot: documents become objects, lists become their items, identities are settled.
 
-An object of a namespaced kind without a namespace is in `default`, as it is for kubectl. Of an object that is defined twice the
-later counts, with a warning; a document that is no object is an error. Nothing is judged here: admission is asked later.
+An object of a namespaced kind without a namespace is in `default`, as it is for kubectl. Of an object that is defined
+twice the later counts, with a warning; a document that is no object is an error. Nothing is judged here: admission is
+asked later.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def _twice(resources: Iterable[Resource]) -> Iterator[Diagnostic]:
         identity = resource.group, resource.kind, resource.namespace, resource.name
         earlier = first.get(identity)
         first[identity] = resource
-        if earlier is not None and resource.name:
+        # Tests are no cluster objects: two of one name do not replace each other.
+        if earlier is not None and resource.name and resource.kind != "PolicyTest":
             yield Diagnostic(
                 "TW007",
                 f"{resource.reference} is defined twice; the later one counts",

@@ -17,8 +17,8 @@ _NO_LABELS: Mapping[str, str] = {}
 class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An object of a snapshot. `value` is the whole object and is never changed.
 
-    INVARIANT: `gc=False` holds because a resource never takes part in a reference cycle: values are JSON trees and origins
-    know nothing of resources.
+    INVARIANT: `gc=False` holds because a resource never takes part in a reference cycle: values are JSON trees and
+    origins know nothing of resources.
     """
 
     group: str

@@ -1,7 +1,7 @@
 """The immutable, indexed set of all objects of one load, shared by every decision.
 
-A decision function takes a snapshot and a question and nothing else (design, section 3). Indexes and plane models are built
-on first use and kept with the snapshot (`once`); deriving a changed snapshot copies only the kinds that change.
+A decision function takes a snapshot and a question and nothing else (design, section 3). Indexes and plane models are
+built on first use and kept with the snapshot (`once`); deriving a changed snapshot copies only the kinds that change.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Snapshot:
         return [one for one in found if namespace in (None, one.namespace) and selector.matches(one.labels)]
 
     def once(self, key: Any, build: Callable[[Snapshot], T]) -> T:
-        """The value `build` derives from this snapshot, computed on first use; `key` names it (the function will do)."""
+        """The value `build` derives from this snapshot, computed on first use; `key` names it."""
         try:
             found: T = self._memo[key]
         except KeyError:

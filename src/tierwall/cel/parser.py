@@ -18,6 +18,7 @@ MAX_SOURCE = 100_000
 MAX_DEPTH = 250
 # Levels of the tree, counting what cel-go's parser does not count on the way; keeps recursion under Python's limit.
 MAX_TREE_DEPTH = 300
+MAX_PROBLEMS = 100
 
 # Words that are no variable or function; they may name fields.
 RESERVED = frozenset(
@@ -84,11 +85,13 @@ class _Parser:
             self.fail("an operator or the end of input")
         # Fewer tokens than levels cannot be too deep.
         if len(self.kinds) >= MAX_DEPTH and _too_deep(tree):
-            self.report(0, f"expression nested too deeply: expected at most {MAX_DEPTH} levels")
+            self.report(0, "expression nested too deeply")
         return tree
 
     def report(self, at: int, message: str, hint: str | None = None) -> None:
         self.problems.append(problem_at(self.source, at, message, hint))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _Stop
 
     def fail(self, expected: str) -> NoReturn:
         """Report the token at hand as a syntax error, and stop."""
@@ -115,7 +118,7 @@ class _Parser:
         self.calcs -= 1
 
     def too_deep(self) -> NoReturn:
-        self.report(self.starts[self.i], f"expression nested too deeply: expected at most {MAX_DEPTH} levels")
+        self.report(self.starts[self.i], "expression nested too deeply")
         raise _Stop
 
     def expression(self, lowest: int) -> ast.Expr:

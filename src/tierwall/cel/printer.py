@@ -1,0 +1,240 @@
+"""From tree to text: what a person would write, and what parses back to the same tree (cel-spec, "Syntax").
+
+Parentheses stand only where the grammar needs them, strings stand in double quotes, and a `&&` or `||` inside its own
+kind keeps its parentheses because the tree keeps the group. What no text can say (an infinite double, a field with a
+`$` in its name) is written as the nearest expression of the same value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tierwall.cel import ast
+from tierwall.cel.values import Uint
+
+_CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
+_BINARY = {
+    "_<_": ("<", _RELATION),
+    "_<=_": ("<=", _RELATION),
+    "_>_": (">", _RELATION),
+    "_>=_": (">=", _RELATION),
+    "_==_": ("==", _RELATION),
+    "_!=_": ("!=", _RELATION),
+    "@in": ("in", _RELATION),
+    "_+_": ("+", _SUM),
+    "_-_": ("-", _SUM),
+    "_*_": ("*", _PRODUCT),
+    "_/_": ("/", _PRODUCT),
+    "_%_": ("%", _PRODUCT),
+}
+_LOGICAL = {"_&&_": (" && ", _AND), "_||_": (" || ", _OR)}
+_PLAIN_FIELD = re.compile(r"(?!(?:in|true|false|null)\Z)[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED_FIELD = re.compile(r"[A-Za-z0-9_.\-/ ]+")
+_SPECIAL = re.compile(r"[^ !#-\[\]-~]")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"} | {
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+def to_text(tree: ast.Expr) -> str:
+    """The text of a tree, on one line."""
+    return _at(tree, _CONDITIONAL)
+
+
+def _at(node: ast.Expr, level: int) -> str:
+    """The text of `node` where something that binds as tightly as `level` is needed."""
+    text, own = _WRITERS[type(node)](node)
+    return text if own >= level else f"({text})"
+
+
+def _all(nodes: tuple[ast.Expr, ...]) -> str:
+    return ", ".join([_at(node, _CONDITIONAL) for node in nodes])
+
+
+def _literal(node: ast.Literal) -> tuple[str, int]:
+    return literal_text(node.value), _MEMBER
+
+
+def literal_text(value: object) -> str:
+    """The text of a constant: null, bool, int, uint, double, string or bytes."""
+    kind = type(value)
+    if kind is str:
+        return _quoted(str(value))
+    if kind is int:
+        return str(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Uint):
+        return f"{int(value)}u"
+    if isinstance(value, float):
+        return _double(value)
+    if isinstance(value, bytes):
+        return _bytes(value)
+    raise TypeError(f"no CEL literal stands for a {kind.__name__}")
+
+
+def _double(value: float) -> str:
+    if math.isnan(value):
+        return 'double("NaN")'
+    if math.isinf(value):
+        return 'double("Infinity")' if value > 0 else 'double("-Infinity")'
+    mantissa, exponent, power = repr(value).partition("e")
+    return f"{mantissa}e{int(power)}" if exponent else mantissa
+
+
+def _quoted(text: str) -> str:
+    return f'"{_SPECIAL.sub(_escaped, text)}"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    known = _ESCAPES.get(char)
+    if known is not None:
+        return known
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _bytes(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\x00"
+    if all(char.isprintable() or char in _ESCAPES for char in text):
+        return "b" + _quoted(text)
+    parts = [_ESCAPES.get(chr(byte)) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in value]
+    return f'b"{"".join(parts)}"'
+
+
+def _ident(node: ast.Ident) -> tuple[str, int]:
+    return node.name, _MEMBER
+
+
+def _field(name: str) -> str | None:
+    if _PLAIN_FIELD.fullmatch(name):
+        return name
+    return f"`{name}`" if _QUOTED_FIELD.fullmatch(name) else None
+
+
+def _select(node: ast.Select) -> tuple[str, int]:
+    operand = _at(node.operand, _MEMBER)
+    field = _field(node.field)
+    if field is None:
+        return f"{operand}[{'?' if node.optional else ''}{_quoted(node.field)}]", _MEMBER
+    return f"{operand}.{'?' if node.optional else ''}{field}", _MEMBER
+
+
+def _has(node: ast.Has) -> tuple[str, int]:
+    field = _field(node.field)
+    if field is None:
+        return f"{_quoted(node.field)} in {_at(node.operand, _SUM)}", _RELATION
+    return f"has({_at(node.operand, _MEMBER)}.{field})", _MEMBER
+
+
+def _call(node: ast.Call) -> tuple[str, int]:
+    function, args = node.function, node.args
+    if node.target is not None:
+        return f"{_at(node.target, _MEMBER)}.{function}({_all(args)})", _MEMBER
+    binary = _BINARY.get(function)
+    if binary is not None:
+        operator, level = binary
+        return f"{_at(args[0], level)} {operator} {_at(args[1], level + 1)}", level
+    logical = _LOGICAL.get(function)
+    if logical is not None:
+        operator, level = logical
+        return operator.join([_at(arg, level + 1) for arg in args]), level
+    unusual = _OTHER_OPERATORS.get(function)
+    if unusual is not None:
+        return unusual(args)
+    return f"{function}({_all(args)})", _MEMBER
+
+
+def _not(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
+    return "!" + _at(args[0], _MEMBER), _UNARY
+
+
+def _negate(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
+    text = _at(args[0], _MEMBER)
+    # `-1` would be a literal, and `--a` would be `a`.
+    return (f"-({text})" if text[0] in "-0123456789" else f"-{text}"), _UNARY
+
+
+def _index(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
+    return f"{_at(args[0], _MEMBER)}[{_at(args[1], _CONDITIONAL)}]", _MEMBER
+
+
+def _optional_index(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
+    return f"{_at(args[0], _MEMBER)}[?{_at(args[1], _CONDITIONAL)}]", _MEMBER
+
+
+def _conditional(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
+    condition, then, other = args
+    return f"{_at(condition, _OR)} ? {_at(then, _OR)} : {_at(other, _CONDITIONAL)}", _CONDITIONAL
+
+
+_OTHER_OPERATORS: dict[str, Callable[[tuple[ast.Expr, ...]], tuple[str, int]]] = {
+    "!_": _not,
+    "-_": _negate,
+    "_[_]": _index,
+    "_[?_]": _optional_index,
+    "_?_:_": _conditional,
+}
+
+
+def _list(node: ast.ListExpr) -> tuple[str, int]:
+    if not node.optional:
+        return f"[{_all(node.elements)}]", _MEMBER
+    marked = set(node.optional)
+    parts = [("?" if i in marked else "") + _at(each, _CONDITIONAL) for i, each in enumerate(node.elements)]
+    return f"[{', '.join(parts)}]", _MEMBER
+
+
+def _map(node: ast.MapExpr) -> tuple[str, int]:
+    parts = [
+        f"{'?' if entry.optional else ''}{_at(entry.key, _CONDITIONAL)}: {_at(entry.value, _CONDITIONAL)}"
+        for entry in node.entries
+    ]
+    return f"{{{', '.join(parts)}}}", _MEMBER
+
+
+def _message(node: ast.Message) -> tuple[str, int]:
+    parts = []
+    for entry in node.entries:
+        assert isinstance(entry.key, ast.Literal)
+        name = str(entry.key.value)
+        field = _field(name) or name
+        parts.append(f"{'?' if entry.optional else ''}{field}: {_at(entry.value, _CONDITIONAL)}")
+    return f"{node.type_name}{{{', '.join(parts)}}}", _MEMBER
+
+
+def _comprehension(node: ast.Comprehension) -> tuple[str, int]:
+    return f"{_at(node.target, _MEMBER)}.{node.macro}({', '.join(node.variables)}, {_all(node.args)})", _MEMBER
+
+
+def _bind(node: ast.Bind) -> tuple[str, int]:
+    body = _at(node.body, _CONDITIONAL)
+    if node.macro == "bind":
+        return f"cel.bind({node.variable}, {_at(node.value, _CONDITIONAL)}, {body})", _MEMBER
+    return f"{_at(node.value, _MEMBER)}.{node.macro}({node.variable}, {body})", _MEMBER
+
+
+_WRITERS: dict[type, Callable[[Any], tuple[str, int]]] = {
+    ast.Literal: _literal,
+    ast.Ident: _ident,
+    ast.Select: _select,
+    ast.Has: _has,
+    ast.Call: _call,
+    ast.ListExpr: _list,
+    ast.MapExpr: _map,
+    ast.Message: _message,
+    ast.Comprehension: _comprehension,
+    ast.Bind: _bind,
+}

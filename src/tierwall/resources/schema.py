@@ -20,14 +20,22 @@ from msgspec.structs import replace
 
 Type = Literal["object", "array", "string", "integer", "number", "boolean", ""]
 ListType = Literal["atomic", "set", "map"]
-Reason = Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]
+# CRDs know the first four; the last is for native kinds, whose message is then the list of supported values.
+Reason = Literal[
+    "FieldValueInvalid",
+    "FieldValueForbidden",
+    "FieldValueRequired",
+    "FieldValueDuplicate",
+    "FieldValueNotSupported",
+]
 
 
 class Rule(Struct, frozen=True):
     """One entry of `x-kubernetes-validations`: a CEL expression over `self` that must be true.
 
     `field_path` is relative to the schema the rule stands on (`.spec.name`, `['a.b']`), as in a CRD. `warning` rules
-    never refuse an object and are left out of CRDs, which cannot express them.
+    never refuse an object and are left out of CRDs, which cannot express them. With `each`, for native kinds only, the
+    rule is asked for every `item` of that list field and failures are reported there.
     """
 
     expression: str
@@ -37,6 +45,7 @@ class Rule(Struct, frozen=True):
     reason: Reason = "FieldValueInvalid"
     hint: str = ""
     warning: bool = False
+    each: str = ""
 
 
 class Property(Struct, frozen=True):
@@ -61,6 +70,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     preserve_unknown: bool = False  # x-kubernetes-preserve-unknown-fields
     embedded_resource: bool = False  # x-kubernetes-embedded-resource
     properties: tuple[Property, ...] = ()
+    map_type: Literal["atomic", "granular", ""] = ""  # x-kubernetes-map-type
     additional: "Schema | None" = None  # additionalProperties: the value of a map
     keys: "Schema | None" = None  # what a map's keys must be; not part of OpenAPI v3, left out of CRDs
     min_properties: int | None = None
@@ -111,14 +121,20 @@ def rule(
     field_path: str = "",
     reason: Reason = "FieldValueInvalid",
     hint: str = "",
+    each: str = "",
 ) -> Rule:
     """A CEL rule over `self`. Without a message the API server says `failed rule: <expression>`."""
-    return Rule(expression, message, message_expression, field_path, reason, hint)
+    return Rule(expression, message, message_expression, field_path, reason, hint, False, each)
 
 
 def warning(expression: str, message: str, *, field_path: str = "", hint: str = "") -> Rule:
     """A CEL rule whose failure is only a warning: the object is admitted."""
     return Rule(expression, message, "", field_path, "FieldValueInvalid", hint, True)
+
+
+def only_warn(one: Rule) -> Rule:
+    """The same rule as a warning."""
+    return replace(one, warning=True)
 
 
 def _count_rule(names: tuple[str, ...], comparison: str, words: str) -> Rule:
@@ -173,6 +189,7 @@ def obj(
     max_properties: int | None = None,
     default: Any = UNSET,
     preserve_unknown: bool = False,
+    map_type: Literal["atomic", "granular", ""] = "",
     any_of: Iterable[Schema] = (),
     one_of: Iterable[Schema] = (),
 ) -> Schema:
@@ -187,6 +204,7 @@ def obj(
         max_properties=max_properties,
         default=default,
         preserve_unknown=preserve_unknown,
+        map_type=map_type,
         any_of=tuple(any_of),
         one_of=tuple(one_of),
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tierwall.resources.schema import Schema
 
 Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file, no object of an API server
-NameFormat = Literal["k8s-long-name", "k8s-short-name", "k8s-path-segment-name", "k8s-service-name"]
+NameFormat = Literal["k8s-long-name", "k8s-short-name", "k8s-path-segment-name", "k8s-service-name", ""]
 
 
 class Column(Struct, frozen=True):

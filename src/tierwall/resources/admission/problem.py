@@ -1,0 +1,69 @@
+"""One reason why an API server would refuse an object (or warn about it)."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+Step: TypeAlias = str | int
+# Where a check stands: the trail to the parent and the step from there; None at the root. Cheaper than a path a node.
+Trail: TypeAlias = "tuple[Trail, Step] | None"
+
+
+class Problem(Struct, frozen=True):
+    """A refusal or warning.
+
+    `path` always leads to a node of the document as it was written (for a missing field, to the object that lacks it);
+    `message` names the field itself and reads as the API server's own.
+    """
+
+    code: str
+    path: tuple[Step, ...]
+    message: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the object is refused; a warning is no refusal."""
+        return self.code != WARNING
+
+
+Problems: TypeAlias = list[Problem]
+# Appends what is wrong with a value; true if CEL rules may look at it.
+Check: TypeAlias = Callable[[Any, Trail, Problems], bool]
+
+UNKNOWN_FIELD = "TW101"
+REQUIRED = "TW102"
+WRONG_TYPE = "TW103"
+UNSUPPORTED = "TW104"
+INVALID = "TW105"
+COUNT = "TW106"
+DUPLICATE = "TW107"
+RULE = "TW108"
+WARNING = "TW109"
+UNKNOWN_KIND = "TW110"
+
+
+def steps(trail: Trail) -> tuple[Step, ...]:
+    """A trail as a path from the root."""
+    out: list[Step] = []
+    while trail is not None:
+        trail, step = trail
+        out.append(step)
+    return tuple(reversed(out))
+
+
+def resolve(path: tuple[Step, ...], document: object) -> tuple[Step, ...]:
+    """The longest part of `path` that exists in `document`: defaults add nodes that nobody wrote."""
+    node = document
+    for depth, step in enumerate(path):
+        match node:
+            case dict() if step in node:
+                node = node[step]
+            case list() if isinstance(step, int) and step < len(node):
+                node = node[step]
+            case _:
+                return path[:depth]
+    return path

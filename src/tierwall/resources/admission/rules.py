@@ -1,0 +1,129 @@
+"""CEL rules of schemas (`x-kubernetes-validations`): compiled when first needed, run, told as upstream tells.
+
+Text: apiextensions' `pkg/apiserver/schema/cel/validation.go`. A rule that cannot be evaluated (`no such key`, a wrong
+overload) refuses the object, as does one that is false. `self` is bound to the value as its schema types it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tierwall.resources.admission import wording
+from tierwall.resources.admission.expression import Failed, compile_expression
+from tierwall.resources.admission.problem import (
+    DUPLICATE,
+    REQUIRED,
+    RULE,
+    UNSUPPORTED,
+    WARNING,
+    Problem,
+    Step,
+    Trail,
+    steps,
+)
+from tierwall.resources.schema import Rule, Schema
+
+Run = Callable[[Any, Trail, list[Problem]], None]
+
+_CODES = {"FieldValueRequired": REQUIRED, "FieldValueDuplicate": DUPLICATE, "FieldValueNotSupported": UNSUPPORTED}
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
+
+
+def compile_rules(schema: Schema, *, native: bool) -> Run:
+    """A function that runs every rule of `schema` on a value that fits it."""
+    runs = [_one(rule, schema, native) for rule in schema.rules]
+    if len(runs) == 1:
+        return runs[0]
+
+    def run_all(value: Any, trail: Trail, problems: list[Problem]) -> None:
+        for run in runs:
+            run(value, trail, problems)
+
+    return run_all
+
+
+def field_steps(field_path: str) -> tuple[Step, ...]:
+    """A rule's fieldPath (`.a.b['c']`) as steps."""
+    found = tuple(match[1] or match[2] for match in _STEP.finditer(field_path))
+    if "".join(match[0] for match in _STEP.finditer(field_path)) != field_path:
+        raise ValueError(f"`{field_path}` is no field path")
+    return found
+
+
+def _one(rule: Rule, schema: Schema, native: bool) -> Run:
+    evaluate = compile_expression(rule.expression, schema, each=rule.each)
+    place = field_steps(rule.field_path)
+
+    def run(value: Any, trail: Trail, problems: list[Problem]) -> None:
+        for item, index in _subjects(rule, value):
+            try:
+                held = evaluate(value, item)
+            except Failed as failure:
+                detail = _failure(str(failure), rule)
+                path = steps(trail)
+                message = wording.invalid(path, schema.type, detail)
+                problems.append(Problem(WARNING if rule.warning else RULE, path, message, hint=rule.hint))
+                continue
+            if held is not True:
+                problems.append(_problem(rule, schema, native, value, (*steps(trail), *index), place))
+
+    return run
+
+
+def _subjects(rule: Rule, value: Any) -> Iterator[tuple[Any, tuple[Step, ...]]]:
+    if not rule.each:
+        yield None, ()
+    elif isinstance(value, dict):
+        for index, item in enumerate(value.get(rule.each, ())):
+            yield item, (rule.each, index)
+
+
+def _failure(reason: str, rule: Rule) -> str:
+    words = (rule.message or rule.expression).strip()
+    if reason.startswith("no such overload"):
+        mismatch = "call arguments did not match a supported operator, function or macro signature for rule"
+        return f"'{reason}': {mismatch}: {words}"
+    return f"{reason} evaluating rule: {words}"
+
+
+def _problem(
+    rule: Rule, schema: Schema, native: bool, value: Any, at: tuple[Step, ...], place: tuple[Step, ...]
+) -> Problem:
+    path = (*at, *place)
+    detail = _detail(rule, schema, value)
+    shown = _at(value, (*at[len(at) - 2 :], *place) if rule.each else place)
+    match rule.reason:
+        case "FieldValueRequired":
+            message = wording.required(path, detail)
+        case "FieldValueForbidden":
+            message = wording.forbidden(path, detail)
+        case "FieldValueDuplicate":
+            message = wording.duplicate(path, shown)
+        case "FieldValueNotSupported":
+            message = f"{wording.field(path)}: Unsupported value: {wording.shown(shown)}: {detail}"
+        case _ if not native and schema.type in ("object", "array"):
+            message = wording.omitted(path, detail)
+        case _:
+            message = wording.invalid(path, shown if native else value, detail)
+    code = WARNING if rule.warning else _CODES.get(rule.reason, RULE)
+    return Problem(code, path, message, hint=rule.hint)
+
+
+def _detail(rule: Rule, schema: Schema, value: Any) -> str:
+    if rule.message_expression:
+        try:
+            text = compile_expression(rule.message_expression, schema)(value, None)
+        except Failed:
+            text = None
+        if isinstance(text, str):
+            return text.strip()[:2048]
+    return rule.message.strip() or f"failed rule: {rule.expression.strip()}"
+
+
+def _at(value: Any, place: tuple[Step, ...]) -> Any:
+    for step in place:
+        if isinstance(value, dict):
+            value = value.get(str(step))
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step]
+    return value

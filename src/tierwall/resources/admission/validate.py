@@ -1,0 +1,227 @@
+"""Structural validation: a schema is compiled once into functions that check a value and say everything that is wrong.
+
+Follows kube-openapi's validators and apiextensions' list-type checks. A node's CEL rules run only if nothing beneath it
+is missing, of a wrong type, too long, unsupported or unknown: the API server skips all rules of such an object; here
+only the rules that could see the damage are skipped, so that more is said at once.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tierwall.core.diagnostics import near_miss
+from tierwall.resources.admission import wording
+from tierwall.resources.admission.list_type import unique_items
+from tierwall.resources.admission.problem import (
+    COUNT,
+    INVALID,
+    REQUIRED,
+    UNKNOWN_FIELD,
+    WRONG_TYPE,
+    Check,
+    Problem,
+    Problems,
+    Trail,
+    steps,
+)
+from tierwall.resources.admission.rules import compile_rules
+from tierwall.resources.admission.values import TYPES, value_checks
+from tierwall.resources.schema import Property, Schema
+
+MOST_PROBLEMS = 200  # of one object; hostile input must not make the report huge
+
+
+class Compiler:
+    """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors."""
+
+    def __init__(self, *, strict: bool, native: bool) -> None:
+        self.strict = strict
+        self.native = native
+        self._seen: dict[int, tuple[Schema, Check]] = {}  # by identity, so each schema is kept alive
+
+    def compile(self, schema: Schema) -> Check:
+        """The check for `schema`."""
+        known = self._seen.get(id(schema))
+        if known is None:
+            known = self._seen[id(schema)] = schema, self._with_rules(schema, self._compile(schema))
+        return known[1]
+
+    def _with_rules(self, schema: Schema, check: Check) -> Check:
+        if not schema.rules:
+            return check
+        run = compile_rules(schema, native=self.native)
+
+        def checked(value: Any, trail: Trail, problems: Problems) -> bool:
+            sound = check(value, trail, problems)
+            if sound and value is not None:
+                run(value, trail, problems)
+            return sound
+
+        return checked
+
+    def _compile(self, schema: Schema) -> Check:
+        wanted = "integer,string" if schema.int_or_string else schema.type
+        fits = TYPES[wanted]
+        parts = list(value_checks(schema))
+        if schema.type == "array":
+            parts.append(self._array(schema))
+        if schema.type == "object":
+            parts.append(self._object(schema))
+        parts += [self._combined(schema)] if schema.any_of or schema.one_of or schema.all_of or schema.none_of else []
+        nullable = schema.nullable or not wanted
+
+        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+            if value is None and nullable:
+                return True
+            if not fits(value):
+                path = steps(trail)
+                problems.append(
+                    Problem(
+                        WRONG_TYPE,
+                        path,
+                        wording.wrong_type(path, wanted, value),
+                        expected=wanted.replace(",", " or "),
+                        found=wording.type_name(value),
+                    )
+                )
+                return False
+            sound = True
+            for part in parts:
+                sound &= part(value, trail, problems)
+            return sound
+
+        return check
+
+    def _array(self, schema: Schema) -> Check:
+        item_check = self.compile(schema.items) if schema.items is not None else None
+        least, most = schema.min_items, schema.max_items
+        unique = unique_items(schema) if schema.list_type in ("set", "map") else None
+
+        def check(value: list[Any], trail: Trail, problems: Problems) -> bool:
+            sound = True
+            if item_check is not None:
+                # A list over its limit is refused anyway; only as many items are looked at as could be right.
+                for index, item in enumerate(value if most is None else value[:most]):
+                    sound &= item_check(item, (trail, index), problems)
+                    if len(problems) >= MOST_PROBLEMS:
+                        return False
+            count = len(value)
+            if least is not None and count < least:
+                path = steps(trail)
+                detail = f"{wording.in_body(path)} should have at least {least} items"
+                problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
+            if most is not None and count > most:
+                path = steps(trail)
+                problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
+                sound = False
+            if unique is not None:
+                unique(value, trail, problems)
+            return sound
+
+        return check
+
+    def _object(self, schema: Schema) -> Check:
+        properties = {part.name: self.compile(part.schema) for part in schema.properties}
+        needed = [part for part in schema.properties if part.required]
+        extra = self.compile(schema.additional) if schema.additional is not None else None
+        keys = self.compile(schema.keys) if schema.keys is not None else None
+        closed = self.strict and not schema.preserve_unknown and extra is None
+        least, most = schema.min_properties, schema.max_properties
+        hints = {part.name: part.hint for part in schema.properties if part.hint}
+
+        def check(value: dict[str, Any], trail: Trail, problems: Problems) -> bool:
+            sound = known = True
+            for name, item in value.items():
+                inner = properties.get(name)
+                if inner is not None:
+                    if not inner(item, (trail, name), problems):
+                        sound = False
+                        if hints and name in hints:
+                            problems[-1] = _with_hint(problems[-1], hints[name])
+                elif extra is not None:
+                    sound &= _map_entry(name, item, trail, problems, keys, extra)
+                elif closed:
+                    sound = known = False
+                    problems.append(_unknown(name, trail, value, schema.properties))
+                if len(problems) >= MOST_PROBLEMS:
+                    return False
+            for part in needed:
+                if part.name not in value:
+                    sound = False
+                    # A misspelt field is both unknown and missing; the hint of the first says all there is to say.
+                    path = steps(trail)
+                    problems.append(Problem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint))
+            if known and not (least is None and most is None):
+                _count(len(value), least, most, trail, problems)
+                sound &= most is None or len(value) <= most
+            return sound
+
+        return check
+
+    def _combined(self, schema: Schema) -> Check:
+        """anyOf, oneOf, allOf and not. What the alternatives say against the value is left out."""
+        checks = [[self.compile(_typed(one, schema)) for one in group] for group in (schema.any_of, schema.one_of)]
+        every = [self.compile(_typed(one, schema)) for one in schema.all_of]
+        denied = self.compile(_typed(schema.none_of, schema)) if schema.none_of is not None else None
+
+        def passes(check: Check, value: Any, trail: Trail) -> bool:
+            found: Problems = []
+            return check(value, trail, found) and not found
+
+        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+            count_any, count_one = (sum(passes(one, value, trail) for one in group) for group in checks)
+            name = wording.quote("" if trail is None else wording.field(steps(trail)))
+            details: list[str] = []
+            if checks[0] and not count_any:
+                details.append(f"{name} must validate at least one schema (anyOf)")
+            if checks[1] and count_one != 1:
+                found = f"Found {count_one} valid alternatives" if count_one else "Found none valid"
+                details.append(f"{name} must validate one and only one schema (oneOf). {found}")
+            if denied is not None and passes(denied, value, trail):
+                details.append(f"{name} must not validate the schema (not)")
+            problems += [Problem(INVALID, steps(trail), f'<nil>: Invalid value: "": {detail}') for detail in details]
+            sound = not details
+            for one in every:
+                sound &= one(value, trail, problems)
+            return sound
+
+        return check
+
+
+def _typed(part: Schema, whole: Schema) -> Schema:
+    """A value validation has no type of its own and never judges unknown fields: it is part of the whole."""
+    if part.type or part.int_or_string:
+        return part
+    return msgspec.structs.replace(part, type=whole.type, preserve_unknown=True)
+
+
+def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Check | None, values: Check) -> bool:
+    """One entry of a map. Where keys have a form of their own (labels), upstream names only the map in its message."""
+    if keys is None:
+        return values(item, (trail, name), problems)
+    before = len(problems)
+    sound = keys(name, trail, problems) & values(item, trail, problems)
+    for index in range(before, len(problems)):
+        problems[index] = msgspec.structs.replace(problems[index], path=steps((trail, name)))
+    return sound
+
+
+def _count(count: int, least: int | None, most: int | None, trail: Trail, problems: Problems) -> None:
+    path = steps(trail)
+    if least is not None and count < least:
+        detail = f"{wording.in_body(path)} should have at least {least} properties"
+        problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
+    if most is not None and count > most:
+        problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
+
+
+def _unknown(name: str, trail: Trail, value: dict[str, Any], properties: Iterable[Property]) -> Problem:
+    path = steps((trail, name))
+    absent = [part.name for part in properties if part.name not in value]
+    message = f'unknown field "{wording.field(path)}"'
+    return Problem(UNKNOWN_FIELD, path, message, found=f"`{name}`"[:80], hint=near_miss(name[:100], absent))
+
+
+def _with_hint(problem: Problem, hint: str) -> Problem:
+    return problem if problem.hint else msgspec.structs.replace(problem, hint=hint)

@@ -1,0 +1,142 @@
+"""Checks of single values: type, enum, length, pattern, format and bounds, as kube-openapi's validators make them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import re2
+
+from tierwall.core.diagnostics import near_miss
+from tierwall.resources.admission import formats, wording
+from tierwall.resources.admission.problem import COUNT, INVALID, UNSUPPORTED, Check, Problem, Problems, Trail, steps
+from tierwall.resources.schema import Schema
+
+
+def value_checks(schema: Schema) -> Iterator[Check]:
+    """The checks of `schema` that look at one scalar, once its type is known to fit."""
+    if schema.enum:
+        yield _enum(schema)
+    if schema.type == "string" or schema.int_or_string:
+        yield from _text(schema)
+    if schema.type in ("integer", "number") or schema.int_or_string:
+        yield from _numbers(schema)
+
+
+def _is_integer(value: Any) -> bool:
+    kind = type(value)
+    return kind is int or (kind is float and value.is_integer())
+
+
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "": lambda value: True,
+    "object": lambda value: type(value) is dict,
+    "array": lambda value: type(value) is list,
+    "string": lambda value: type(value) is str,
+    "boolean": lambda value: type(value) is bool,
+    "integer": _is_integer,
+    "number": lambda value: type(value) in (int, float),
+    "integer,string": lambda value: type(value) is str or _is_integer(value),
+}
+
+
+def _enum(schema: Schema) -> Check:
+    values = schema.enum
+    allowed = frozenset(values)
+
+    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        if value in allowed:
+            return True
+        path = steps(trail)
+        texts = [str(one) for one in values]
+        hint = near_miss(value[:100], texts) if isinstance(value, str) else ""
+        message = wording.unsupported(path, value, values)
+        expected = " or ".join(f"`{text}`" for text in texts)
+        problems.append(Problem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
+        return False
+
+    return check
+
+
+def _text(schema: Schema) -> Iterator[Check]:
+    pattern, longest, shortest = schema.pattern, schema.max_length, schema.min_length
+    if pattern or longest is not None or shortest is not None:
+        search = re2.compile(pattern).search if pattern else None
+
+        def check(value: Any, trail: Trail, problems: Problems) -> bool:
+            if type(value) is not str:
+                return True
+            if longest is not None and len(value) > longest:
+                path = steps(trail)
+                problems.append(Problem(COUNT, path, wording.too_long(path, longest)))
+                return False
+            if shortest is not None and len(value) < shortest:
+                path = steps(trail)
+                detail = f"{wording.in_body(path)} should be at least {shortest} chars long"
+                problems.append(Problem(COUNT, path, wording.invalid(path, value, detail)))
+            elif search is not None and not search(_utf8(value)):
+                path = steps(trail)
+                detail = f"{wording.in_body(path)} should match '{pattern}'"
+                problems.append(Problem(INVALID, path, wording.invalid(path, value, detail)))
+            return True
+
+        yield check
+    if schema.format in formats.KUBERNETES:
+        yield _reasons(formats.KUBERNETES[schema.format])
+    elif schema.format in formats.OPENAPI:
+        yield _format(schema.format)
+
+
+def _reasons(reasons: formats.Reasons) -> Check:
+    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        for reason in reasons(value):
+            path = steps(trail)
+            problems.append(Problem(INVALID, path, wording.invalid(path, value, reason)))
+        return True
+
+    return check
+
+
+def _format(name: str) -> Check:
+    matches = formats.OPENAPI[name]
+
+    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        if type(value) is not str or matches(value):
+            return True
+        path = steps(trail)
+        detail = f"{wording.in_body(path)} must be of type {name}: {wording.quote(value)}"
+        problems.append(Problem(INVALID, path, wording.invalid(path, value, detail), expected=name))
+        return False
+
+    return check
+
+
+def _numbers(schema: Schema) -> Iterator[Check]:
+    low, high = schema.minimum, schema.maximum
+    lowest, highest = formats.NUMBER_RANGES.get(schema.format, (None, None))
+    if low is None and high is None and lowest is None:
+        return
+
+    def check(value: Any, trail: Trail, problems: Problems) -> bool:
+        if type(value) is str:
+            return True
+        detail = ""
+        if low is not None and (value < low or (schema.exclusive_minimum and value == low)):
+            detail = f"greater than {'' if schema.exclusive_minimum else 'or equal to '}{wording.number(low)}"
+        elif high is not None and (value > high or (schema.exclusive_maximum and value == high)):
+            detail = f"less than {'' if schema.exclusive_maximum else 'or equal to '}{wording.number(high)}"
+        elif lowest is not None and highest is not None and not lowest <= value <= highest:
+            path = steps(trail)
+            words = f"Checked value must be of type {schema.type} with format {schema.format} in {wording.field(path)}"
+            problems.append(Problem(INVALID, path, f'<nil>: Invalid value: "": {words}'))
+        if detail:
+            path = steps(trail)
+            problems.append(
+                Problem(INVALID, path, wording.invalid(path, value, f"{wording.in_body(path)} should be {detail}"))
+            )
+        return True
+
+    yield check
+
+
+def _utf8(text: str) -> str:
+    """RE2 cannot be given half a surrogate pair; Go's JSON reader never makes one."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,151 @@
+"""The API server's words: `field.Error` texts of apimachinery and the schema messages of kube-openapi.
+
+`spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000` is one such text.
+Values are shown as Go shows them (`%q` for texts, JSON for what is compound), cut short so that a hostile object
+cannot make its own refusal huge.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tierwall.resources.admission.problem import Step
+
+_MOST_SHOWN = 512
+_DEEPEST_SHOWN = 6
+_PLAIN = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
+
+def field(path: Iterable[Step]) -> str:
+    """A path as apimachinery prints it: `spec.ingress[0].from`; the root has no name and prints as `<nil>`."""
+    out: list[str] = []
+    for step in path:
+        if isinstance(step, int):
+            out.append(f"[{step}]")
+        else:
+            out.append(f".{step}" if out else step)
+    return "".join(out) or "<nil>"
+
+
+def quote(text: str) -> str:
+    """A text as Go's `%q` prints it."""
+    out: list[str] = []
+    for char in text[:_MOST_SHOWN]:
+        if char in _PLAIN:
+            out.append(_PLAIN[char])
+        elif char.isprintable():
+            out.append(char)
+        elif ord(char) < 0x80:
+            out.append(f"\\x{ord(char):02x}")
+        elif ord(char) < 0x10000:
+            out.append(f"\\u{ord(char):04x}")
+        else:
+            out.append(f"\\U{ord(char):08x}")
+    return '"' + "".join(out) + ("…" if len(text) > _MOST_SHOWN else "") + '"'
+
+
+def shown(value: Any) -> str:
+    """A bad value as `field.Error` prints it."""
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number(value)
+    text = json.dumps(_shallow(value, _DEEPEST_SHOWN), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
+
+
+def number(value: float) -> str:
+    """A number as Go's `%v` prints it, for whole numbers and plain fractions."""
+    whole = value == value // 1 and abs(value) < 1e21
+    return str(int(value)) if whole else str(value)
+
+
+def _shallow(value: Any, depth: int) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _shallow(v, depth - 1) for k, v in list(value.items())[:64]} if depth else "…"
+    if isinstance(value, list):
+        return [_shallow(item, depth - 1) for item in value[:64]] if depth else "…"
+    return value
+
+
+def type_name(value: Any) -> str:
+    """What OpenAPI calls the type of a JSON value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def invalid(path: Iterable[Step], value: Any, detail: str) -> str:
+    """`field.Invalid`."""
+    return f"{field(path)}: Invalid value: {shown(value)}: {detail}"
+
+
+def omitted(path: Iterable[Step], detail: str) -> str:
+    """`field.Invalid` of an object or list, whose value is not repeated."""
+    return f"{field(path)}: Invalid value: {detail}"
+
+
+def required(path: Iterable[Step], detail: str = "") -> str:
+    """`field.Required`."""
+    return f"{field(path)}: Required value" + (f": {detail}" if detail else "")
+
+
+def forbidden(path: Iterable[Step], detail: str) -> str:
+    """`field.Forbidden`."""
+    return f"{field(path)}: Forbidden: {detail}"
+
+
+def unsupported(path: Iterable[Step], value: Any, supported: Iterable[Any]) -> str:
+    """`field.NotSupported`."""
+    listed = ", ".join(quote(str(one)) for one in supported)
+    return f"{field(path)}: Unsupported value: {shown(value)}: supported values: {listed}"
+
+
+def duplicate(path: Iterable[Step], value: Any) -> str:
+    """`field.Duplicate`."""
+    return f"{field(path)}: Duplicate value: {shown(value)}"
+
+
+def too_many(path: Iterable[Step], count: int, limit: int) -> str:
+    """`field.TooMany`."""
+    return f"{field(path)}: Too many: {count}: must have at most {limit} item{'' if limit == 1 else 's'}"
+
+
+def too_long(path: Iterable[Step], limit: int) -> str:
+    """`field.TooLong`."""
+    return f"{field(path)}: Too long: may not be more than {limit} byte{'' if limit == 1 else 's'}"
+
+
+def wrong_type(path: tuple[Step, ...], wanted: str, value: Any) -> str:
+    """A value of another type; the value shown is the name of its type, as upstream."""
+    found = quote(type_name(value))
+    return f"{field(path)}: Invalid value: {found}: {in_body(path)} must be of type {wanted}: {found}"
+
+
+def in_body(path: Iterable[Step]) -> str:
+    """How kube-openapi names a field inside its message; the root has no name there."""
+    name = field(path)
+    return f"{'' if name == '<nil>' else name} in body"

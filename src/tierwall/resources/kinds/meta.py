@@ -1,0 +1,149 @@
+"""Fragments that every API group uses: object metadata, label selectors, status conditions (`meta.k8s.io/v1`).
+
+The checks and their words are those of apimachinery (`pkg/api/validation/objectmeta.go`,
+`pkg/apis/meta/v1/validation/validation.go`).
+"""
+
+from tierwall.resources.kinds.kind import Kind
+from tierwall.resources.schema import (
+    Rule,
+    Schema,
+    any_object,
+    any_value,
+    array,
+    boolean,
+    enum,
+    integer,
+    mapping,
+    obj,
+    only_warn,
+    optional,
+    required,
+    rule,
+    string,
+)
+
+labels = mapping(string(format="k8s-label-value"), keys=string(format="k8s-label-key"))
+
+_REQUIREMENT_RULES = (
+    rule(
+        "!(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",
+        "must be specified when `operator` is 'In' or 'NotIn'",
+        field_path=".values",
+        reason="FieldValueRequired",
+    ),
+    rule(
+        "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",
+        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        field_path=".values",
+        reason="FieldValueForbidden",
+    ),
+    rule(
+        "self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",
+        "not a valid selector operator",
+        field_path=".operator",
+        hint="operators are `In`, `NotIn`, `Exists` and `DoesNotExist`",
+    ),
+)
+
+
+def _selector(key: Schema, value: Schema, label_map: Schema, rules: tuple[Rule, ...]) -> Schema:
+    requirement = obj(
+        required("key", key, "The label key that the selector applies to."),
+        required("operator", string(), "In, NotIn, Exists or DoesNotExist."),
+        optional("values", array(value, list_type="atomic"), "Values for In and NotIn; empty for the other operators."),
+        *rules,
+    )
+    return obj(
+        optional("matchLabels", label_map, "Labels that must all be there with exactly these values."),
+        optional(
+            "matchExpressions",
+            array(requirement, list_type="atomic"),
+            "Requirements that must all hold, together with matchLabels.",
+            hint="a list of `{key, operator, values}`",
+        ),
+        title="LabelSelector",
+        map_type="atomic",
+    )
+
+
+# Native kinds: validation written in Go checks keys, values and operators.
+label_selector = _selector(string(format="k8s-label-key"), string(format="k8s-label-value"), labels, _REQUIREMENT_RULES)
+# CRDs: an API server lets any text through, so what no implementation can read is a warning.
+crd_label_selector = _selector(
+    string(), string(), mapping(string()), tuple(only_warn(one) for one in _REQUIREMENT_RULES)
+)
+
+_condition = obj(
+    required("type", string(max_length=316), "The aspect of the object."),
+    required("status", enum("True", "False", "Unknown")),
+    optional("observedGeneration", integer(minimum=0, format="int64")),
+    required("lastTransitionTime", string(format="date-time")),
+    required("reason", string(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")),
+    required("message", string(max_length=32768)),
+)
+conditions = array(_condition, list_type="map", keys=("type",))
+
+_owner_reference = obj(
+    required("apiVersion", string(min_length=1)),
+    required("kind", string(min_length=1)),
+    required("name", string(min_length=1)),
+    required("uid", string(min_length=1)),
+    optional("controller", boolean()),
+    optional("blockOwnerDeletion", boolean()),
+)
+
+
+def object_meta(kind: Kind) -> Schema:
+    """metadata, as objects of this kind must have it. A namespace that is left out is filled in by the client."""
+    rules: list[Rule] = []
+    if kind.scope != "None":
+        rules.append(
+            rule(
+                "has(self.name) && size(self.name) > 0 || has(self.generateName) && size(self.generateName) > 0",
+                "name or generateName is required",
+                field_path=".name",
+                reason="FieldValueRequired",
+            )
+        )
+    if kind.scope == "Cluster":
+        rules.append(
+            rule(
+                "!has(self.__namespace__) || size(self.__namespace__) == 0",
+                "not allowed on this type",
+                field_path=".namespace",
+                reason="FieldValueForbidden",
+            )
+        )
+    return obj(
+        optional("name", string(format=kind.name_format), "Unique in the namespace, or in the cluster."),
+        optional("generateName", string(), "A prefix from which the server makes a unique name."),
+        optional("namespace", string(format="k8s-short-name"), "The namespace; the client's own if left out."),
+        optional("labels", labels, "What selectors look at."),
+        optional("annotations", mapping(string(), keys=string(format="k8s-annotation-key")), "Notes for tools."),
+        optional("creationTimestamp", string(format="date-time", nullable=True)),
+        optional("deletionTimestamp", string(format="date-time", nullable=True)),
+        optional("deletionGracePeriodSeconds", integer(format="int64")),
+        optional("finalizers", array(string(format="k8s-label-key"))),
+        optional("generation", integer(minimum=0, format="int64")),
+        optional("managedFields", array(any_object())),
+        optional("ownerReferences", array(_owner_reference)),
+        optional("resourceVersion", string()),
+        optional("selfLink", string()),
+        optional("uid", string()),
+        *rules,
+        title="ObjectMeta",
+    )
+
+
+def whole_object(kind: Kind) -> Schema:
+    """The schema of a kind with what every object has: apiVersion, kind, metadata. Status is not judged."""
+    parts = [part for part in kind.schema.properties if not (part.name == "status" and kind.status_subresource)]
+    if kind.status_subresource:
+        parts.append(optional("status", any_value()))
+    head = [required("apiVersion", string()), required("kind", string())]
+    if kind.schema.property("metadata") is None:
+        head.append(
+            required("metadata", object_meta(kind)) if kind.scope != "None" else optional("metadata", any_value())
+        )
+    return obj(*head, *parts, *kind.schema.rules, preserve_unknown=kind.schema.preserve_unknown)

@@ -1,0 +1,10 @@
+"""The kinds of agentgateway: AgentgatewayPolicy and AgentgatewayBackend, split by section.
+
+The field tree, its limits and every cross-field rule follow the generated CRDs. Sections are built bottom-up: `scalars`
+and `references`, then the frontend, traffic and backend sections, then the kinds in `policy` and `backend_kind`.
+"""
+
+from tierwall.resources.kinds.agentgateway.backend_kind import agentgateway_backend
+from tierwall.resources.kinds.agentgateway.policy import agentgateway_policy
+
+KINDS = (agentgateway_policy, agentgateway_backend)

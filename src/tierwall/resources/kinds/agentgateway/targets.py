@@ -1,0 +1,58 @@
+"""What an AgentgatewayPolicy may target, by reference or by label, and with which section or port."""
+
+from tierwall.resources.kinds.gateway_types.names import group, kind, object_name, port_number, section_name
+from tierwall.resources.schema import array, at_most_one_of, mapping, obj, optional, required, rule, string
+
+_ONE_SECTION = at_most_one_of("sectionName", "port")
+
+_KNOWN_KINDS = rule(
+    "self.all(r, (r.kind == 'Service' && r.group == '') || "
+    "(r.kind == 'AgentgatewayBackend' && r.group == 'agentgateway.dev') || "
+    "(r.kind in ['Gateway', 'HTTPRoute', 'GRPCRoute'] && r.group == 'gateway.networking.k8s.io') || "
+    "(r.kind == 'ListenerSet' && r.group == 'gateway.networking.k8s.io') || "
+    "(r.kind == 'InferencePool' && r.group == 'inference.networking.k8s.io'))",
+    "targetRefs may only reference Gateway, HTTPRoute, GRPCRoute, ListenerSet, Service, AgentgatewayBackend, or"
+    " InferencePool resources",
+)
+
+_ONE_KIND = rule(
+    "self.all(l1, !self.exists(l2, l1.kind != l2.kind))", "Only one Kind of targetRef can be set on one policy"
+)
+
+_SECTION = optional(
+    "sectionName",
+    section_name,
+    "A listener, a route rule, a Service port (as a number) or a sub-backend, by the kind of the target.",
+)
+_PORT = optional("port", port_number, "A Gateway's port; for frontend-only policies.")
+
+target_refs = array(
+    obj(
+        required("group", group()),
+        required("kind", kind()),
+        required("name", object_name, "An object in the policy's own namespace."),
+        _SECTION,
+        _PORT,
+        _ONE_SECTION,
+    ),
+    _KNOWN_KINDS,
+    _ONE_KIND,
+    min_items=1,
+    max_items=16,
+    list_type="atomic",
+)
+
+target_selectors = array(
+    obj(
+        required("group", group()),
+        required("kind", kind()),
+        required("matchLabels", mapping(string()), "Labels that all must be on the target."),
+        _SECTION,
+        _PORT,
+        _ONE_SECTION,
+    ),
+    _KNOWN_KINDS,
+    _ONE_KIND,
+    min_items=1,
+    max_items=16,
+)

@@ -12,6 +12,9 @@ import msgspec
 
 from tierwall.cel.types import Type
 
+# The `since` of functions that CEL's extension libraries define but no Kubernetes release offers.
+EXTENSION = 1_000_000
+
 
 class Overload(msgspec.Struct, frozen=True, gc=False):
     """One signature of a function. A member overload's first parameter is its target."""
@@ -22,7 +25,7 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
     result: Type
     call: Callable[..., object]
     member: bool = False
-    # Cost of one call given its arguments and result; None: the model's default of 1.
+    # Cost of one call given its arguments, known before it is made; None: the model's default of 1.
     cost: Callable[..., int] | None = None
-    # The Kubernetes minor release (1.N) whose environment first offers it.
+    # The Kubernetes minor release (1.N) whose environment first offers it; EXTENSION: none does.
     since: int = 0

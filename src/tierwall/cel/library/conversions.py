@@ -1,0 +1,187 @@
+"""Conversions between types (cel-spec, "List of Standard Definitions"; the text forms are those of cel-go)."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from tierwall.cel import cost
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.library.time import format_duration, format_timestamp, parse_duration, parse_timestamp
+from tierwall.cel.table import Overload
+from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, type_of
+from tierwall.cel.values import (
+    NANOS,
+    TIMESTAMP_MAX,
+    TIMESTAMP_MIN,
+    Timestamp,
+    TypeValue,
+    Uint,
+    int64,
+    type_name,
+    uint64,
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_UNSIGNED = re.compile(r"[0-9]+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
+_SPECIAL = re.compile(r"[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+_MISPLACED = re.compile(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])|^_|_$", re.ASCII)
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+# Longer digit runs overflow in any case, and Python refuses to convert very long ones.
+_LONGEST_NUMBER = 400
+
+
+def _failed(value: object, to: str) -> EvaluationError:
+    return EvaluationError(f"type conversion error from '{type_name(value)}' to '{to}'")
+
+
+def string_to_int(text: str) -> int:
+    """Decimal digits with an optional sign."""
+    if len(text) <= _LONGEST_NUMBER and _INTEGER.fullmatch(text):
+        return int64(int(text))
+    raise _failed(text, "int")
+
+
+def string_to_uint(text: str) -> Uint:
+    """Decimal digits."""
+    if len(text) <= _LONGEST_NUMBER and _UNSIGNED.fullmatch(text):
+        return uint64(int(text))
+    raise _failed(text, "uint")
+
+
+def string_to_double(text: str) -> float:
+    """A Go floating-point literal, `Inf` or `NaN`."""
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    if "_" in text and not _MISPLACED.search(text):
+        text = text.replace("_", "")
+    try:
+        if _DECIMAL.fullmatch(text):
+            value = float(text)
+        elif _HEXADECIMAL.fullmatch(text):
+            value = float.fromhex(text)
+        else:
+            raise _failed(text, "double")
+    except OverflowError:
+        raise _failed(text, "double") from None
+    if math.isinf(value):
+        raise _failed(text, "double")
+    return value
+
+
+def string_to_bool(text: str) -> bool:
+    """The words Go's strconv.ParseBool takes."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise _failed(text, "bool")
+
+
+def string_to_bytes(text: str) -> bytes:
+    """The text in UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _failed(text, "bytes") from None
+
+
+def bytes_to_string(data: bytes) -> str:
+    """UTF-8 decoded; anything else is an error."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
+
+
+def double_to_int(value: float) -> int:
+    """Towards zero; the two ends of the range are errors, as a double cannot tell them from beyond."""
+    if math.isfinite(value) and -(2.0**63) < value < 2.0**63:
+        return int(value)
+    raise EvaluationError("integer overflow")
+
+
+def double_to_uint(value: float) -> Uint:
+    """Towards zero."""
+    if math.isfinite(value) and 0 <= value < 2.0**64:
+        return Uint(int(value))
+    raise EvaluationError("unsigned integer overflow")
+
+
+def double_to_string(value: float) -> str:
+    """Go's `%g`: the shortest digits that give the number back, with an exponent below -4 and from 6 on."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    stripped = "".join(map(str, digits)).rstrip("0") or "0"
+    # The power of ten of the first digit.
+    power = exponent + len(digits) - 1 if stripped != "0" else 0
+    mark = "-" if sign else ""
+    if -4 <= power < 6:
+        if power < 0:
+            return f"{mark}0.{'0' * (-power - 1)}{stripped}"
+        whole = stripped[: power + 1].ljust(power + 1, "0")
+        fraction = stripped[power + 1 :]
+        return f"{mark}{whole}.{fraction}" if fraction else mark + whole
+    mantissa = f"{stripped[0]}.{stripped[1:]}" if len(stripped) > 1 else stripped
+    return f"{mark}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def int_to_timestamp(seconds: int) -> Timestamp:
+    """Seconds since the epoch."""
+    if TIMESTAMP_MIN <= seconds * NANOS <= TIMESTAMP_MAX:
+        return Timestamp(seconds * NANOS)
+    raise EvaluationError("timestamp overflow")
+
+
+def type_of_value(value: object) -> TypeValue:
+    """`type(x)`."""
+    return TypeValue(type_name(value))
+
+
+def _same(value: object) -> object:
+    return value
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("type", "type", (A,), type_of(A), type_of_value),
+    Overload("dyn", "to_dyn", (A,), DYN, _same),
+    Overload("bool", "bool_to_bool", (BOOL,), BOOL, _same),
+    Overload("bool", "string_to_bool", (STRING,), BOOL, string_to_bool),
+    Overload("bytes", "bytes_to_bytes", (BYTES,), BYTES, _same),
+    Overload("bytes", "string_to_bytes", (STRING,), BYTES, string_to_bytes, cost=cost.scan_first),
+    Overload("double", "double_to_double", (DOUBLE,), DOUBLE, _same),
+    Overload("double", "int64_to_double", (INT,), DOUBLE, float),
+    Overload("double", "string_to_double", (STRING,), DOUBLE, string_to_double),
+    Overload("double", "uint64_to_double", (UINT,), DOUBLE, float),
+    Overload("duration", "duration_to_duration", (DURATION,), DURATION, _same),
+    Overload("duration", "string_to_duration", (STRING,), DURATION, parse_duration),
+    Overload("int", "int64_to_int64", (INT,), INT, _same),
+    Overload("int", "double_to_int64", (DOUBLE,), INT, double_to_int),
+    Overload("int", "duration_to_int64", (DURATION,), INT, lambda d: d.ns),
+    Overload("int", "string_to_int64", (STRING,), INT, string_to_int),
+    Overload("int", "timestamp_to_int64", (TIMESTAMP,), INT, lambda t: t.ns // NANOS),
+    Overload("int", "uint64_to_int64", (UINT,), INT, lambda u: int64(int(u))),
+    Overload("string", "string_to_string", (STRING,), STRING, _same),
+    Overload("string", "bool_to_string", (BOOL,), STRING, lambda b: "true" if b else "false"),
+    Overload("string", "bytes_to_string", (BYTES,), STRING, bytes_to_string, cost=cost.scan_first),
+    Overload("string", "double_to_string", (DOUBLE,), STRING, double_to_string),
+    Overload("string", "duration_to_string", (DURATION,), STRING, format_duration),
+    Overload("string", "int64_to_string", (INT,), STRING, str),
+    Overload("string", "timestamp_to_string", (TIMESTAMP,), STRING, format_timestamp),
+    Overload("string", "uint64_to_string", (UINT,), STRING, str),
+    Overload("timestamp", "timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
+    Overload("timestamp", "int64_to_timestamp", (INT,), TIMESTAMP, int_to_timestamp),
+    Overload("timestamp", "string_to_timestamp", (STRING,), TIMESTAMP, parse_timestamp),
+    Overload("uint", "uint64_to_uint64", (UINT,), UINT, _same),
+    Overload("uint", "double_to_uint64", (DOUBLE,), UINT, double_to_uint),
+    Overload("uint", "int64_to_uint64", (INT,), UINT, uint64),
+    Overload("uint", "string_to_uint64", (STRING,), UINT, string_to_uint),
+)

@@ -1,0 +1,256 @@
+"""Lists: Kubernetes' own functions (apiserver pkg/cel/library/lists.go) and cel-go's ext.Lists version 3.
+
+Lists of mixed types follow the Go code: `isSorted`, `min` and `max` step over pairs that have no order.
+"""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+
+from tierwall.cel import cost
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.library.operators import add
+from tierwall.cel.table import Overload
+from tierwall.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    Type,
+    list_of,
+)
+from tierwall.cel.values import Duration, Uint, compare, equal, size_of
+
+_COMPARABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_SUMMABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, DURATION)
+_ZERO: dict[type, object] = {Uint: Uint(0), float: 0.0, Duration: Duration(0)}
+_LONGEST_RANGE = 1_000_000
+
+
+def _order(left: object, right: object) -> int:
+    try:
+        return compare(left, right)
+    except EvaluationError:
+        return 2
+
+
+def _require_comparable(items: list[object]) -> None:
+    for item in items:
+        compare(item, item)
+
+
+def is_sorted(items: list[object]) -> bool:
+    """Whether no element is greater than the next."""
+    _require_comparable(items)
+    return all(_order(a, b) != 1 for a, b in zip(items, items[1:], strict=False))
+
+
+def total(items: list[object]) -> object:
+    """The sum; 0 of an empty list."""
+    result = _ZERO.get(type(items[0]), 0) if items else 0
+    for item in items:
+        result = add(result, item)
+    return result
+
+
+def _extreme(name: str, sign: int, items: list[object]) -> object:
+    if not items:
+        raise EvaluationError(f"{name} called on empty list")
+    _require_comparable(items)
+    result = items[0]
+    for item in items[1:]:
+        if _order(result, item) == sign:
+            result = item
+    return result
+
+
+def smallest(items: list[object]) -> object:
+    """`min()`."""
+    return _extreme("min", 1, items)
+
+
+def greatest(items: list[object]) -> object:
+    """`max()`."""
+    return _extreme("max", -1, items)
+
+
+def index_of(items: list[object], value: object) -> int:
+    """The first place of the value, or -1."""
+    return next((place for place, item in enumerate(items) if equal(item, value)), -1)
+
+
+def last_index_of(items: list[object], value: object) -> int:
+    """The last place of the value, or -1."""
+    return next((place for place in range(len(items) - 1, -1, -1) if equal(items[place], value)), -1)
+
+
+def includes(target: object, value: object) -> bool:
+    """Whether the list has the value; of anything but a list, whether it is the value."""
+    if isinstance(target, list):
+        return any(equal(item, value) for item in target)
+    return equal(target, value)
+
+
+def slice_list(items: list[object], start: int, end: int) -> list[object]:
+    """The elements from start up to, not including, end."""
+    if not 0 <= start <= end <= len(items):
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+def flatten(items: list[object], depth: int = 1) -> list[object]:
+    """Nested lists laid out, down to the depth."""
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    result: list[object] = []
+    for item in items:
+        if isinstance(item, list) and depth > 0:
+            inner = flatten(item, depth - 1)
+            cost.bound_list(len(result) + len(inner))
+            result.extend(inner)
+        else:
+            result.append(item)
+    return result
+
+
+def sort(items: list[object]) -> list[object]:
+    """The elements in order."""
+    return sort_by_keys(items, items)
+
+
+def sort_by_keys(items: list[object], keys: list[object]) -> list[object]:
+    """The elements in the order of their keys; equal keys keep their order."""
+    if len(items) != len(keys):
+        raise EvaluationError(f"sortBy: {len(items)} elements, {len(keys)} keys")
+    if not items:
+        return items
+    for key in keys:
+        if type(key) is not type(keys[0]):
+            raise EvaluationError("list elements must have the same type")
+    try:
+        compare(keys[0], keys[0])
+    except EvaluationError:
+        raise EvaluationError("list elements must be comparable") from None
+    order = sorted(range(len(keys)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b])))
+    return [items[place] for place in order]
+
+
+def distinct(items: list[object]) -> list[object]:
+    """The elements without repetitions, first occurrences kept."""
+    result: list[object] = []
+    for item in items:
+        if not any(equal(item, other) for other in result):
+            result.append(item)
+    return result
+
+
+def integers(size: int) -> list[int]:
+    """`lists.range(n)`: 0 to n-1."""
+    if not 0 <= size <= _LONGEST_RANGE:
+        raise EvaluationError(f"lists.range: size {size} is not between 0 and {_LONGEST_RANGE}")
+    return list(range(size))
+
+
+def _flatten_cost(items: object, depth: int = 1) -> int:
+    size = size_of(items)
+    return size * max(depth, 0 if depth == 0 else 1) + 1 + cost.LIST
+
+
+def _kubernetes() -> list[Overload]:
+    result = []
+    for t in _COMPARABLE:
+        items = (list_of(t),)
+        result += [
+            Overload("isSorted", f"list_{t}_is_sorted_bool", items, BOOL, is_sorted, member=True, cost=cost.traversal),
+            Overload("max", f"list_{t}_max_{t}", items, t, greatest, member=True, cost=cost.traversal),
+            Overload("min", f"list_{t}_min_{t}", items, t, smallest, member=True, cost=cost.traversal),
+        ]
+    for t in _SUMMABLE:
+        result.append(
+            Overload("sum", f"list_{t}_sum_{t}", (list_of(t),), t, total, member=True, cost=cost.traversal),
+        )
+    pair = (list_of(A), A)
+    result += [
+        Overload("indexOf", "list_a_index_of_int", pair, INT, index_of, member=True, cost=cost.traversal),
+        Overload("lastIndexOf", "list_a_last_index_of_int", pair, INT, last_index_of, member=True, cost=cost.traversal),
+        Overload(
+            "includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, includes, member=True, cost=cost.traversal, since=37
+        ),
+    ]
+    return result
+
+
+def _extension() -> list[Overload]:
+    items = list_of(A)
+    result = [
+        Overload(
+            "slice",
+            "list_slice",
+            (items, INT, INT),
+            items,
+            slice_list,
+            member=True,
+            since=34,
+            cost=lambda _, start, end: cost.new_list(max(end - start, 0)),
+        ),
+        Overload(
+            "flatten", "list_flatten", (list_of(items),), items, flatten, member=True, since=34, cost=_flatten_cost
+        ),
+        Overload(
+            "flatten",
+            "list_flatten_int",
+            (list_of(DYN), INT),
+            list_of(DYN),
+            flatten,
+            member=True,
+            since=34,
+            cost=_flatten_cost,
+        ),
+        Overload(
+            "lists.range",
+            "lists_range",
+            (INT,),
+            list_of(INT),
+            integers,
+            since=34,
+            cost=lambda size: cost.new_list(min(max(size, 0), _LONGEST_RANGE)),
+        ),
+        Overload(
+            "reverse",
+            "list_reverse",
+            (items,),
+            items,
+            lambda values: values[::-1],
+            member=True,
+            since=34,
+            cost=lambda values: cost.new_list(len(values)),
+        ),
+        Overload("distinct", "list_distinct", (items,), items, distinct, member=True, since=34, cost=cost.self_compare),
+    ]
+    for t in _COMPARABLE:
+        ordered = list_of(t)
+        result += [
+            Overload(
+                "sort", f"list_{t}_sort", (ordered,), ordered, sort, member=True, since=34, cost=cost.self_compare
+            ),
+            Overload(
+                "@sortByAssociatedKeys",
+                f"list_{t}_sortByAssociatedKeys",
+                (items, ordered),
+                items,
+                sort_by_keys,
+                member=True,
+                since=34,
+                cost=lambda _, keys: cost.self_compare(keys),
+            ),
+        ]
+    return result
+
+
+OVERLOADS: tuple[Overload, ...] = (*_kubernetes(), *_extension())

@@ -1,0 +1,154 @@
+"""Resource quantities (apiserver pkg/cel/library/quantity.go, apimachinery pkg/api/resource): `500m`, `1Gi`, `1e3`.
+
+Kubernetes keeps a quantity as a 64-bit integer and a power of ten while it can, and only such ones are integers to it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tierwall.cel import cost
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.table import Overload
+from tierwall.cel.types import BOOL, DOUBLE, INT, STRING, Type
+from tierwall.cel.values import INT_MAX, INT_MIN, Quantity, compare_quantities
+
+QUANTITY = Type(Quantity.cel_type)
+
+_TEXT = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_NANO = -9
+# Digits that always fit an int64.
+_SAFE_DIGITS = 18
+_LONGEST = 10_000
+
+
+def parse(text: str) -> Quantity:
+    """A signed decimal number with a suffix; finer than a billionth is rounded away from zero."""
+    match = _TEXT.fullmatch(text)
+    if not text or len(text) > _LONGEST or match is None:
+        raise EvaluationError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    sign, whole, fraction, suffix = match[1], match[2] or "0", match[3] or "", match[4]
+    number = int(whole + fraction) * (-1 if sign == "-" else 1)
+    if suffix in _BINARY:
+        return _binary(number, whole, fraction, _BINARY[suffix])
+    exponent = _DECIMAL.get(suffix)
+    if exponent is None:
+        power = _EXPONENT.fullmatch(suffix)
+        if power is None:
+            raise EvaluationError("unable to parse quantity's suffix")
+        exponent = int(power[1])
+    scale = exponent - len(fraction)
+    if len(whole) + len(fraction) <= _SAFE_DIGITS and scale >= _NANO:
+        return Quantity(number, scale)
+    return _rounded(number, scale)
+
+
+def _binary(number: int, whole: str, fraction: str, exponent: int) -> Quantity:
+    value = number << exponent
+    if not fraction and 14 - len(whole) - exponent * 3 // 10 >= 0 and abs(value) <= INT_MAX:
+        return Quantity(value)
+    result = _rounded(value, -len(fraction))
+    limit = Quantity(INT_MAX, 0, False)
+    if compare_quantities(Quantity(abs(result.value), result.scale), limit) > 0:
+        return Quantity(INT_MAX if number > 0 else -INT_MAX, 0, False)
+    return result
+
+
+def _rounded(value: int, scale: int) -> Quantity:
+    if scale < _NANO:
+        # At most `_LONGEST` digits matter: below them the result is a billionth anyway.
+        cut = min(_NANO - scale, len(str(abs(value))) + 1)
+        quotient, rest = divmod(abs(value), 10**cut)
+        quotient += 1 if rest else 0
+        value, scale = quotient if value > 0 else -quotient, _NANO
+    return Quantity(value, scale, False)
+
+
+def is_quantity(text: str) -> bool:
+    """Whether `quantity(text)` gives one."""
+    try:
+        parse(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+def _integer(quantity: Quantity) -> int | None:
+    if not quantity.small or quantity.scale < 0 or quantity.scale > 40:
+        return 0 if quantity.small and quantity.scale > 40 and not quantity.value else None
+    value = quantity.value * 10**quantity.scale
+    return value if INT_MIN <= value <= INT_MAX else None
+
+
+def as_integer(quantity: Quantity) -> int:
+    """The value, where Kubernetes holds it as an integer."""
+    value = _integer(quantity)
+    if value is None:
+        raise EvaluationError("cannot convert value to integer")
+    return value
+
+
+def as_float(quantity: Quantity) -> float:
+    """The value as a double, with the rounding of Go's `base * math.Pow10(exponent)`."""
+    if quantity.scale > 308:
+        power = float("inf")
+    else:
+        power = 0.0 if quantity.scale < -323 else float(f"1e{quantity.scale}")
+    try:
+        return float(quantity.value) * power if quantity.scale else float(quantity.value)
+    except OverflowError:
+        return float("inf") if quantity.value > 0 else float("-inf")
+
+
+def sign(quantity: Quantity) -> int:
+    """-1, 0 or 1."""
+    return (quantity.value > 0) - (quantity.value < 0)
+
+
+def _add(left: Quantity, right: Quantity) -> Quantity:
+    if left.small and right.small and not (left.value and right.value):
+        return left if left.value else Quantity(right.value, right.scale)
+    scale = min(left.scale, right.scale)
+    if max(left.scale, right.scale) - scale > _LONGEST:
+        raise EvaluationError("quantity out of range")
+    a, b = left.value * 10 ** (left.scale - scale), right.value * 10 ** (right.scale - scale)
+    fits = all(INT_MIN <= number <= INT_MAX for number in (a, b, a + b))
+    return Quantity(a + b, scale, left.small and right.small and fits)
+
+
+def add(left: Quantity, right: Quantity | int) -> Quantity:
+    """The sum with a quantity or an int."""
+    return _add(left, right if isinstance(right, Quantity) else Quantity(right))
+
+
+def sub(left: Quantity, right: Quantity | int) -> Quantity:
+    """The difference from a quantity or an int."""
+    other = right if isinstance(right, Quantity) else Quantity(right)
+    return _add(left, Quantity(-other.value, other.scale, other.small))
+
+
+def _member(name: str, id: str, more: tuple[Type, ...], result: Type, call: object) -> Overload:
+    return Overload(name, id, (QUANTITY, *more), result, call, member=True, since=28)  # type: ignore[arg-type]
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("quantity", "string_to_quantity", (STRING,), QUANTITY, parse, cost=cost.scan_first, since=28),
+    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_quantity, cost=cost.scan_first, since=28),
+    # Declared as a function, not a member, in Kubernetes.
+    Overload("sign", "quantity_sign", (QUANTITY,), INT, sign, since=28),
+    _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) > 0),
+    _member("isLessThan", "quantity_is_less_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) < 0),
+    _member("compareTo", "quantity_compare_to", (QUANTITY,), INT, compare_quantities),
+    _member("asApproximateFloat", "quantity_get_float", (), DOUBLE, as_float),
+    _member("asInteger", "quantity_get_int", (), INT, as_integer),
+    _member("isInteger", "quantity_is_integer", (), BOOL, lambda quantity: _integer(quantity) is not None),
+    _member("add", "quantity_add", (QUANTITY,), QUANTITY, add),
+    _member("add", "quantity_add_int", (INT,), QUANTITY, add),
+    _member("sub", "quantity_sub", (QUANTITY,), QUANTITY, sub),
+    _member("sub", "quantity_sub_int", (INT,), QUANTITY, sub),
+)

@@ -1,0 +1,92 @@
+"""Regular expressions in RE2's syntax (cel-spec, "Regular Expressions"; Kubernetes' regex library).
+
+RE2 takes time linear in the text whatever the pattern, and refuses patterns whose program grows too large. Texts are
+matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import re2
+
+from tierwall.cel import cost
+from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.table import Overload
+from tierwall.cel.types import INT, STRING, list_of
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.never_capture = True
+_OPTIONS.max_mem = 8 << 20
+# A pattern that no cost limit would let run.
+_LONGEST = 1 << 20
+# Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
+_LONGEST_SEARCH = 200_000_000
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re2._Regexp:
+    """The pattern, compiled once; it matches bytes."""
+    if len(pattern) > _LONGEST:
+        raise EvaluationError("invalid regular expression: too long")
+    try:
+        return re2.compile(pattern.encode(), _OPTIONS)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {reason}") from None
+
+
+def encoded(text: str) -> bytes:
+    """The text in UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise EvaluationError("invalid UTF-8 in text, cannot match") from None
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Whether the pattern matches anywhere in the text."""
+    return compiled(pattern).search(encoded(text)) is not None
+
+
+def find(text: str, pattern: str) -> str:
+    """The first match, or the empty text."""
+    match = compiled(pattern).search(encoded(text))
+    return "" if match is None else bytes(match[0]).decode()
+
+
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    """The matches that do not overlap, at most `limit` of them; all if negative.
+
+    As in Go, an empty match right after another match does not count.
+    """
+    regexp, data = compiled(pattern), encoded(text)
+    found: list[str] = []
+    if limit == 0:
+        return found
+    last, looked_at = -1, 0
+    for match in regexp.finditer(data):
+        start, end = match.span()
+        looked_at += len(data) - start
+        if looked_at > _LONGEST_SEARCH:
+            raise CostExceeded("operation cancelled: too many matches in too long a text")
+        inside_character = start < len(data) and data[start] & 0xC0 == 0x80
+        if start == end and (start == last or inside_character):
+            continue
+        last = end
+        found.append(data[start:end].decode())
+        if len(found) == limit:
+            break
+    return found
+
+
+_SS = (STRING, STRING)
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("find", "string_find_string", _SS, STRING, find, member=True, cost=cost.regex),
+    Overload("findAll", "string_find_all_string", _SS, list_of(STRING), find_all, member=True, cost=cost.regex),
+    Overload(
+        "findAll", "string_find_all_string_int", (*_SS, INT), list_of(STRING), find_all, member=True, cost=cost.regex
+    ),
+)

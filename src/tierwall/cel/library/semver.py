@@ -1,0 +1,83 @@
+"""Semantic versions (apiserver pkg/cel/library/semverlib.go; semver.org 2.0.0)."""
+
+from __future__ import annotations
+
+import re
+
+from tierwall.cel import cost
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.table import Overload
+from tierwall.cel.types import BOOL, INT, STRING, Type
+from tierwall.cel.values import UINT_MAX, Semver, compare_semvers
+
+SEMVER = Type(Semver.cel_type)
+
+_NUMBER = r"(0|[1-9][0-9]{0,19})"
+_TEXT = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
+_PART = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_LONGEST = 4096
+
+
+def _invalid(text: str) -> EvaluationError:
+    return EvaluationError(f"`{text[:80]}` is not a semantic version")
+
+
+def parse(text: str, normalize: bool = False) -> Semver:
+    """`semver(text)`; normalizing takes a leading `v`, short versions and leading zeros."""
+    given = text
+    if normalize:
+        text = _normalized(text)
+    match = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise _invalid(given)
+    numbers = [int(match[i]) for i in (1, 2, 3)]
+    prerelease: list[int | str] = []
+    for part in match[4].split(".") if match[4] is not None else ():
+        if not _PART.fullmatch(part) or (part.isdigit() and len(part) > 1 and part[0] == "0"):
+            raise _invalid(given)
+        prerelease.append(int(part) if part.isdigit() else part)
+    build = tuple(match[5].split(".")) if match[5] is not None else ()
+    if "" in build or any(n > UINT_MAX for n in (*numbers, *prerelease) if isinstance(n, int)):
+        raise _invalid(given)
+    return Semver(*numbers, tuple(prerelease), build)
+
+
+def _normalized(text: str) -> str:
+    parts = text.removeprefix("v").split(".", 2)
+    for place, part in enumerate(parts):
+        if len(part) > 1:
+            part = part.lstrip("0")
+            parts[place] = part if part[:1] in tuple("0123456789") else "0" + part
+    if len(parts) < 3 and any(mark in parts[-1] for mark in "+-"):
+        raise EvaluationError("short version cannot contain PreRelease/Build meta data")
+    return ".".join(parts + ["0"] * (3 - len(parts)))
+
+
+def is_semver(text: str, normalize: bool = False) -> bool:
+    """Whether `semver(text)` gives a version."""
+    try:
+        parse(text, normalize)
+    except EvaluationError:
+        return False
+    return True
+
+
+def _member(name: str, id: str, more: tuple[Type, ...], result: Type, call: object) -> Overload:
+    return Overload(name, id, (SEMVER, *more), result, call, member=True, since=33)  # type: ignore[arg-type]
+
+
+_PARSE = cost.scan_first
+_FLAGGED = (STRING, BOOL)
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("semver", "string_to_semver", (STRING,), SEMVER, parse, cost=_PARSE, since=33),
+    Overload("semver", "string_bool_to_semver", _FLAGGED, SEMVER, parse, cost=_PARSE, since=33),
+    Overload("isSemver", "is_semver_string", (STRING,), BOOL, is_semver, cost=_PARSE, since=33),
+    Overload("isSemver", "is_semver_string_bool", _FLAGGED, BOOL, is_semver, cost=_PARSE, since=33),
+    _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) > 0),
+    _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) < 0),
+    _member("compareTo", "semver_compare_to", (SEMVER,), INT, compare_semvers),
+    _member("major", "semver_major", (), INT, lambda version: version.major),
+    _member("minor", "semver_minor", (), INT, lambda version: version.minor),
+    _member("patch", "semver_patch", (), INT, lambda version: version.patch),
+)

@@ -1,0 +1,213 @@
+"""Timestamps and durations to the nanosecond (cel-spec, "Timezones" and "List of Standard Definitions").
+
+Texts are read as Go reads them: RFC 3339 for timestamps, `1h30m1.5s` for durations. A zone is a name of the IANA
+database or an offset `±hh:mm`; without one it is UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.table import Overload
+from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
+from tierwall.cel.values import INT_MAX, NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": NANOS,
+    "m": 60 * NANOS,
+    "h": 3600 * NANOS,
+}
+_DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_OFFSET = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
+_DAY = 86_400
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """RFC 3339 with up to nine digits of fraction that count."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise EvaluationError("type conversion error from 'string' to 'timestamp'")
+    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
+    offset = 0
+    if match[8]:
+        zone_hour, zone_minute = int(match[9]), int(match[10])
+        if zone_hour > 24 or zone_minute > 60:
+            raise EvaluationError("type conversion error from 'string' to 'timestamp'")
+        offset = (zone_hour * 60 + zone_minute) * 60 * (-1 if match[8] == "-" else 1)
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise EvaluationError("type conversion error from 'string' to 'timestamp'") from None
+    if hour > 23 or minute > 59 or second > 59:
+        raise EvaluationError("type conversion error from 'string' to 'timestamp'")
+    fraction = int((match[7] or "0")[:9].ljust(9, "0"))
+    ns = (days * _DAY + hour * 3600 + minute * 60 + second - offset) * NANOS + fraction
+    if TIMESTAMP_MIN <= ns <= TIMESTAMP_MAX:
+        return Timestamp(ns, offset)
+    raise EvaluationError("timestamp overflow")
+
+
+def format_timestamp(value: Timestamp) -> str:
+    """RFC 3339 with the offset it was written with, and as many digits of fraction as needed."""
+    seconds, fraction = divmod(value.ns, NANOS)
+    days, second = divmod(seconds + value.offset, _DAY)
+    year, month, day = _civil(days)
+    text = f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+    if fraction:
+        text += f".{fraction:09d}".rstrip("0")
+    if not value.offset:
+        return text + "Z"
+    minutes = abs(value.offset) // 60
+    return f"{text}{'-' if value.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def parse_duration(text: str) -> Duration:
+    """A Go duration: signed, a sequence of decimal numbers with units."""
+    failed = EvaluationError("type conversion error from 'string' to 'duration'")
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return Duration(0)
+    # Go allows any number of parts; more than a few hundred characters say nothing more.
+    if not body or len(body) > 1000:
+        raise failed
+    total, position = 0, 0
+    while position < len(body):
+        match = _DURATION_PART.match(body, position)
+        if match is None or not (match[1] or match[2]):
+            raise failed
+        unit = _UNITS[match[3]]
+        total += int(match[1] or "0") * unit
+        if match[2]:
+            digits = match[2][:18]
+            total += int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
+        position = match.end()
+        if total > INT_MAX + 1:
+            raise failed
+    if text[0] == "-":
+        return Duration(-total)
+    if total > INT_MAX:
+        raise failed
+    return Duration(total)
+
+
+def format_duration(value: Duration) -> str:
+    """Seconds in decimal, as `strconv.FormatFloat(d.Seconds(), 'f', -1)` gives them."""
+    magnitude = abs(value.ns)
+    seconds = float(magnitude // NANOS) + float(magnitude % NANOS) / 1e9
+    text = f"{Decimal(repr(seconds)):f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{'-' if value.ns < 0 else ''}{text}s"
+
+
+@lru_cache(maxsize=256)
+def _zone(name: str) -> ZoneInfo | int:
+    """The zone, or a fixed offset in seconds."""
+    if ":" in name:
+        match = _OFFSET.fullmatch(name)
+        if match is None:
+            raise EvaluationError(f"unknown time zone `{name[:80]}`")
+        hours, minutes = int(match[1]), int(match[2])
+        return (hours * 60 + (-minutes if name[0] == "-" else minutes)) * 60
+    if name in ("", "UTC", "Local"):
+        return 0
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise EvaluationError(f"unknown time zone `{name[:80]}`") from None
+
+
+def _offset(zone: ZoneInfo | int, seconds: int) -> int:
+    if isinstance(zone, int):
+        return zone
+    # The first and last days of the range have no local time that Python could hold.
+    day = 2 * _DAY
+    clamped = min(max(seconds, TIMESTAMP_MIN // NANOS + day), TIMESTAMP_MAX // NANOS - day)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=clamped)
+    shift = moment.astimezone(zone).utcoffset()
+    return 0 if shift is None else round(shift.total_seconds())
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a number of days since 1970-01-01; unlike `date`, also for the years 0 and 10000."""
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return year_of_era + era * 400 + (month <= 2), month, day
+
+
+def _day_of_year(days: int) -> int:
+    year, month, day = _civil(days)
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    before = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)[month - 1]
+    return before + (1 if leap and month > 2 else 0) + day - 1
+
+
+# From (days since the epoch, second of the day, nanosecond), all local.
+_FIELDS: dict[str, Callable[[int, int, int], int]] = {
+    "getFullYear": lambda days, second, ns: _civil(days)[0],
+    "getMonth": lambda days, second, ns: _civil(days)[1] - 1,
+    "getDayOfYear": lambda days, second, ns: _day_of_year(days),
+    "getDayOfMonth": lambda days, second, ns: _civil(days)[2] - 1,
+    "getDate": lambda days, second, ns: _civil(days)[2],
+    "getDayOfWeek": lambda days, second, ns: (days + 4) % 7,
+    "getHours": lambda days, second, ns: second // 3600,
+    "getMinutes": lambda days, second, ns: second // 60 % 60,
+    "getSeconds": lambda days, second, ns: second % 60,
+    "getMilliseconds": lambda days, second, ns: ns // 1_000_000,
+}
+_DURATION_UNITS = {
+    "getHours": 3600 * NANOS,
+    "getMinutes": 60 * NANOS,
+    "getSeconds": NANOS,
+    "getMilliseconds": 1_000_000,
+}
+
+
+def _accessor(field: Callable[[int, int, int], int]) -> Callable[..., int]:
+    def get(value: Timestamp, zone: str = "") -> int:
+        seconds, ns = divmod(value.ns, NANOS)
+        days, second = divmod(seconds + _offset(_zone(zone), seconds), _DAY)
+        return field(days, second, ns)
+
+    return get
+
+
+def _in_units(unit: int) -> Callable[[Duration], int]:
+    def get(value: Duration) -> int:
+        whole = abs(value.ns) // unit
+        return -whole if value.ns < 0 else whole
+
+    return get
+
+
+def _overloads() -> list[Overload]:
+    result = []
+    for name, field in _FIELDS.items():
+        call = _accessor(field)
+        id = f"timestamp_to_{name[3:].lower()}"
+        result.append(Overload(name, id, (TIMESTAMP,), INT, call, member=True))
+        result.append(Overload(name, f"{id}_with_tz", (TIMESTAMP, STRING), INT, call, member=True))
+    for name, unit in _DURATION_UNITS.items():
+        id = f"duration_to_{name[3:].lower()}"
+        result.append(Overload(name, id, (DURATION,), INT, _in_units(unit), member=True))
+    return result
+
+
+OVERLOADS: tuple[Overload, ...] = tuple(_overloads())

@@ -1,0 +1,244 @@
+"""URLs as Go's net/url reads them (apiserver pkg/cel/library/urls.go; RFC 3986 with Go's exceptions).
+
+Texts are handled as UTF-8 bytes, each standing for the character of the same code, as Go's strings are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from tierwall.cel import cost
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.table import Overload
+from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
+from tierwall.cel.values import URL
+
+URL_TYPE = Type(URL.cel_type)
+
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+_RESERVED = frozenset("$&+,/:;=?@")
+_PATH = _UNRESERVED | (_RESERVED - {"?"})
+_HOST = _UNRESERVED | frozenset("!$&'()*+,;=:[]<>\"")
+_USER = _UNRESERVED | (_RESERVED - frozenset("@/?:"))
+_FRAGMENT = _UNRESERVED | _RESERVED | frozenset("!()*")
+_ENCODED = frozenset("!$&'()*+,;=:@[]%")
+_USERINFO = _UNRESERVED | frozenset(":!$&'()*+,;=%@")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})?")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PORT = re.compile(r"(:[0-9]*)?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_PARAMETERS = 10_000
+
+
+class _BadURL(Exception):
+    """Why a text is no URL."""
+
+
+def _escape(text: str, kept: frozenset[str]) -> str:
+    return "".join(char if char in kept else f"%{ord(char):02X}" for char in text)
+
+
+def _unescape(text: str) -> str:
+    def byte(match: re.Match[str]) -> str:
+        if match[1] is None:
+            raise _BadURL(f"invalid URL escape `{text[match.start() : match.start() + 3]}`")
+        return chr(int(match[1], 16))
+
+    return _ESCAPE.sub(byte, text)
+
+
+def _unescape_host(text: str, zone: bool = False) -> str:
+    for match in _ESCAPE.finditer(text):
+        code = match[1]
+        if code is None or code == "25":
+            continue
+        char = chr(int(code, 16))
+        if (zone and char != " " and char not in _HOST) or (not zone and char < "\x80"):
+            raise _BadURL(f"invalid URL escape `%{code}`")
+    for char in _ESCAPE.sub("", text):
+        if char < "\x80" and char not in _HOST:
+            raise _BadURL(f"invalid character `{char}` in host name")
+    return _unescape(text)
+
+
+def _valid_encoded(text: str, kept: frozenset[str]) -> bool:
+    return all(char in _ENCODED or char in kept for char in text)
+
+
+def _host(scheme: str, text: str) -> str:
+    opening = text.rfind("[")
+    if opening > 0:
+        raise _BadURL("invalid IP-literal")
+    if opening == 0:
+        closing = text.rfind("]")
+        if closing < 0:
+            raise _BadURL("missing `]` in host")
+        port = text[closing + 1 :]
+        if not _PORT.fullmatch(port):
+            raise _BadURL(f"invalid port `{port}` after host")
+        name = text[1:closing]
+        zone = name.find("%25")
+        if zone >= 0:
+            name = _unescape_host(name[:zone]) + _unescape_host(name[zone:], zone=True)
+        else:
+            name = _unescape_host(name)
+        try:
+            ipaddress.IPv6Address(name)
+        except ValueError:
+            raise _BadURL("invalid host") from None
+        return f"[{name}]{port}"
+    colon = text.find(":")
+    if colon >= 0:
+        if scheme not in ("http", "https"):
+            colon = text.rfind(":")
+        if not _PORT.fullmatch(text[colon:]):
+            raise _BadURL(f"invalid port `{text[colon:]}` after host")
+    return _unescape_host(text)
+
+
+def _authority(scheme: str, text: str) -> tuple[str, str]:
+    """The user information as it is written back, with its `@`, and the host."""
+    at = text.rfind("@")
+    host = _host(scheme, text[at + 1 :])
+    if at < 0:
+        return "", host
+    user = text[:at]
+    if not all(char in _USERINFO for char in user):
+        raise _BadURL("invalid userinfo")
+    name, colon, password = user.partition(":")
+    return f"{_escape(_unescape(name), _USER)}{colon}{_escape(_unescape(password), _USER)}@", host
+
+
+def _parse(raw: str, via_request: bool) -> URL:
+    if _CONTROL.search(raw):
+        raise _BadURL("invalid control character in URL")
+    fragment = ""
+    if not via_request:
+        raw, _, fragment = raw.partition("#")
+    if raw == "" and via_request:
+        raise _BadURL("empty url")
+    if raw == "*":
+        return URL("*", "", "", "*", "")
+    if raw.startswith(":"):
+        raise _BadURL("missing protocol scheme")
+    match = _SCHEME.match(raw)
+    scheme, rest = (match[1].lower(), raw[match.end() :]) if match else ("", raw)
+    rest, question, query = rest.partition("?")
+    opaque = user = host = ""
+    omit_host = False
+    if not rest.startswith("/"):
+        if scheme:
+            opaque, rest = rest, ""
+        elif via_request:
+            raise _BadURL("invalid URI for request")
+        elif ":" in rest.partition("/")[0]:
+            raise _BadURL("first path segment in URL cannot contain colon")
+    if opaque or (scheme and not rest.startswith("/")):
+        escaped = ""
+    else:
+        if rest.startswith("//") and (scheme or (not via_request and not rest.startswith("///"))):
+            authority, slash, path = rest[2:].partition("/")
+            rest = slash + path
+            user, host = _authority(scheme, authority)
+        elif scheme and rest.startswith("/"):
+            omit_host = True
+        escaped = _escaped(rest, _PATH)
+    text = f"{scheme}:" if scheme else ""
+    if opaque:
+        text += opaque
+    else:
+        if (scheme or host or user) and not (omit_host and not host and not user) and (host or escaped or user):
+            text += "//" + user + _escape(host, _HOST)
+        if not text and ":" in escaped.partition("/")[0]:
+            text += "./"
+        text += escaped
+    text += question + query if query or question else ""
+    if fragment:
+        text += "#" + _escaped(fragment, _FRAGMENT)
+    return URL(text, scheme, host, escaped, query)
+
+
+def _escaped(text: str, kept: frozenset[str]) -> str:
+    """The text as written if it is a valid encoding, else encoded anew."""
+    plain = _unescape(text)
+    return text if _valid_encoded(text, kept) else _escape(plain, kept)
+
+
+def _bytes(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _text(raw: str) -> str:
+    return raw.encode("latin-1").decode("utf-8", "replace")
+
+
+def parse(text: str) -> URL:
+    """`url(text)`: an absolute URI or an absolute path."""
+    raw = _bytes(text)
+    try:
+        _parse(raw, via_request=True)
+        return _parse(raw, via_request=False)
+    except _BadURL as error:
+        raise EvaluationError(f"URL parse error during conversion from string: {_text(str(error))}") from None
+
+
+def is_url(text: str) -> bool:
+    """Whether `url(text)` gives a URL."""
+    try:
+        parse(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+def request_uri_problem(text: str) -> str | None:
+    """Why the text is no request URI; None if it is one."""
+    try:
+        _parse(_bytes(text), via_request=True)
+    except _BadURL as error:
+        return _text(str(error))
+    return None
+
+
+def _split_port(host: str) -> tuple[str, str]:
+    colon = host.rfind(":")
+    port = ""
+    if colon >= 0 and _PORT.fullmatch(host[colon:]):
+        host, port = host[:colon], host[colon + 1 :]
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, port
+
+
+def query(url: URL) -> dict[str, list[str]]:
+    """The parameters of the query; those that cannot be decoded are left out."""
+    result: dict[str, list[str]] = {}
+    if url.query.count("&") >= _MAX_PARAMETERS:
+        return result
+    for pair in url.query.split("&"):
+        if not pair or ";" in pair:
+            continue
+        key, _, value = pair.partition("=")
+        try:
+            name, item = _unescape(key.replace("+", " ")), _unescape(value.replace("+", " "))
+        except _BadURL:
+            continue
+        result.setdefault(_text(name), []).append(_text(item))
+    return result
+
+
+def _get(name: str, id: str, call: object, result: Type = STRING) -> Overload:
+    return Overload(name, id, (URL_TYPE,), result, call, member=True)  # type: ignore[arg-type]
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan_first),
+    Overload("isURL", "is_url_string", (STRING,), BOOL, is_url),
+    _get("getScheme", "url_get_scheme", lambda url: url.scheme),
+    _get("getHost", "url_get_host", lambda url: _text(url.host)),
+    _get("getHostname", "url_get_hostname", lambda url: _text(_split_port(url.host)[0])),
+    _get("getPort", "url_get_port", lambda url: _split_port(url.host)[1]),
+    _get("getEscapedPath", "url_get_escaped_path", lambda url: _text(url.escaped_path)),
+    _get("getQuery", "url_get_query", query, map_of(STRING, list_of(STRING))),
+)

@@ -1,0 +1,366 @@
+"""The values CEL expressions work on, as Python objects (cel-spec, "Values"; Kubernetes' opaque types).
+
+null, bool, int, double, string, bytes, list and map are plain `None`, `bool`, `int`, `float`, `str`, `bytes`, `list` and
+`dict`, so a JSON object is evaluated as it stands. The rest has a class here. Python's own rules never decide: `True` is
+not 1, and equality and order are the functions below. A map whose keys are not all strings is made by `make_map`, which
+keeps the key `true` apart from the key `1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Final
+
+import msgspec
+
+from tierwall.cel.failure import EvaluationError
+
+INT_MIN: Final = -(1 << 63)
+INT_MAX: Final = (1 << 63) - 1
+UINT_MAX: Final = (1 << 64) - 1
+NANOS: Final = 1_000_000_000
+# 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z.
+TIMESTAMP_MIN: Final = -62_135_596_800 * NANOS
+TIMESTAMP_MAX: Final = 253_402_300_800 * NANOS - 1
+
+
+class Uint(int):
+    """An unsigned 64-bit integer; equal to the int of the same number, as CEL has it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{int(self)}u"
+
+    __str__ = int.__repr__
+
+
+class Timestamp(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A point in time, in nanoseconds since 1970-01-01T00:00:00Z.
+
+    `offset`, in seconds east of UTC, is how it was written and how `string()` writes it; it takes no part in anything else.
+    """
+
+    ns: int
+    offset: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self.ns == other.ns
+
+    def __hash__(self) -> int:
+        return hash(self.ns)
+
+    def __lt__(self, other: Timestamp) -> bool:
+        return self.ns < other.ns
+
+    def __gt__(self, other: Timestamp) -> bool:
+        return self.ns > other.ns
+
+
+class Duration(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A length of time in nanoseconds, signed, 64 bits as in Go."""
+
+    ns: int
+
+
+class TypeValue(msgspec.Struct, frozen=True, gc=False):
+    """A type as a value: what `type(x)` gives, and what the name `int` stands for."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OptionalValue(msgspec.Struct, frozen=True):
+    """`optional.of(value)`, or `optional.none()` if not present."""
+
+    value: object = None
+    present: bool = True
+
+
+NONE: Final = OptionalValue(None, False)
+
+
+class Opaque:
+    """A value of a type that a library brings: has functions, but no fields."""
+
+    __slots__ = ()
+    cel_type: ClassVar[str] = "opaque"
+
+
+class Quantity(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A Kubernetes resource quantity: exactly `value * 10**scale`.
+
+    `small` says that Kubernetes keeps it as a 64-bit integer with a scale; only such a quantity is ever an integer to it.
+    """
+
+    cel_type: ClassVar[str] = "kubernetes.Quantity"
+    value: int
+    scale: int = 0
+    small: bool = True
+
+
+class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """An IPv4 or IPv6 address."""
+
+    cel_type: ClassVar[str] = "net.IP"
+    version: int
+    number: int
+
+
+class CIDR(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """An address with a prefix length; host bits are kept."""
+
+    cel_type: ClassVar[str] = "net.CIDR"
+    address: IP
+    bits: int
+
+
+class URL(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A URL, in the parts that Go's net/url gives."""
+
+    cel_type: ClassVar[str] = "kubernetes.URL"
+    text: str
+    scheme: str
+    host: str
+    escaped_path: str
+    query: str
+
+
+class Semver(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A semantic version; build metadata takes no part in order or equality."""
+
+    cel_type: ClassVar[str] = "kubernetes.Semver"
+    major: int
+    minor: int
+    patch: int
+    prerelease: tuple[int | str, ...] = ()
+    build: tuple[str, ...] = ()
+
+
+class Format(Opaque, msgspec.Struct, frozen=True):
+    """A named format; `validate` gives the problems of a text."""
+
+    cel_type: ClassVar[str] = "kubernetes.NamedFormat"
+    name: str
+    validate: Callable[[str], list[str]]
+    regex_size: int
+
+
+class BoolKey(msgspec.Struct, frozen=True, gc=False):
+    """How `true` and `false` are kept as map keys, since Python's `True` would meet the key `1`."""
+
+    value: bool
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    Timestamp: "timestamp",
+    Duration: "duration",
+    TypeValue: "type",
+    OptionalValue: "optional_type",
+}
+NUMERIC: Final = frozenset((int, Uint, float))
+_ORDERED: Final = frozenset((bool, str, bytes, Timestamp, Duration))
+
+
+def type_name(value: object) -> str:
+    """The CEL name of the value's type."""
+    name = _TYPE_NAMES.get(type(value))
+    if name is not None:
+        return name
+    if isinstance(value, Opaque):
+        return value.cel_type
+    # Other mappings and sequences would bring Python's own equality and indexing with them.
+    return f"unsupported ({type(value).__name__})"
+
+
+def no_such_overload(function: str, *arguments: object) -> EvaluationError:
+    """The error of a function applied to types it has no overload for."""
+    return EvaluationError(f"no such overload: {function}({', '.join(map(type_name, arguments))})")
+
+
+def make_map(pairs: Iterable[tuple[object, object]]) -> dict[object, object]:
+    """A map from keys that may be of any key type; of equal keys the last one wins."""
+    result: dict[object, object] = {}
+    for key, value in pairs:
+        stored = map_key(key)
+        # `1` and `1u` are the same key; the later spelling replaces the earlier one.
+        result.pop(stored, None)
+        result[stored] = value
+    return result
+
+
+def map_key(key: object) -> object:
+    """The key as a map literal stores it; an error where CEL allows no such key."""
+    kind = type(key)
+    if kind is str or kind is int or kind is Uint:
+        return key
+    if kind is bool:
+        return BoolKey(key is True)
+    raise EvaluationError(f"unsupported key type: {type_name(key)}")
+
+
+def map_keys(mapping: dict[object, object]) -> Iterator[object]:
+    """The keys as CEL sees them, in the order they were put in."""
+    for key in mapping:
+        yield key.value if type(key) is BoolKey else key
+
+
+_MISSING: Final = object()
+
+
+def map_find(mapping: dict[object, object], key: object) -> tuple[bool, object]:
+    """Whether the map has the key, and its value. Numeric keys are found by number, whatever their type."""
+    kind = type(key)
+    if kind is bool:
+        key = BoolKey(key is True)
+    elif kind is not str and kind not in NUMERIC:
+        return False, None
+    value = mapping.get(key, _MISSING)
+    return (False, None) if value is _MISSING else (True, value)
+
+
+def equal(left: object, right: object) -> bool:
+    """CEL's `==`: heterogeneous, numbers by number, never an error but for opaque values of different types."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is list:
+            return _equal_lists(left, right)
+        if kind is dict:
+            return _equal_maps(left, right)
+        if kind is OptionalValue:
+            return _equal_optionals(left, right)
+        if isinstance(left, Opaque):
+            return _equal_opaque(left, right)
+        return left == right
+    if kind in NUMERIC and other in NUMERIC:
+        return _number(left, other) == _number(right, kind)
+    if isinstance(left, Opaque):
+        raise no_such_overload("_==_", left, right)
+    return False
+
+
+def _number(value: object, other: type) -> object:
+    # cel-go compares an integer with a double as doubles.
+    return float(value) if other is float and type(value) is not float else value  # type: ignore[arg-type]
+
+
+def _equal_lists(left: object, right: object) -> bool:
+    assert isinstance(left, list) and isinstance(right, list)
+    return len(left) == len(right) and all(map(equal, left, right))
+
+
+def _equal_maps(left: object, right: object) -> bool:
+    assert isinstance(left, dict) and isinstance(right, dict)
+    if len(left) != len(right):
+        return False
+    for key, value in left.items():
+        other = right.get(key, _MISSING)
+        if other is _MISSING or not equal(value, other):
+            return False
+    return True
+
+
+def _equal_optionals(left: object, right: object) -> bool:
+    assert isinstance(left, OptionalValue) and isinstance(right, OptionalValue)
+    if left.present and right.present:
+        return equal(left.value, right.value)
+    return left.present == right.present
+
+
+def _equal_opaque(left: object, right: object) -> bool:
+    if isinstance(left, Quantity) and isinstance(right, Quantity):
+        return compare_quantities(left, right) == 0
+    if isinstance(left, Semver) and isinstance(right, Semver):
+        return compare_semvers(left, right) == 0
+    if isinstance(left, Format) and isinstance(right, Format):
+        return left.name == right.name
+    if isinstance(left, URL) and isinstance(right, URL):
+        return left.text == right.text
+    return left == right
+
+
+def compare(left: object, right: object) -> int:
+    """CEL's order: -1, 0 or 1; an error where the two have none. NaN is neither below, equal nor above (2)."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind in NUMERIC or kind in _ORDERED:
+            return _sign(left, right)
+    elif kind in NUMERIC and other in NUMERIC:
+        return _sign(_number(left, other), _number(right, kind))
+    raise no_such_overload("compare", left, right)
+
+
+def _sign(left: object, right: object) -> int:
+    if left < right:  # type: ignore[operator]
+        return -1
+    if left > right:  # type: ignore[operator]
+        return 1
+    return 0 if left == right else 2
+
+
+def compare_quantities(left: Quantity, right: Quantity) -> int:
+    """-1, 0 or 1 by amount; digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless."""
+    a, b = left.value, right.value
+    if (a > 0) - (a < 0) != (b > 0) - (b < 0) or not a:
+        return (a > b) - (a < b)
+    magnitude = len(str(abs(a))) + left.scale - len(str(abs(b))) - right.scale
+    if magnitude:
+        return 1 if (magnitude > 0) == (a > 0) else -1
+    scale = min(left.scale, right.scale)
+    a, b = a * 10 ** (left.scale - scale), b * 10 ** (right.scale - scale)
+    return (a > b) - (a < b)
+
+
+def compare_semvers(left: Semver, right: Semver) -> int:
+    """-1, 0 or 1 by the precedence of semver.org, clause 11."""
+    a, b = (left.major, left.minor, left.patch), (right.major, right.minor, right.patch)
+    if a != b:
+        return 1 if a > b else -1
+    if not left.prerelease or not right.prerelease:
+        return bool(right.prerelease) - bool(left.prerelease)
+    for x, y in zip(left.prerelease, right.prerelease, strict=False):
+        if x == y:
+            continue
+        if isinstance(x, int) != isinstance(y, int):
+            return -1 if isinstance(x, int) else 1
+        return 1 if x > y else -1  # type: ignore[operator]
+    return (len(left.prerelease) > len(right.prerelease)) - (len(left.prerelease) < len(right.prerelease))
+
+
+def size_of(value: object) -> int:
+    """The size the cost model goes by: code points, bytes, elements, entries; 1 for all that has no size."""
+    kind = type(value)
+    if kind is str or kind is list or kind is dict or kind is bytes:
+        return len(value)  # type: ignore[arg-type]
+    if kind is OptionalValue:
+        return size_of(value.value) if value.present else 1  # type: ignore[attr-defined]
+    if kind is IP:
+        return 4 if value.version == 4 else 16  # type: ignore[attr-defined]
+    if kind is CIDR:
+        return -(-value.bits // 8)  # type: ignore[attr-defined]
+    return 1
+
+
+def int64(number: int) -> int:
+    """The number, if an int can hold it."""
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise EvaluationError("integer overflow")
+
+
+def uint64(number: int) -> Uint:
+    """The number as a uint, if one can hold it."""
+    if 0 <= number <= UINT_MAX:
+        return Uint(number)
+    raise EvaluationError("unsigned integer overflow")

@@ -1,0 +1,123 @@
+"""What is known about a request in the first phase, and whether conditions can be enforced on it.
+
+KEP-5681, "Core interface changes" and "Feature availability"; an attribute left out is empty, and no group is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from tierwall.core.labels import Requirement
+
+WRITE_VERBS = frozenset(("create", "update", "patch", "delete", "deletecollection"))
+CONNECT_VERBS = frozenset(("get", "create"))
+CONNECT_RESOURCES = frozenset(
+    ("pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "nodes/proxy")
+)
+
+
+class ConditionsMode(StrEnum):
+    """Whether the caller understands conditions, and how it would like to see them."""
+
+    NONE = ""
+    HUMAN_READABLE = "HumanReadable"
+    OPTIMIZED = "Optimized"
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `path` is for non-resource requests; with it the other resource attributes are empty."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    is_resource_request: bool = True
+    label_selector: tuple[Requirement, ...] | None = None
+    field_selector: tuple[Requirement, ...] | None = None
+    conditions_mode: ConditionsMode = ConditionsMode.HUMAN_READABLE
+
+    @property
+    def is_name_unknown(self) -> bool:
+        """A create that names no object: the name is known only with the object."""
+        return self.verb == "create" and not self.name
+
+    @property
+    def combined_resource(self) -> str:
+        """`resource`, or `resource/subresource`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
+    def is_connect(self) -> bool:
+        """A request to a connect handler, which admission sees as CONNECT."""
+        return (
+            self.is_resource_request
+            and not self.group
+            and self.verb in CONNECT_VERBS
+            and self.combined_resource in CONNECT_RESOURCES
+        )
+
+    @property
+    def supports_conditions(self) -> bool:
+        """Admission will run on exactly one kind of object, so that conditions can be enforced."""
+        if not self.is_resource_request or "*" in self.group or "*" in self.version or "*" in self.resource:
+            return False
+        return self.verb in WRITE_VERBS or self.is_connect
+
+    def user_info(self) -> dict[str, Any]:
+        """`request.userInfo`."""
+        return {
+            "username": self.user,
+            "groups": list(self.groups),
+            "uid": self.uid,
+            "extra": {key: list(values) for key, values in self.extra},
+        }
+
+    def request(self) -> dict[str, Any]:
+        """The CEL variable `request`; selectors are there only if the request has them."""
+        out: dict[str, Any] = {
+            "verb": self.verb,
+            "apiGroup": self.group,
+            "apiVersion": self.version,
+            "resource": self.resource,
+            "subresource": self.subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+            "path": self.path,
+            "userInfo": self.user_info(),
+        }
+        if self.label_selector is not None:
+            out["labelSelector"] = _selector(self.label_selector)
+        if self.field_selector is not None:
+            out["fieldSelector"] = _selector(self.field_selector)
+        return out
+
+    def sentence(self) -> str:
+        """The request as a person says it: `alice create persistentvolumeclaims in dev`."""
+        who = f"`{self.user}`" if self.user else "a user without a name"
+        if not self.is_resource_request:
+            return f"{who} {self.verb} {self.path}"
+        what = self.combined_resource + (f".{self.group}" if self.group else "")
+        name = f" `{self.name}`" if self.name else ""
+        where = f" in namespace `{self.namespace}`" if self.namespace else ""
+        return f"{who} {self.verb} {what}{name}{where}"
+
+
+def extra_of(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """`userInfo.extra` in a form that compares and hashes; the order of keys plays no part."""
+    return tuple(sorted((key, tuple(values)) for key, values in value.items()))
+
+
+def _selector(requirements: tuple[Requirement, ...]) -> list[dict[str, Any]]:
+    return [{"key": one.key, "operator": one.operator, "values": list(one.values)} for one in requirements]

@@ -1,0 +1,68 @@
+"""What every authorizer of a chain can do (KEP-5681, "Core interface changes").
+
+`authorize` is a deterministic function of the attributes and of the policies the authorizer was made from; `evaluate`
+sees the conditions it once returned and the data, and no policies, so that a request is judged from exactly one store.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.condition_set import ConditionSet
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import DENY, NO_OPINION, Decision
+from tierwall.core.verdict import Verdict
+
+
+class Authorizer(Protocol):
+    """A member of a chain."""
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the chain."""
+
+    @property
+    def condition_types(self) -> frozenset[str]:
+        """The types of the conditions it writes and can evaluate."""
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """The first phase."""
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """The second phase of its own conditions; always concrete."""
+
+
+class Always:
+    """An authorizer with one answer for everything (`AlwaysAllow`; `AlwaysDeny`, which has no opinion)."""
+
+    condition_types: frozenset[str] = frozenset()
+
+    def __init__(self, name: str, verdict: Verdict, reason: str = "", error: str = "") -> None:
+        self.name = name
+        self._answer = Decision(verdict, reason, error)
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """The one answer."""
+        return self._answer
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """It never returned any, so these are not its own."""
+        return unsupported(self.name)
+
+
+def unsupported(name: str) -> Decision:
+    """The answer of an authorizer that is handed conditions though it never returns any."""
+    return Decision(DENY, "failed closed", f"authorizer `{name}` does not evaluate conditions")
+
+
+def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:
+    """`result`, or the failing answer if these conditions cannot give it.
+
+    A broken evaluator must not turn a conditional Deny into an Allow; the error stays with this authorizer.
+    """
+    if result.verdict in possible:
+        return result
+    verdict = DENY if DENY in possible else NO_OPINION
+    why = f"authorizer `{conditions.authorizer}` evaluated its conditions to `{result.verdict}`, which they cannot give"
+    return Decision(verdict, "failed closed", why, result.steps)

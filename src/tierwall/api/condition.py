@@ -1,0 +1,90 @@
+"""One condition: a pure function from the data of the second phase to a bool, and what its being true means.
+
+KEP-5681, "Condition and ConditionSet data model". Ids and types are label keys, the text is at most 1,024 bytes; a
+condition that breaks a rule is never dropped: the whole set falls to its failure mode (`condition_set.conditional`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from tierwall.core.reference import Reference
+from tierwall.core.source import Origin
+
+MAX_CONDITION_BYTES = 1024
+
+# The CEL environment of ValidatingAdmissionPolicy plus `authorizer`; evaluated by the API server itself where it can.
+CEL_TYPE = "k8s.io/authorization-cel"
+# The same language, deflated and in base 85, for texts over the limit. Only the authorizer that wrote it can read it.
+PACKED_CEL_TYPE = "tierwall.io/authorization-cel-packed"
+NODE_TYPE = "k8s.io/node-authorizer"
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+# What Kubernetes itself has put under its reserved prefix so far; later CEL generations carry a version.
+_KUBERNETES_TYPE = re.compile(r"k8s\.io/(?:(?:authorization-)?cel(?:-v[0-9]+)?|node-authorizer)", re.ASCII)
+
+
+class Effect(StrEnum):
+    """How a condition that is true is treated; Deny beats NoOpinion beats Allow."""
+
+    DENY = "Deny"
+    NO_OPINION = "NoOpinion"
+    ALLOW = "Allow"
+
+
+class FailureMode(StrEnum):
+    """What an authorizer answers if a Deny condition fails, or its set breaks a rule."""
+
+    DENY = "Deny"
+    NO_OPINION = "NoOpinion"
+
+
+class Source(msgspec.Struct, frozen=True, eq=False):
+    """The policy a condition came from. No part of the condition: it never travels and plays no part in evaluation."""
+
+    policy: Reference
+    origin: Origin | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition as an authorizer returns it; `text` means whatever `type` says, and is never code."""
+
+    id: str
+    effect: Effect
+    text: str
+    type: str = CEL_TYPE
+    description: str = ""
+    source: Source | None = None
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with this condition by itself."""
+        if (why := label_key_problem(self.id)) is not None:
+            yield f"condition id `{_short(self.id)}` {why}"
+        elif self.id.startswith("k8s.io/"):
+            yield f"condition id `{self.id}` uses the reserved prefix `k8s.io/`"
+        if (why := label_key_problem(self.type)) is not None:
+            yield f"type `{_short(self.type)}` of condition `{_short(self.id)}` {why}"
+        elif self.type.startswith("k8s.io/") and not _KUBERNETES_TYPE.fullmatch(self.type):
+            yield f"type `{self.type}` of condition `{_short(self.id)}` is reserved to Kubernetes"
+        if (size := len(self.text.encode("utf-8", "surrogatepass"))) > MAX_CONDITION_BYTES:
+            yield f"condition `{_short(self.id)}` has {size:,} bytes, at most {MAX_CONDITION_BYTES:,} are allowed"
+
+
+def label_key_problem(key: str) -> str | None:
+    """Why `key` is no label key (`[prefix/]name`), or None if it is one."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
+        return "has a prefix that is no DNS subdomain"
+    if not _NAME.fullmatch(name):
+        return "is no label key: expected at most 63 of `-A-Za-z0-9_.`, a letter or digit first and last"
+    return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

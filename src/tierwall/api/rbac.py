@@ -1,0 +1,118 @@
+"""The RBAC authorizer: Allow if a rule of a role bound to the user grants the request, else NoOpinion. Never Deny.
+
+A ClusterRoleBinding reaches everywhere; a RoleBinding only its own namespace, and never a path. A ServiceAccount
+subject without a namespace takes the binding's. Bindings are found by subject, so unrelated ones cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.authorizer import unsupported
+from tierwall.api.condition_set import ConditionSet
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import Decision, allow, no_opinion
+from tierwall.api.rbac_rules import GROUP, Rule, rules_of
+from tierwall.core.trace import Step
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class Binding(msgspec.Struct, frozen=True, eq=False):
+    """A binding and the rules it grants; `namespace` is empty for a ClusterRoleBinding."""
+
+    resource: Resource
+    namespace: str
+    rules: tuple[Rule, ...]
+
+
+class Rbac:
+    """RBAC over one snapshot."""
+
+    condition_types: frozenset[str] = frozenset()
+
+    def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
+        self.name = name
+        self._snapshot = snapshot
+        self._bindings = snapshot.once(_bindings, _bindings)
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
+        for rule, binding in self.rules_for(attributes):
+            if rule.grants(attributes):
+                return allow(_reason(rule, binding), steps=(_step(self.name, rule, binding),))
+        return no_opinion("no RBAC rule grants it")
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """RBAC never returns conditions."""
+        return unsupported(self.name)
+
+    def rules_for(self, attributes: Attributes) -> Iterator[tuple[Rule, Binding]]:
+        """Every rule that holds for the user in the request's namespace, with the binding that brings it."""
+        subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
+        places = [""] if not attributes.is_resource_request or not attributes.namespace else ["", attributes.namespace]
+        for place in places:
+            seen: set[int] = set()
+            for kind, name in subjects:
+                for binding in self._bindings.get((place, kind, name), ()):
+                    if id(binding) not in seen:
+                        seen.add(id(binding))
+                        for rule in binding.rules:
+                            yield rule, binding
+
+
+def _bindings(snapshot: Snapshot) -> dict[tuple[str, str, str], list[Binding]]:
+    """Bindings by (namespace, `User` or `Group`, name), in the order of their names."""
+    index: dict[tuple[str, str, str], list[Binding]] = {}
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for resource in sorted(snapshot.of_kind(GROUP, kind), key=lambda one: (one.namespace, one.name)):
+            namespace = resource.namespace if kind == "RoleBinding" else ""
+            role = resource.value.get("roleRef")
+            if not isinstance(role, Mapping) or (kind == "RoleBinding" and not namespace):
+                continue
+            role_kind, role_name = role.get("kind"), role.get("name")
+            if not isinstance(role_kind, str) or not isinstance(role_name, str):
+                continue
+            if kind == "ClusterRoleBinding" and role_kind == "Role":
+                continue
+            binding = Binding(resource, namespace, rules_of(snapshot, role_kind, namespace, role_name))
+            for subject in _subjects(resource.value.get("subjects"), namespace):
+                found = index.setdefault((namespace, *subject), [])
+                if not found or found[-1] is not binding:
+                    found.append(binding)
+    return index
+
+
+def _subjects(value: Any, namespace: str) -> Iterator[tuple[str, str]]:
+    for subject in value if isinstance(value, list) else ():
+        if not isinstance(subject, Mapping) or not isinstance(subject.get("name"), str):
+            continue
+        kind, name = subject.get("kind"), subject["name"]
+        if kind in ("User", "Group"):
+            yield kind, name
+        elif kind == "ServiceAccount":
+            home = subject.get("namespace") or namespace
+            if isinstance(home, str) and home:
+                yield "User", f"system:serviceaccount:{home}:{name}"
+
+
+def _reason(rule: Rule, binding: Binding) -> str:
+    role = rule.role.reference if rule.role is not None else "?"
+    return f"RBAC: allowed by {binding.resource.reference} of {role}"
+
+
+def _step(tier: str, rule: Rule, binding: Binding) -> Step:
+    role = rule.role
+    return Step(
+        tier,
+        "Allow",
+        role.reference if role is not None else None,
+        f"rules[{rule.index}]",
+        f"bound by {binding.resource.reference}",
+        role,
+        ("rules", rule.index),
+    )

@@ -1,0 +1,1 @@
+"""The wire shapes of conditional authorization, each a codec around the same decision algebra."""

@@ -1,0 +1,65 @@
+"""A chain's decision in the shape its caller reads, and back (the four shapes behind one door)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tierwall.api.attributes import ConditionsMode
+from tierwall.api.chain import ChainDecision
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import Decision
+from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status
+
+
+def status(review: AccessReview, decision: ChainDecision) -> dict[str, Any]:
+    """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions."""
+    if not decision.is_conditional:
+        return concrete_status(decision)
+    describe = review.attributes.conditions_mode is not ConditionsMode.OPTIMIZED
+    match review.shape:
+        case Shape.SEED:
+            return seed.status(decision.entries(), decision.error, describe=describe)
+        case Shape.KEP:
+            return kep.status(decision.entries(), decision.error, describe=describe)
+        case Shape.SERIES:
+            entries, failure = decision.entries(), decision.failure
+            return series.status(entries, review.handled, failure, decision.error, describe=describe)
+        case Shape.PLAIN:
+            return concrete_status(decision.folded())
+
+
+def reply(review: AccessReview, decision: ChainDecision) -> dict[str, Any]:
+    """The whole reply to a SubjectAccessReview."""
+    return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision)}
+
+
+class ConditionsReview:
+    """An AuthorizationConditionsReview as it came in, in any shape."""
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        api_version, kind = value.get("apiVersion"), value.get("kind")
+        if kind != seed.KIND or api_version != seed.API_VERSION:
+            raise WireError(f"expected a `{seed.KIND}` of `{seed.API_VERSION}`, found `{kind}` of `{api_version}`")
+        request = value.get("request")
+        if not isinstance(request, Mapping):
+            raise WireError("`request` is required")
+        self.uid = ""
+        self.entries: tuple[seed.Entry, ...]
+        self.data: ConditionData
+        if "decision" in request:
+            self.shape = Shape.SERIES
+            self.entries, self.data, self.uid = series.read_request(request)
+        elif "conditionSetChain" in request:
+            self.shape = Shape.KEP
+            self.entries, self.data = kep.read_request(request)
+        else:
+            self.shape = Shape.SEED
+            self.entries, self.data = seed.read_request(request)
+
+    def reply(self, decision: Decision) -> dict[str, Any]:
+        """The answer in the shape of the question."""
+        if self.shape is Shape.SERIES:
+            return series.response(decision, self.uid)
+        return seed.response(decision)

@@ -1,0 +1,253 @@
+"""SubjectAccessReview, `v1` and `v1beta1`: its spec as attributes, and the status of a concrete answer.
+
+How the caller spells its support for conditions says which shape it reads them in: nothing (`PLAIN`), the KEP's
+`spec.conditionalAuthorization.mode` (`SEED`), or `spec.authorizationOptions.handledDecisionTypes` (`SERIES`). `v1beta1`
+spells groups `group` and knows no conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from tierwall.api.attributes import Attributes, ConditionsMode, extra_of
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.core.labels import Requirement
+
+V1, V1BETA1 = "authorization.k8s.io/v1", "authorization.k8s.io/v1beta1"
+KIND = "SubjectAccessReview"
+_FIELD_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_SERIES_MINIMUM = frozenset(("Allow", "Deny", "NoOpinion"))
+
+
+class WireError(ValueError):
+    """A review or a part of it is malformed."""
+
+
+class Shape(Enum):
+    """How conditions are written for a caller."""
+
+    PLAIN = "plain"
+    SEED = "conditionsChain"
+    KEP = "conditionSetChain"
+    SERIES = "conditionalDecision"
+
+
+class SelectorAttributes(msgspec.Struct, frozen=True, rename="camel"):
+    """A selector; `rawSelector` is not looked at, since ignoring it only widens what is asked about."""
+
+    raw_selector: str = ""
+    requirements: list[dict[str, Any]] = []
+
+
+class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.resourceAttributes`."""
+
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    label_selector: SelectorAttributes | None = None
+    field_selector: SelectorAttributes | None = None
+
+
+class NonResourceAttributes(msgspec.Struct, frozen=True):
+    """`spec.nonResourceAttributes`."""
+
+    path: str = ""
+    verb: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of every generation at once."""
+
+    resource_attributes: ResourceAttributes | None = None
+    non_resource_attributes: NonResourceAttributes | None = None
+    user: str = ""
+    groups: list[str] | None = None
+    group: list[str] | None = None
+    uid: str = ""
+    extra: dict[str, list[str]] | None = None
+    conditional_authorization: dict[str, Any] | None = None
+    authorization_options: dict[str, Any] | None = None
+
+
+class AccessReview(msgspec.Struct, frozen=True):
+    """A question as it came in: what is asked, and how to answer."""
+
+    api_version: str
+    attributes: Attributes
+    shape: Shape = Shape.PLAIN
+    # SERIES only: the decision types the caller handles.
+    handled: frozenset[str] = frozenset()
+
+
+def read_review(value: Mapping[str, Any]) -> AccessReview:
+    """A decoded SubjectAccessReview; WireError says what is wrong with it."""
+    api_version, kind = value.get("apiVersion"), value.get("kind")
+    if kind != KIND or api_version not in (V1, V1BETA1):
+        raise WireError(f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`")
+    if not isinstance(value.get("spec"), Mapping):
+        raise WireError("`spec` is required")
+    try:
+        spec = msgspec.convert(value["spec"], Spec)
+    except msgspec.ValidationError as why:
+        raise WireError(f"`spec`: {why}") from None
+    groups = spec.groups if api_version == V1 else spec.group
+    shape, mode, handled = (Shape.PLAIN, ConditionsMode.NONE, frozenset[str]())
+    if api_version == V1:
+        shape, mode, handled = _support(spec)
+    if not spec.user and not groups:
+        raise WireError("at least one of `user` or `groups` is required")
+    return AccessReview(api_version, _attributes(spec, tuple(groups or ()), mode), shape, handled)
+
+
+def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:
+    if (spec.resource_attributes is None) is (spec.non_resource_attributes is None):
+        raise WireError("exactly one of `resourceAttributes` and `nonResourceAttributes` is required")
+    extra = extra_of(spec.extra or {})
+    if (path := spec.non_resource_attributes) is not None:
+        return Attributes(
+            user=spec.user,
+            groups=groups,
+            uid=spec.uid,
+            extra=extra,
+            verb=path.verb,
+            path=path.path,
+            is_resource_request=False,
+            conditions_mode=mode,
+        )
+    found = spec.resource_attributes
+    assert found is not None
+    return Attributes(
+        user=spec.user,
+        groups=groups,
+        uid=spec.uid,
+        extra=extra,
+        verb=found.verb,
+        group=found.group,
+        version=found.version,
+        resource=found.resource,
+        subresource=found.subresource,
+        namespace=found.namespace,
+        name=found.name,
+        label_selector=_selector(found.label_selector),
+        field_selector=_selector(found.field_selector),
+        conditions_mode=mode,
+    )
+
+
+def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | None:
+    if value is None:
+        return None
+    if value.raw_selector and value.requirements:
+        raise WireError("`rawSelector` and `requirements` may not both be set")
+    found = []
+    for one in value.requirements:
+        key, operator, values = one.get("key"), one.get("operator"), one.get("values") or []
+        if not isinstance(key, str) or not isinstance(operator, str) or not isinstance(values, list):
+            raise WireError("a selector requirement needs `key`, `operator` and a list of `values`")
+        # An operator of a later release is left out: requirements only narrow a request.
+        if operator in _FIELD_OPERATORS and all(isinstance(item, str) for item in values):
+            found.append(Requirement(key, operator, tuple(values)))
+    return tuple(found)
+
+
+def _support(spec: Spec) -> tuple[Shape, ConditionsMode, frozenset[str]]:
+    if spec.authorization_options is not None:
+        types = spec.authorization_options.get("handledDecisionTypes")
+        if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
+            raise WireError("`spec.authorizationOptions.handledDecisionTypes` is required")
+        handled = frozenset(types)
+        if missing := sorted(_SERIES_MINIMUM - handled):
+            raise WireError(f"`handledDecisionTypes` lacks `{missing[0]}`")
+        if "ConditionsMap" not in handled:
+            return Shape.PLAIN, ConditionsMode.NONE, handled
+        return Shape.SERIES, ConditionsMode.HUMAN_READABLE, handled
+    mode = (spec.conditional_authorization or {}).get("mode") or ""
+    # A mode of a later release is none we know, and conditions are returned only to callers known to read them.
+    if mode not in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED):
+        return Shape.PLAIN, ConditionsMode.NONE, frozenset()
+    return Shape.SEED, ConditionsMode(mode), frozenset()
+
+
+def spec_of(attributes: Attributes, version: str = V1, shape: Shape = Shape.PLAIN) -> dict[str, Any]:
+    """The spec that asks a webhook about a request."""
+    out: dict[str, Any] = {}
+    if attributes.is_resource_request:
+        resource: dict[str, Any] = {
+            key: value
+            for key, value in (
+                ("namespace", attributes.namespace),
+                ("verb", attributes.verb),
+                ("group", attributes.group),
+                ("version", attributes.version),
+                ("resource", attributes.resource),
+                ("subresource", attributes.subresource),
+                ("name", attributes.name),
+            )
+            if value
+        }
+        for key, selector in (
+            ("fieldSelector", attributes.field_selector),
+            ("labelSelector", attributes.label_selector),
+        ):
+            if selector:
+                resource[key] = {
+                    "requirements": [
+                        {
+                            "key": one.key,
+                            "operator": one.operator,
+                            **({"values": list(one.values)} if one.values else {}),
+                        }
+                        for one in selector
+                    ]
+                }
+        out["resourceAttributes"] = resource
+    else:
+        out["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
+    out["user"] = attributes.user
+    if attributes.groups:
+        out["groups" if version == V1 else "group"] = list(attributes.groups)
+    if attributes.extra:
+        out["extra"] = {key: list(values) for key, values in attributes.extra}
+    if attributes.uid:
+        out["uid"] = attributes.uid
+    if shape is not Shape.PLAIN and attributes.conditions_mode and version == V1:
+        if shape is Shape.SERIES:
+            types = ["Allow", "ConditionsMap", "Deny", "NoOpinion", "Union"]
+            out["authorizationOptions"] = {"handledDecisionTypes": types}
+        else:
+            out["conditionalAuthorization"] = {"mode": str(attributes.conditions_mode)}
+    return out
+
+
+def concrete_status(decision: Decision) -> dict[str, Any]:
+    """The status of a concrete answer, which every generation reads."""
+    out: dict[str, Any] = {"allowed": decision.verdict is ALLOW}
+    if decision.verdict is DENY:
+        out["denied"] = True
+    if decision.reason:
+        out["reason"] = decision.reason
+    if decision.error:
+        out["evaluationError"] = decision.error
+    return out
+
+
+def read_concrete(status: Mapping[str, Any]) -> Decision:
+    """A concrete answer from a status or a conditions response; both allowed and denied is Deny with an error."""
+    allowed, denied = status.get("allowed", False), status.get("denied", False)
+    reason, error = status.get("reason") or "", status.get("evaluationError") or ""
+    if not isinstance(allowed, bool) or not isinstance(denied, bool):
+        raise WireError("`allowed` and `denied` must be true or false")
+    if not isinstance(reason, str) or not isinstance(error, str):
+        raise WireError("`reason` and `evaluationError` must be strings")
+    if allowed and denied:
+        return Decision(DENY, reason, error or "the answer is both allowed and denied")
+    return Decision(ALLOW if allowed else DENY if denied else NO_OPINION, reason, error)

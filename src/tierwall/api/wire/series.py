@@ -1,0 +1,200 @@
+"""The shape of the API server's own commit series: `status.conditionalDecision`, a tree of tagged decisions.
+
+`ConditionsMap` holds three lists of conditions, `Union` named decisions in order. There is no failure mode here:
+upstream an erring Deny is always Deny. A set that wants NoOpinion instead says so in the type of its conditions, which
+then only the authorizer that wrote them can evaluate. A map that stands alone carries no authorizer's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_set import Conditional, conditional
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.wire.review import WireError, read_concrete
+from tierwall.api.wire.seed import API_VERSION, KIND, Entry
+from tierwall.core.verdict import Verdict
+
+MAX_DEPTH = 16
+_LISTS = (("deny", Effect.DENY), ("noOpinion", Effect.NO_OPINION), ("allow", Effect.ALLOW))
+# Types under the failure mode NoOpinion.
+_SOFT = {CEL_TYPE: "tierwall.io/authorization-cel-soft", PACKED_CEL_TYPE: "tierwall.io/authorization-cel-packed-soft"}
+_HARD = {soft: hard for hard, soft in _SOFT.items()}
+_KEYS = {DENY: "deny", NO_OPINION: "noOpinion", ALLOW: "allow"}
+
+
+class WireCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A condition; its effect is the list it stands in."""
+
+    id: str
+    condition: str = ""
+    type: str = ""
+    description: str = ""
+
+
+def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, Any]:
+    """A leaf of the tree."""
+    if not isinstance(decision, Conditional):
+        detail = {"reason": decision.reason, "evaluationError": decision.error}
+        said = {key: value for key, value in detail.items() if value}
+        return {"type": str(decision.verdict), _KEYS[decision.verdict]: said}
+    found = decision.conditions
+    is_soft = found.failure_mode is FailureMode.NO_OPINION and bool(found.of(Effect.DENY))
+    lists: dict[str, Any] = {}
+    for key, effect in _LISTS:
+        if conditions := found.of(effect):
+            lists[f"{key}Conditions"] = [
+                msgspec.to_builtins(
+                    WireCondition(
+                        id=one.id,
+                        condition=one.text,
+                        type=_SOFT.get(one.type, one.type) if is_soft else one.type,
+                        description=one.description if describe else "",
+                    )
+                )
+                for one in conditions
+            ]
+    return {"type": "ConditionsMap", "conditionsMap": lists}
+
+
+def write_tree(entries: Iterable[Entry], *, describe: bool = True) -> dict[str, Any]:
+    """A conditional answer: one map, or a union where there is more than one entry."""
+    leaves = [(name, write_decision(decision, describe=describe)) for name, decision in entries]
+    if len(leaves) == 1:
+        return leaves[0][1]
+    return {"type": "Union", "union": [{"authorizerName": name, "decision": leaf} for name, leaf in leaves]}
+
+
+def status(
+    entries: tuple[Entry, ...], handled: frozenset[str], failure: Verdict, error: str = "", *, describe: bool = True
+) -> dict[str, Any]:
+    """The status of a conditional answer; `failure` is the answer where the caller does not handle the tree."""
+    out: dict[str, Any] = {"allowed": False}
+    if error:
+        out["evaluationError"] = error
+    tree = write_tree(entries, describe=describe)
+    if tree["type"] not in handled:
+        out["reason"] = f"conditional, but the caller does not handle `{tree['type']}`"
+        return out | ({"denied": True} if failure is DENY else {})
+    return out | {"conditionalDecision": tree}
+
+
+def read_tree(value: Any, name: str, depth: int = 0) -> tuple[Entry, ...]:
+    """The leaves of a tree in order; members of a union are named `outer.inner` below the top."""
+    if depth > MAX_DEPTH:
+        raise WireError(f"decisions are nested more than {MAX_DEPTH} deep")
+    if not isinstance(value, Mapping):
+        raise WireError("expected a decision")
+    match value.get("type"):
+        case "Union":
+            return _read_union(value.get("union"), name, depth)
+        case "ConditionsMap":
+            return ((name, _read_map(value.get("conditionsMap"), name)),)
+        case str(word) if word in CONCRETE:
+            detail = value.get(_KEYS[Verdict(word)]) or {}
+            if not isinstance(detail, Mapping):
+                raise WireError(f"`{word}` must hold `reason` and `evaluationError`")
+            said = read_concrete({**detail, "allowed": False, "denied": False})
+            return ((name, Decision(Verdict(word), said.reason, said.error)),)
+        case word:
+            raise WireError(f"unknown decision type `{word}`")
+
+
+def _read_union(members: Any, name: str, depth: int) -> tuple[Entry, ...]:
+    if not isinstance(members, list) or not members:
+        raise WireError("a union needs members")
+    found: list[Entry] = []
+    seen: set[str] = set()
+    for member in members:
+        inner = member.get("authorizerName") if isinstance(member, Mapping) else None
+        if not isinstance(inner, str) or not inner or inner in seen:
+            raise WireError("every member of a union needs an authorizer name of its own")
+        seen.add(inner)
+        found.extend(read_tree(member.get("decision"), inner if depth == 0 else f"{name}.{inner}", depth + 1))
+    return tuple(found)
+
+
+def _read_map(value: Any, name: str) -> Decision:
+    if not isinstance(value, Mapping):
+        raise WireError("`conditionsMap` is required")
+    conditions: list[Condition] = []
+    mode = FailureMode.DENY
+    for key, effect in _LISTS:
+        try:
+            listed = msgspec.convert(value.get(f"{key}Conditions") or [], list[WireCondition])
+        except msgspec.ValidationError as why:
+            raise WireError(f"`conditionsMap.{key}Conditions`: {why}") from None
+        for one in listed:
+            if one.type in _HARD:
+                mode = FailureMode.NO_OPINION
+            kind = _HARD.get(one.type, one.type)
+            conditions.append(Condition(one.id, effect, one.condition, kind, one.description))
+    if any(True for one in conditions for _ in one.problems()) and not any(
+        one.effect is Effect.DENY for one in conditions
+    ):
+        # Upstream fails to NoOpinion where no Deny is possible.
+        mode = FailureMode.NO_OPINION
+    return conditional(name, conditions, mode)
+
+
+def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, ...]:
+    """A concrete answer, or the entries of a conditional one."""
+    tree = value.get("conditionalDecision")
+    if tree is None:
+        return read_concrete(value)
+    if value.get("allowed") or value.get("denied"):
+        raise WireError("with `conditionalDecision`, `allowed` and `denied` must be false")
+    entries = read_tree(tree, name)
+    if not any(decision.is_conditional for _, decision in entries):
+        raise WireError("a conditional decision needs a conditions map")
+    return entries
+
+
+def request(entries: tuple[Entry, ...], admission_request: Mapping[str, Any]) -> dict[str, Any]:
+    """The review that asks an authorizer to evaluate what it returned."""
+    body = {"decision": write_tree(entries), "admissionRequest": dict(admission_request)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "request": body}
+
+
+def read_request(value: Mapping[str, Any]) -> tuple[tuple[Entry, ...], ConditionData, str]:
+    """The entries, the data and the uid of a review; a map that stands alone comes without a name."""
+    admission = value.get("admissionRequest")
+    if not isinstance(admission, Mapping):
+        raise WireError("`request.admissionRequest` is required")
+    uid, operation = admission.get("uid"), admission.get("operation")
+    if not isinstance(uid, str) or not uid:
+        raise WireError("`request.admissionRequest.uid` is required")
+    if operation is not None and not isinstance(operation, str):
+        raise WireError("`request.admissionRequest.operation` must be a string")
+    data = ConditionData(
+        operation=operation,
+        object=admission.get("object"),
+        old_object=admission.get("oldObject"),
+        options=admission.get("options"),
+    )
+    return read_tree(value.get("decision"), ""), data, uid
+
+
+def response(decision: Decision, uid: str) -> dict[str, Any]:
+    """The answer to a review."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, "decision": write_decision(decision)}}
+
+
+def read_response(value: Mapping[str, Any], uid: str, possible: frozenset[Verdict]) -> Decision:
+    """The concrete answer; WireError if it is another's, is still conditional or cannot come of what was asked."""
+    found = value.get("response")
+    if found is None:
+        return Decision(NO_OPINION, "no response")
+    if not isinstance(found, Mapping) or found.get("uid") != uid:
+        raise WireError("the response does not echo the request's uid")
+    entries = read_tree(found.get("decision"), "")
+    if len(entries) != 1 or entries[0][1].is_conditional:
+        raise WireError("the response is not concrete")
+    if entries[0][1].verdict not in possible:
+        raise WireError(f"`{entries[0][1].verdict}` cannot come of the conditions")
+    return entries[0][1]

@@ -47,6 +47,8 @@ CATALOGUE: dict[str, Code] = {
     "TW106": Code(_E, "too many or too few"),
     "TW107": Code(_E, "value is repeated"),
     "TW108": Code(_E, "rule does not hold"),
+    "TW109": Code(_W, "value is admitted but doubtful"),
+    "TW110": Code(_E, "kind or version does not exist"),
     # 7xx: policy tests and questions
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),

@@ -25,9 +25,9 @@ class Problem(Struct, frozen=True):
     hint: str = ""
 
     @property
-    def refuses(self) -> bool:
-        """Whether the object is refused; a warning is no refusal."""
-        return self.code != WARNING
+    def is_warning(self) -> bool:
+        """Whether the object is admitted nevertheless."""
+        return self.code == WARNING
 
 
 Problems: TypeAlias = list[Problem]

@@ -123,7 +123,7 @@ def _numbers(schema: Schema) -> Iterator[Check]:
             detail = f"greater than {'' if schema.exclusive_minimum else 'or equal to '}{wording.number(low)}"
         elif high is not None and (value > high or (schema.exclusive_maximum and value == high)):
             detail = f"less than {'' if schema.exclusive_maximum else 'or equal to '}{wording.number(high)}"
-        elif lowest is not None and highest is not None and not lowest <= value <= highest:
+        if lowest is not None and highest is not None and not lowest <= value <= highest:
             path = steps(trail)
             words = f"Checked value must be of type {schema.type} with format {schema.format} in {wording.field(path)}"
             problems.append(Problem(INVALID, path, f'<nil>: Invalid value: "": {words}'))

@@ -88,7 +88,7 @@ def type_name(value: Any) -> str:
         case bool():
             return "boolean"
         case int():
-            return "integer"
+            return "integer" if -(2**63) <= value < 2**63 else "number"  # what does not fit is read as a fraction
         case float():
             return "number"
         case str():

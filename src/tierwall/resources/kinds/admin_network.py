@@ -149,7 +149,12 @@ def _rules(actions: tuple[str, ...], direction: str, peer: Schema, ports: Proper
 def _spec(baseline: bool) -> Schema:
     actions = ("Allow", "Deny") if baseline else ("Allow", "Deny", "Pass")
     flat = (optional("namespaces", _namespaces, "All pods of these namespaces."), optional("pods", _pods, "Some pods."))
-    ports = optional("ports", _ports, "Any of these ports; every port and protocol if left out.")
+    ports = optional(
+        "ports",
+        _ports,
+        "Any of these ports; every port and protocol if left out.",
+        hint="a list such as `[{portNumber: {protocol: TCP, port: 8080}}]`",
+    )
     outward = (*flat, _networks, _nodes) if baseline else (*flat, _networks, _nodes, _domains)
     named = _named_port_rule(
         "networks/nodes" if baseline else "networks/nodes/domainNames", "ports", "port", "namedPort"

@@ -18,6 +18,7 @@ from tierwall.resources.schema import (
     obj,
     only_warn,
     optional,
+    refine,
     required,
     rule,
     string,
@@ -143,7 +144,7 @@ def whole_object(kind: Kind) -> Schema:
         parts.append(optional("status", any_value()))
     head = [required("apiVersion", string()), required("kind", string())]
     if kind.schema.property("metadata") is None:
-        head.append(
-            required("metadata", object_meta(kind)) if kind.scope != "None" else optional("metadata", any_value())
-        )
+        # Metadata that is missing is read as empty, so that the missing name is what the message is about.
+        meta = refine(object_meta(kind), default={}) if kind.scope != "None" else any_value()
+        head.append(optional("metadata", meta))
     return obj(*head, *parts, *kind.schema.rules, preserve_unknown=kind.schema.preserve_unknown)

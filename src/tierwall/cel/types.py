@@ -20,10 +20,21 @@ class Type(msgspec.Struct, frozen=True, gc=False):
         return f"{self.name}({', '.join(map(str, self.params))})"
 
 
-class Object(Type, frozen=True, gc=False):
-    """A map of known fields, from a schema. Assignable to `map(string, dyn)` and `dyn`; an unknown field is a check error."""
+class Object(Type, frozen=True, gc=False, eq=False):
+    """An object of known fields, from a schema (see `structural`); an unknown field is a check error.
+
+    As in Kubernetes it is no map: it is assignable to itself and to `dyn`, and compares with null.
+    """
 
     fields: tuple[tuple[str, Type], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Object) and self.name == other.name and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 class Param(Type, frozen=True, gc=False):
@@ -41,6 +52,8 @@ BYTES = Type("bytes")
 TIMESTAMP = Type("timestamp")
 DURATION = Type("duration")
 TYPE = Type("type", (DYN,))
+# The type of what did not check; it fits everywhere, so that one mistake gives one problem.
+ERROR = Type("error")
 
 A = Param("A")
 B = Param("B")

@@ -1,0 +1,443 @@
+"""Names and types of an expression (cel-go 0.29, checker/checker.go, in Kubernetes' configuration).
+
+Gradual: what has type dyn fits everywhere. The macros are checked as written, by the rules that their expansions in
+cel-go would give them. The answer holds the type of every node, the overloads that each call may reach and the
+variable that each dotted name stands for, for the compiler, the partial evaluator and a solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tierwall.cel import ast, mismatch
+from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
+from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
+from tierwall.cel.structural import field_names, field_type
+from tierwall.cel.table import Overload
+from tierwall.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    ERROR,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Object,
+    Param,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+)
+from tierwall.cel.unify import Mapping, assignable, assignable_all, is_ground, most_general, resolved, substitute
+from tierwall.cel.validators import validate
+from tierwall.cel.values import Uint
+
+_LITERALS: dict[type, Type] = {
+    str: STRING,
+    int: INT,
+    bool: BOOL,
+    type(None): NULL,
+    float: DOUBLE,
+    bytes: BYTES,
+    Uint: UINT,
+}
+# Calls remembered in one environment before the memory is emptied.
+_REMEMBERED = 4096
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """An expression whose names and types fit its environment. The tables are keyed by `id` of the tree's nodes."""
+
+    expr: ast.Expr
+    type: Type
+    types: dict[int, Type]
+    # The overloads that may apply to a call; more than one where an argument is dyn.
+    overloads: dict[int, tuple[Overload, ...]]
+    # Which declared name an identifier or a chain of selections is (`a.b.c` may be one variable).
+    names: dict[int, str]
+
+    def type_of(self, node: ast.Expr) -> Type:
+        """The type of a node of the tree."""
+        return self.types[id(node)]
+
+
+def compile_source(source: str, environment: Environment) -> Checked:
+    """Parse and check; raises `ParseError` or `CheckError`."""
+    return check(environment.parse(source), environment, source)
+
+
+def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked:
+    """Check a tree; `source` is the text it came from, for the places of problems. Raises `CheckError`."""
+    checker = _Checker(environment, source)
+    result = checker.check(tree)
+    types = checker.types
+    if checker.open:
+        result = resolved(checker.mapping, result)
+        types = {node: resolved(checker.mapping, given) for node, given in types.items()}
+    if not checker.problems:
+        validate(tree, types, checker.overloads, environment.release >= CHECKED_LITERALS, checker.report)
+    if checker.problems:
+        raise CheckError(checker.problems)
+    return Checked(tree, result, types, checker.overloads, checker.names)
+
+
+class _Checker:
+    __slots__ = (
+        "counter",
+        "environment",
+        "locals",
+        "mapping",
+        "names",
+        "open",
+        "overloads",
+        "problems",
+        "source",
+        "types",
+    )
+
+    def __init__(self, environment: Environment, source: str) -> None:
+        self.environment = environment
+        self.source = source
+        self.problems: list[Problem] = []
+        self.types: dict[int, Type] = {}
+        self.overloads: dict[int, tuple[Overload, ...]] = {}
+        self.names: dict[int, str] = {}
+        self.locals: dict[str, Type] = {}
+        self.mapping: Mapping = {}
+        self.counter = 0
+        # Whether a type with a variable has been given to any node.
+        self.open = False
+
+    def report(self, at: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(problem_at(self.source, at, message, hint))
+
+    def variable(self) -> Type:
+        self.counter += 1
+        return Param(f"_{self.counter}")
+
+    def assign(self, given: Type, wanted: Type) -> bool:
+        if given is wanted:
+            return True
+        trial = self.mapping.copy()
+        if not assignable(trial, given, wanted):
+            return False
+        self.mapping = trial
+        return True
+
+    def settled(self, given: Type) -> Type:
+        return substitute(self.mapping, given) if self.open else given
+
+    def check(self, node: ast.Expr) -> Type:
+        result = _RULES[type(node)](self, node)
+        self.types[id(node)] = result
+        return result
+
+    def literal(self, node: ast.Literal) -> Type:
+        return _LITERALS[type(node.value)]
+
+    def ident(self, node: ast.Ident) -> Type:
+        name = node.name
+        local = self.locals.get(name)
+        if local is not None:
+            return local
+        plain = name.removeprefix(".")
+        declared = self.declared(plain)
+        if declared is not None:
+            self.names[id(node)] = plain
+            return declared
+        known = (*self.locals, *self.environment.variables)
+        hint = did_you_mean(plain, known)
+        if hint is None and self.environment.lookup(name) is not None:
+            hint = f"`{plain}` is a function: call it as `{plain}(…)`"
+        self.report(node.at, f"undeclared variable `{name}`", hint)
+        return ERROR
+
+    def declared(self, name: str) -> Type | None:
+        return self.environment.variables.get(name) or self.environment.type_names.get(name)
+
+    def select(self, node: ast.Select) -> Type:
+        """A chain of selections; the longest beginning of it that is a declared name is that variable."""
+        chain: list[ast.Select] = []
+        root: ast.Expr = node
+        while type(root) is ast.Select and not root.optional:
+            chain.append(root)
+            root = root.operand
+        given = None
+        if type(root) is ast.Ident:
+            first = root.name.removeprefix(".")
+            if first in self.environment.dotted and root.name not in self.locals:
+                given = self.dotted(first, chain)
+        if given is None:
+            if not chain:
+                return self.field(self.check(node.operand), node.field, node.at, True)
+            given = self.check(root)
+        while chain:
+            selection = chain.pop()
+            given = self.field(given, selection.field, selection.at, False)
+            self.types[id(selection)] = given
+        return given
+
+    def dotted(self, first: str, chain: list[ast.Select]) -> Type | None:
+        """The type of the longest declared name; takes the selections that are part of it from the chain."""
+        name = ".".join([first, *(selection.field for selection in reversed(chain))])
+        for place, selection in enumerate(chain):
+            declared = self.declared(name)
+            if declared is not None:
+                self.names[id(selection)] = name
+                self.types[id(selection)] = declared
+                del chain[place:]
+                return declared
+            name = name[: -len(selection.field) - 1]
+        return None
+
+    def field(self, operand: Type, field: str, at: int, optional: bool) -> Type:
+        operand = self.settled(operand)
+        if operand.name == "optional_type":
+            operand = operand.params[0]
+            optional = True
+        result = DYN
+        if operand.name == "map":
+            result = operand.params[1]
+        elif type(operand) is Object:
+            result = field_type(operand, field) or ERROR
+            if result is ERROR:
+                self.report(at, f"no field `{field}` in {operand.name}", did_you_mean(field, field_names(operand)))
+        elif type(operand) is Param:
+            self.assign(DYN, operand)
+        elif operand.name not in ("dyn", "error"):
+            self.report(at, f"expected a map or an object to select `{field}` from, found {operand}")
+        result = self.settled(result)
+        return optional_of(result) if optional else result
+
+    def has(self, node: ast.Has) -> Type:
+        self.field(self.check(node.operand), node.field, node.at, False)
+        return BOOL
+
+    def call(self, node: ast.Call) -> Type:
+        args = [self.check(arg) for arg in node.args]
+        function = node.function
+        if node.target is None:
+            if function == "_&&_" or function == "_||_":
+                return self.logical(node, args)
+            found = self.environment.lookup(function)
+            if found is None:
+                return self.undeclared(node)
+            return self.resolve(node, found, found.plain, args)
+        prefix = _dotted_name(node.target)
+        if prefix is not None:
+            found = self.environment.lookup(f"{prefix}.{function}")
+            if found is not None:
+                self.names[id(node)] = found.name
+                return self.resolve(node, found, found.plain, args)
+        before = len(self.problems)
+        target = self.check(node.target)
+        found = self.environment.lookup(function)
+        if found is not None:
+            return self.resolve(node, found, found.members, [target, *args])
+        if prefix is not None and len(self.problems) > before:
+            # `math.greatest(…)`: the function is what is missing, not a variable `math`.
+            hint = mismatch.unknown_function(f"{prefix}.{function}", self.environment)
+            if hint is not None:
+                del self.problems[before:]
+                self.report(node.at, f"undeclared function `{prefix}.{function}`", hint)
+                return ERROR
+        # One mistake, one problem: nothing can be said about a function on what is wrong already.
+        return ERROR if target is ERROR else self.undeclared(node)
+
+    def undeclared(self, node: ast.Call) -> Type:
+        hint = mismatch.unknown_function(node.function.removeprefix("."), self.environment)
+        self.report(node.at, f"undeclared function `{node.function}`", hint)
+        return ERROR
+
+    def logical(self, node: ast.Call, args: Sequence[Type]) -> Type:
+        self.overloads[id(node)] = (self.environment.functions[node.function].plain[0].overload,)
+        for arg, given in zip(node.args, args, strict=True):
+            self.expect(BOOL, given, arg)
+        return BOOL
+
+    def expect(self, wanted: Type, given: Type, node: ast.Expr) -> None:
+        if not self.assign(given, wanted):
+            self.report(node.at, f"expected {wanted}, found {self.shown(given)}")
+
+    def shown(self, given: Type) -> Type:
+        return resolved(self.mapping, given)
+
+    def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
+        """The result of the overloads that fit; dyn where they differ."""
+        given = tuple(args)
+        closed = not self.open or all(map(is_ground, given))
+        key = (function.name, candidates is function.members, given)
+        if closed:
+            known = self.environment.known_calls.get(key)
+            if known is not None:
+                self.overloads[id(node)] = known[1]
+                return known[0]
+        result: Type | None = None
+        fitting: list[Overload] = []
+        for signature in candidates:
+            overload = signature.overload
+            if len(overload.params) != len(given):
+                continue
+            params, outcome = overload.params, overload.result
+            if signature.variables:
+                fresh = {name: self.variable() for name in signature.variables}
+                params = tuple([substitute(fresh, param) for param in params])
+                outcome = substitute(fresh, outcome)
+            trial = self.mapping.copy()
+            if not assignable_all(trial, given, params):
+                continue
+            self.mapping = trial
+            fitting.append(overload)
+            outcome = substitute(trial, outcome)
+            if result is None:
+                result = outcome
+            elif result.name != "dyn" and result != outcome:
+                result = DYN
+        if result is None:
+            message, hint = mismatch.no_overload(function, candidates, tuple(map(self.shown, given)))
+            self.report(node.at, message, hint)
+            return ERROR
+        found = tuple(fitting)
+        self.overloads[id(node)] = found
+        if not is_ground(result):
+            self.open = True
+        elif closed:
+            if len(self.environment.known_calls) >= _REMEMBERED:
+                self.environment.known_calls.clear()
+            self.environment.known_calls[key] = (result, found)
+        return result
+
+    def list_literal(self, node: ast.ListExpr) -> Type:
+        joined: Type | None = None
+        for place, element in enumerate(node.elements):
+            given = self.check(element)
+            if place in node.optional:
+                given = self.unwrapped(given, element)
+            joined = self.join(joined, given)
+        return list_of(self.free() if joined is None else joined)
+
+    def map_literal(self, node: ast.MapExpr) -> Type:
+        keys: Type | None = None
+        values: Type | None = None
+        for entry in node.entries:
+            keys = self.join(keys, self.check(entry.key))
+            given = self.check(entry.value)
+            if entry.optional:
+                given = self.unwrapped(given, entry.value)
+            values = self.join(values, given)
+        if keys is None or values is None:
+            keys, values = self.free(), self.free()
+        return map_of(keys, values)
+
+    def free(self) -> Type:
+        self.open = True
+        return self.variable()
+
+    def unwrapped(self, given: Type, node: ast.Expr) -> Type:
+        if given.name == "optional_type":
+            return given.params[0]
+        if given.name != "dyn":
+            self.report(node.at, f"expected optional_type({self.shown(given)}), found {self.shown(given)}")
+        return given
+
+    def join(self, before: Type | None, given: Type) -> Type:
+        """The type of both; dyn where they do not fit, which `validators` refuses outside of `format`."""
+        if before is None or before is given:
+            return given
+        return most_general(before, given) if self.assign(before, given) else DYN
+
+    def message(self, node: ast.Message) -> Type:
+        for entry in node.entries:
+            self.check(entry.value)
+        self.report(node.at, f"undeclared message type `{node.type_name}`")
+        return ERROR
+
+    def comprehension(self, node: ast.Comprehension) -> Type:
+        one, two = self.elements(node.target, len(node.variables))
+        outer = self.locals
+        self.locals = {**outer, node.variables[0]: one}
+        if len(node.variables) == 2:
+            self.locals[node.variables[1]] = two
+        given = [self.check(arg) for arg in node.args]
+        self.locals = outer
+        macro = node.macro
+        if macro in ("all", "exists", "exists_one", "existsOne", "filter"):
+            self.expect(BOOL, given[0], node.args[0])
+            return list_of(self.settled(one)) if macro == "filter" else BOOL
+        if len(given) == 2:
+            self.expect(BOOL, given[0], node.args[0])
+        value = given[-1]
+        if macro == "transformMap":
+            return map_of(self.settled(one), self.settled(value))
+        if macro == "transformMapEntry":
+            entry = map_of(self.free(), self.free())
+            if not self.assign(value, entry):
+                self.report(node.args[-1].at, f"expected a map with one entry, found {self.shown(value)}")
+            return self.settled(entry)
+        return list_of(self.settled(value))
+
+    def elements(self, target: ast.Expr, variables: int) -> tuple[Type, Type]:
+        """The types of the iteration variables over `target`."""
+        given = self.settled(self.check(target))
+        if given.name == "list":
+            return (given.params[0], DYN) if variables == 1 else (INT, given.params[0])
+        if given.name == "map":
+            return given.params[0], given.params[1]
+        if type(given) is Param:
+            self.assign(DYN, given)
+        elif given.name not in ("dyn", "error"):
+            self.report(target.at, f"expected a list or a map to iterate over, found {self.shown(given)}")
+            return ERROR, ERROR
+        return DYN, DYN
+
+    def bind(self, node: ast.Bind) -> Type:
+        given = self.check(node.value)
+        if node.macro != "bind":
+            inner = self.free()
+            if not self.assign(given, optional_of(inner)):
+                self.report(node.value.at, f"expected an optional value, found {self.shown(given)}")
+            given = self.settled(inner)
+        outer = self.locals
+        self.locals = {**outer, node.variable: given}
+        body = self.check(node.body)
+        self.locals = outer
+        if node.macro == "bind":
+            return body
+        if node.macro == "optMap":
+            return optional_of(self.settled(body))
+        conditional = self.environment.functions["_?_:_"]
+        return self.resolve(node, conditional, conditional.plain, [BOOL, body, optional_of(self.free())])
+
+
+def _dotted_name(node: ast.Expr) -> str | None:
+    """The name that a chain of plain selections spells."""
+    if type(node) is ast.Ident:
+        return node.name
+    parts: list[str] = []
+    while type(node) is ast.Select and not node.optional:
+        parts.append(node.field)
+        node = node.operand
+    if type(node) is not ast.Ident:
+        return None
+    parts.append(node.name)
+    return ".".join(reversed(parts))
+
+
+_RULES: dict[type, Callable[[_Checker, Any], Type]] = {
+    ast.Literal: _Checker.literal,
+    ast.Ident: _Checker.ident,
+    ast.Select: _Checker.select,
+    ast.Has: _Checker.has,
+    ast.Call: _Checker.call,
+    ast.ListExpr: _Checker.list_literal,
+    ast.MapExpr: _Checker.map_literal,
+    ast.Message: _Checker.message,
+    ast.Comprehension: _Checker.comprehension,
+    ast.Bind: _Checker.bind,
+}

@@ -1,0 +1,180 @@
+"""What an expression may use: the functions, macros and types of one Kubernetes release, and the declared variables.
+
+Kubernetes compiles each expression in the environment of a version (apiserver pkg/cel/environment/base.go), so that
+a policy accepted today still means the same after a rollback. `release` is the minor version, 37 for 1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+import msgspec
+
+from tierwall.cel import ast
+from tierwall.cel.library import (
+    cidr,
+    conversions,
+    ip,
+    jsonpatch,
+    lists,
+    operators,
+    optionals,
+    quantity,
+    regex,
+    semver,
+    sets,
+    strings,
+    time,
+    url,
+)
+from tierwall.cel.macros import Syntax, syntax_of
+from tierwall.cel.parser import parse
+from tierwall.cel.table import EXTENSION, Overload
+from tierwall.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Param,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+)
+
+NEWEST = 37
+LIBRARIES = (
+    operators,
+    conversions,
+    strings,
+    time,
+    regex,
+    lists,
+    sets,
+    optionals,
+    url,
+    quantity,
+    ip,
+    cidr,
+    semver,
+    jsonpatch,
+)
+OVERLOADS: tuple[Overload, ...] = tuple(overload for library in LIBRARIES for overload in library.OVERLOADS)
+# Checked duration, timestamp and regex literals came with 1.29.
+CHECKED_LITERALS = 29
+
+# Names of types that are values, and the release that has them.
+_TYPE_NAMES = {
+    **{each.name: (type_of(each), 0) for each in (BOOL, BYTES, DOUBLE, INT, UINT, STRING, NULL)},
+    "list": (type_of(list_of(DYN)), 0),
+    "map": (type_of(map_of(DYN, DYN)), 0),
+    "type": (type_of(Type("type")), 0),
+    "google.protobuf.Timestamp": (type_of(TIMESTAMP), 0),
+    "google.protobuf.Duration": (type_of(DURATION), 0),
+    "optional_type": (type_of(optional_of(DYN)), 28),
+    "net.IP": (type_of(Type("net.IP")), 30),
+    "net.CIDR": (type_of(Type("net.CIDR")), 30),
+}
+
+
+class Signature(msgspec.Struct, frozen=True, gc=False):
+    """An overload as the checker uses it: with its type variables listed."""
+
+    overload: Overload
+    variables: tuple[str, ...]
+
+
+class Function(msgspec.Struct, frozen=True, gc=False):
+    """The overloads of one name, in the order in which they are tried, by how they are called."""
+
+    name: str
+    plain: tuple[Signature, ...]
+    members: tuple[Signature, ...]
+
+
+class Environment:
+    """Functions of a release, extension functions by name (`math`, `bindings`, …: everything) and variables.
+
+    Immutable once made; `types` memoises what the checker finds out about calls in it.
+    """
+
+    def __init__(
+        self,
+        release: int = NEWEST,
+        variables: Mapping[str, Type] | None = None,
+        extensions: bool = False,
+        functions: Iterable[Overload] = (),
+    ) -> None:
+        self.release = release
+        self.extensions = extensions
+        self.variables: Mapping[str, Type] = MappingProxyType(dict(variables or {}))
+        self.syntax: Syntax = syntax_of(release, extensions)
+        extra = tuple(functions)
+        self.functions: Mapping[str, Function] = (
+            _functions(release, extensions) if not extra else _gather((*_offered(release, extensions), *extra))
+        )
+        self.type_names = _type_names(release)
+        self.dotted = frozenset(name.partition(".")[0] for name in (*self.variables, *self.type_names) if "." in name)
+        self.known_calls: dict[object, tuple[Type, tuple[Overload, ...]]] = {}
+
+    def parse(self, source: str) -> ast.Expr:
+        """The tree of `source` under this environment's syntax."""
+        return parse(source, self.syntax)
+
+    def lookup(self, name: str) -> Function | None:
+        """The function of that name (a leading dot does not count), if this environment has one."""
+        return self.functions.get(name.removeprefix("."))
+
+
+@lru_cache(maxsize=64)
+def _functions(release: int, extensions: bool) -> Mapping[str, Function]:
+    return MappingProxyType(_gather(_offered(release, extensions)))
+
+
+def _offered(release: int, extensions: bool) -> tuple[Overload, ...]:
+    return tuple(each for each in OVERLOADS if each.since <= release or (extensions and each.since == EXTENSION))
+
+
+def _gather(overloads: Iterable[Overload]) -> dict[str, Function]:
+    by_name: dict[str, list[Signature]] = {}
+    for overload in overloads:
+        variables = dict.fromkeys(name for given in (*overload.params, overload.result) for name in _variables(given))
+        by_name.setdefault(overload.function, []).append(Signature(overload, tuple(variables)))
+    return {
+        name: Function(
+            name,
+            tuple(each for each in signatures if not each.overload.member),
+            tuple(each for each in signatures if each.overload.member),
+        )
+        for name, signatures in by_name.items()
+    }
+
+
+def _variables(given: Type) -> Iterable[str]:
+    if isinstance(given, Param):
+        yield given.name
+    for param in given.params:
+        yield from _variables(param)
+
+
+@lru_cache(maxsize=64)
+def _type_names(release: int) -> Mapping[str, Type]:
+    return MappingProxyType({name: kind for name, (kind, since) in _TYPE_NAMES.items() if since <= release})
+
+
+@lru_cache(maxsize=1)
+def introduced() -> Mapping[str, int]:
+    """The release that first offers each function, for hints (`EXTENSION`: none does)."""
+    first: dict[str, int] = {}
+    for overload in OVERLOADS:
+        first[overload.function] = min(overload.since, first.get(overload.function, EXTENSION))
+    return MappingProxyType(first)

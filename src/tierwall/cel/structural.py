@@ -1,0 +1,133 @@
+"""Types of Kubernetes objects from their OpenAPI schemas (apiserver pkg/cel/common/schemas.go and pkg/cel/escaping.go).
+
+What a schema does not describe, CEL does not see: a property without a type is no field. A property whose name is no
+CEL name has its fields under an escaped name (`a-b` is `a__dash__b`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tierwall.cel.parser import RESERVED
+from tierwall.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    Object,
+    Type,
+    list_of,
+    map_of,
+)
+
+_SCALARS = {"boolean": BOOL, "number": DOUBLE, "integer": INT}
+_FORMATS = {"byte": BYTES, "duration": DURATION, "date": TIMESTAMP, "date-time": TIMESTAMP}
+_ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
+_TO_ESCAPE = re.compile(r"__|[-./]")
+_TO_UNESCAPE = re.compile(r"__(?:underscores|dot|dash|slash)__")
+_METADATA = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
+_ROOT = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _METADATA}
+MAX_DEPTH = 100
+
+
+def escape(name: str) -> str | None:
+    """The CEL name of a property, or None where CEL cannot name it."""
+    if not re.fullmatch(r"[A-Za-z_./-][A-Za-z0-9_./-]*", name):
+        return None
+    if name in RESERVED:
+        return f"__{name}__"
+    return _TO_ESCAPE.sub(lambda match: _ESCAPED[match[0]], name)
+
+
+def unescape(name: str) -> str:
+    """The property that a CEL name stands for."""
+    if name.startswith("__") and name.endswith("__") and name[2:-2] in RESERVED:
+        return name[2:-2]
+    return _TO_UNESCAPE.sub(lambda match: _PLAIN[match[0]], name)
+
+
+def object_type(name: str, schema: Mapping[str, object]) -> Type:
+    """The type of a resource with that schema: its type, name and metadata are fields whatever the schema says."""
+    result = _type(name, schema, True, 0)
+    return DYN if result is None else result
+
+
+def schema_type(name: str, schema: Mapping[str, object]) -> Type:
+    """The type of a value with that schema; dyn where the schema says nothing."""
+    result = _type(name, schema, False, 0)
+    return DYN if result is None else result
+
+
+def _type(name: str, schema: object, root: bool, depth: int) -> Type | None:
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        return None
+    if schema.get("x-kubernetes-int-or-string") is True:
+        return DYN
+    kind = schema.get("type")
+    if kind == "object" or (root and kind is None):
+        return _object(name, schema, root, depth)
+    if kind == "array":
+        item = _nested(f"{name}.@idx", schema.get("items"), depth)
+        return None if item is None else list_of(item)
+    if kind == "string":
+        return _FORMATS.get(str(schema.get("format")), STRING)
+    return _SCALARS.get(str(kind))
+
+
+def _nested(name: str, schema: object, depth: int) -> Type | None:
+    embedded = isinstance(schema, Mapping) and schema.get("x-kubernetes-embedded-resource") is True
+    return _type(name, schema, embedded, depth + 1)
+
+
+def _object(name: str, schema: Mapping[str, object], root: bool, depth: int) -> Type | None:
+    values = schema.get("additionalProperties")
+    if isinstance(values, Mapping) and not root:
+        value = _nested(f"{name}.@elem", values, depth)
+        return None if value is None else map_of(STRING, value)
+    given = schema.get("properties")
+    properties: dict[str, object] = dict(given) if isinstance(given, Mapping) else {}
+    if root:
+        properties = {**properties, **_root_fields(properties)}
+    fields: list[tuple[str, Type]] = []
+    for key in sorted(properties):
+        field = escape(key)
+        if field is not None:
+            found = _nested(f"{name}.{key}", properties[key], depth)
+            if found is not None:
+                fields.append((field, found))
+    return Object(name, (), tuple(fields))
+
+
+def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
+    """Type, name and metadata; metadata that the schema describes with its name stays as described."""
+    metadata = properties.get("metadata")
+    described = metadata.get("properties") if isinstance(metadata, Mapping) else None
+    if isinstance(described, Mapping) and "name" in described and "generateName" in described:
+        return {**_ROOT, "metadata": metadata}
+    return _ROOT
+
+
+@lru_cache(maxsize=4096)
+def _fields(given: Object) -> dict[str, Type]:
+    return dict(given.fields)
+
+
+def field_type(given: Object, field: str) -> Type | None:
+    """The type of a field; a reserved word finds the property of that name."""
+    fields = _fields(given)
+    found = fields.get(field)
+    if found is None and field in RESERVED:
+        return fields.get(f"__{field}__")
+    return found
+
+
+def field_names(given: Object) -> tuple[str, ...]:
+    """The names of the fields, as CEL spells them."""
+    return tuple(_fields(given))

@@ -1,0 +1,153 @@
+"""What Kubernetes refuses although its types fit (cel-go 0.29, cel/validator.go and ext/formatting.go).
+
+Literal durations, timestamps and patterns that would fail whenever evaluated; lists and maps of mixed types, except
+inside a call of `format`; and format strings that do not fit their arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tierwall.cel import ast
+from tierwall.cel.library.regex import compiled
+from tierwall.cel.table import Overload
+from tierwall.cel.types import Type
+
+Report = Callable[[int, str], None]
+Types = Mapping[int, Type]
+Overloads = Mapping[int, tuple[Overload, ...]]
+
+_CLAUSE = re.compile(r"%(?:%|\.([0-9]+)|(?=[^.]|\Z))(.?)", re.DOTALL)
+_CLAUSES = {
+    "s": (
+        "bool",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bytes",
+        "timestamp",
+        "duration",
+        "list",
+        "map",
+        "type",
+        "null_type",
+    ),
+    "d": ("int", "uint"),
+    "f": ("double", "string"),
+    "e": ("double", "string"),
+    "b": ("int", "uint", "bool"),
+    "x": ("int", "uint", "string", "bytes"),
+    "X": ("int", "uint", "string", "bytes"),
+    "o": ("int", "uint"),
+}
+
+
+def validate(tree: ast.Expr, types: Types, overloads: Overloads, literals: bool, report: Report) -> None:
+    """Report what is refused in a checked tree; `literals`: look at durations, timestamps and patterns too."""
+    stack: list[tuple[ast.Expr, bool]] = [(tree, False)]
+    while stack:
+        node, exempt = stack.pop()
+        kind = type(node)
+        if kind is ast.Call:
+            assert isinstance(node, ast.Call)
+            if node.function == "format":
+                exempt = True
+                _format(node, types, report)
+            elif literals and node.args and type(node.args[0]) is ast.Literal:
+                _literal(node, node.args[0].value, overloads, report)
+        elif not exempt and kind is ast.ListExpr:
+            _list(node, types, report)
+        elif not exempt and kind is ast.MapExpr:
+            _map(node, types, report)
+        if kind is not ast.Literal and kind is not ast.Ident:
+            stack.extend([(child, exempt) for child in ast.children(node)])
+
+
+def _literal(node: ast.Call, value: object, overloads: Overloads, report: Report) -> None:
+    # As in cel-go, the first argument is looked at: of the global form of `matches` that is the text, not the pattern.
+    function = node.function
+    try:
+        if function == "matches" and isinstance(value, str):
+            compiled(value)
+        elif function == "duration" or function == "timestamp":
+            overloads[id(node)][0].call(value)
+    except Exception as error:
+        report(node.args[0].at, f"invalid argument of `{function}`: {error}")
+
+
+def _list(node: ast.Expr, types: Types, report: Report) -> None:
+    assert isinstance(node, ast.ListExpr)
+    first: Type | None = None
+    for place, element in enumerate(node.elements):
+        given = types[id(element)]
+        if node.optional and place in node.optional:
+            given = _inside(given)
+        if first is None:
+            first = given
+        elif first is not given and first != given:
+            report(element.at, f"expected {first} like the elements before, found {given}")
+            return
+
+
+def _map(node: ast.Expr, types: Types, report: Report) -> None:
+    assert isinstance(node, ast.MapExpr)
+    keys: Type | None = None
+    values: Type | None = None
+    for entry in node.entries:
+        key, value = types[id(entry.key)], types[id(entry.value)]
+        if entry.optional:
+            value = _inside(value)
+        if keys is None or values is None:
+            keys, values = key, value
+            continue
+        if key != keys:
+            report(entry.key.at, f"expected a key of type {keys} like those before, found {key}")
+        if value != values:
+            report(entry.value.at, f"expected a value of type {values} like those before, found {value}")
+
+
+def _inside(given: Type) -> Type:
+    return given.params[0] if given.params else given
+
+
+def _format(node: ast.Call, types: Types, report: Report) -> None:
+    """Check a literal format string against a literal list of arguments."""
+    target = node.target
+    if type(target) is not ast.Literal or not isinstance(target.value, str) or len(node.args) != 1:
+        return
+    arguments = node.args[0]
+    if type(arguments) is not ast.ListExpr:
+        return
+    used = 0
+    for match in _CLAUSE.finditer(target.value):
+        if match[0].startswith("%%"):
+            continue
+        if used >= len(arguments.elements):
+            report(node.at, f"expected an argument for `{match[0]}`, found {len(arguments.elements)} arguments")
+            return
+        wanted = _CLAUSES.get(match[2])
+        if wanted is None:
+            report(node.at, f"expected one of `%s %d %f %e %b %x %X %o`, found `{match[0]}`")
+            return
+        wrong = _unfit(arguments.elements[used], wanted, types, match[2] == "s")
+        if wrong is not None:
+            report(wrong.at, f"expected {' or '.join(wanted)} for `{match[0]}`, found {types[id(wrong)]}")
+            return
+        used += 1
+    if used < len(arguments.elements):
+        report(node.at, f"expected {used} arguments for the format, found {len(arguments.elements)}")
+
+
+def _unfit(node: ast.Expr, wanted: tuple[str, ...], types: Types, nested: bool) -> ast.Expr | None:
+    """The argument, or the part of a literal list or map in it, whose type a clause does not take."""
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        name = types[id(each)].name
+        if name != "dyn" and name not in wanted:
+            return each
+        if nested and isinstance(each, ast.ListExpr | ast.MapExpr):
+            stack.extend(reversed(ast.children(each)))
+    return None

@@ -37,10 +37,10 @@ def command(paths: tuple[str, ...], output: str) -> None:
 
 def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
     from tierwall.render import github, json, junit, sarif, text
-    from tierwall.resources.kinds import kind_of
+    from tierwall.resources.kinds.registry import find_kind
 
     levels = Counter(str(one.level) for one in found)
-    strangers = Counter(one.kind for one in loaded.resources if kind_of(one.group, one.version, one.kind) is None)
+    strangers = Counter(one.kind for one in loaded.resources if find_kind(one.api_version, one.kind) is None)
     summary = {
         "files": len(loaded.read.files),
         "objects": len(loaded.resources),

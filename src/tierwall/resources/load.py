@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.core.source import Origin
-from tierwall.resources.kinds import kind_of
+from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.read import Read, read_paths
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -77,7 +77,7 @@ def _objects(
     if isinstance(metadata, dict):
         name = metadata.get("name") or ""
         namespace = metadata.get("namespace") or ""
-    known = kind_of(group, version, kind)
+    known = find_kind(api_version, kind)
     if known is not None:
         if known.scope != "Namespaced":
             namespace = ""

@@ -32,6 +32,11 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     prefix: tuple[str | int, ...] = ()
 
     @property
+    def api_version(self) -> str:
+        """`group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
     def reference(self) -> Reference:
         """`Kind/namespace/name` in the object's own spelling."""
         return Reference(self.kind, self.namespace, self.name)

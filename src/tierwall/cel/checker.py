@@ -359,7 +359,8 @@ class _Checker:
         return ERROR
 
     def comprehension(self, node: ast.Comprehension) -> Type:
-        one, two = self.elements(node.target, len(node.variables))
+        target = self.check(node.target)
+        one, two = self.elements(node.target, target, len(node.variables))
         outer = self.locals
         self.locals = {**outer, node.variables[0]: one}
         if len(node.variables) == 2:
@@ -370,6 +371,9 @@ class _Checker:
         if macro in ("all", "exists", "exists_one", "existsOne", "filter"):
             self.expect(BOOL, given[0], node.args[0])
             return list_of(self.settled(one)) if macro == "filter" else BOOL
+        if macro == "sortBy":
+            sort = self.environment.functions["@sortByAssociatedKeys"]
+            return self.resolve(node, sort, sort.members, [target, list_of(given[0])])
         if len(given) == 2:
             self.expect(BOOL, given[0], node.args[0])
         value = given[-1]
@@ -382,9 +386,9 @@ class _Checker:
             return self.settled(entry)
         return list_of(self.settled(value))
 
-    def elements(self, target: ast.Expr, variables: int) -> tuple[Type, Type]:
-        """The types of the iteration variables over `target`."""
-        given = self.settled(self.check(target))
+    def elements(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
+        """The types of the iteration variables over `target`, which has type `given`."""
+        given = self.settled(given)
         if given.name == "list":
             return (given.params[0], DYN) if variables == 1 else (INT, given.params[0])
         if given.name == "map":

@@ -13,22 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from tierwall.cel import ast
-from tierwall.cel.library import (
-    cidr,
-    conversions,
-    ip,
-    jsonpatch,
-    lists,
-    operators,
-    optionals,
-    quantity,
-    regex,
-    semver,
-    sets,
-    strings,
-    time,
-    url,
-)
+from tierwall.cel.library import OVERLOADS
 from tierwall.cel.macros import Syntax, syntax_of
 from tierwall.cel.parser import parse
 from tierwall.cel.table import EXTENSION, Overload
@@ -52,23 +37,6 @@ from tierwall.cel.types import (
 )
 
 NEWEST = 37
-LIBRARIES = (
-    operators,
-    conversions,
-    strings,
-    time,
-    regex,
-    lists,
-    sets,
-    optionals,
-    url,
-    quantity,
-    ip,
-    cidr,
-    semver,
-    jsonpatch,
-)
-OVERLOADS: tuple[Overload, ...] = tuple(overload for library in LIBRARIES for overload in library.OVERLOADS)
 # Checked duration, timestamp and regex literals came with 1.29.
 CHECKED_LITERALS = 29
 

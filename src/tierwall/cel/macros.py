@@ -31,6 +31,8 @@ _TWO_VARIABLE = {
     )
     for count in counts
 }
+# ext.Lists version 3: the elements in the order of a key.
+_SORTING = {("sortBy", 2): 1}
 
 
 class Syntax(msgspec.Struct, frozen=True):
@@ -45,8 +47,10 @@ class Syntax(msgspec.Struct, frozen=True):
 
 
 def syntax_of(release: int, bindings: bool = False) -> Syntax:
-    """The syntax of Kubernetes 1.`release`: optional values since 1.28, two-variable comprehensions since 1.32."""
+    """The syntax of Kubernetes 1.`release`: optionals from 1.28, two-variable macros from 1.32, `sortBy` from 1.34."""
     comprehensions = _STANDARD | _TWO_VARIABLE if release >= 32 else _STANDARD
+    if release >= 34:
+        comprehensions = comprehensions | _SORTING
     return Syntax(comprehensions, release >= 28, bindings)
 
 
@@ -71,6 +75,8 @@ def _comprehension(
     for variable, arg in zip(names, args, strict=False):
         if variable in ACCUMULATORS:
             report(arg.at, f"`{variable}` cannot be an iteration variable")
+    if name == "sortBy" and isinstance(target, ast.Literal | ast.MapExpr | ast.Message):
+        report(target.at, "expected a list to sort")
     if variables == 2 and names[0] == names[1]:
         report(args[1].at, f"expected two different iteration variables, found `{names[0]}` twice")
     return ast.Comprehension(name, target, names, args[variables:], at)

@@ -18,7 +18,7 @@ Report = Callable[[int, str], None]
 Types = Mapping[int, Type]
 Overloads = Mapping[int, tuple[Overload, ...]]
 
-_CLAUSE = re.compile(r"%(?:%|\.([0-9]+)|(?=[^.]|\Z))(.?)", re.DOTALL)
+_CLAUSE = re.compile(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
 _CLAUSES = {
     "s": (
         "bool",
@@ -122,16 +122,16 @@ def _format(node: ast.Call, types: Types, report: Report) -> None:
         return
     used = 0
     for match in _CLAUSE.finditer(target.value):
-        if match[0].startswith("%%"):
+        if match[0] == "%%":
             continue
         if used >= len(arguments.elements):
             report(node.at, f"expected an argument for `{match[0]}`, found {len(arguments.elements)} arguments")
             return
-        wanted = _CLAUSES.get(match[2])
-        if wanted is None:
+        wanted = _CLAUSES.get(match[1])
+        if wanted is None or (match[0].startswith("%.") and not match[0][2].isdigit()):
             report(node.at, f"expected one of `%s %d %f %e %b %x %X %o`, found `{match[0]}`")
             return
-        wrong = _unfit(arguments.elements[used], wanted, types, match[2] == "s")
+        wrong = _unfit(arguments.elements[used], wanted, types, match[1] == "s")
         if wrong is not None:
             report(wrong.at, f"expected {' or '.join(wanted)} for `{match[0]}`, found {types[id(wrong)]}")
             return

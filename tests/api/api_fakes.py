@@ -1,0 +1,59 @@
+"""Authorizers and conditions without a policy language: a condition is what the object has under its text."""
+
+from __future__ import annotations
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.condition import Condition, Effect, FailureMode
+from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+
+FAKE_TYPE = "tierwall.io/fake"
+CREATE = Attributes(user="alice", verb="create", resource="pods", version="v1", namespace="dev")
+LIST = Attributes(user="alice", verb="list", resource="pods", version="v1", namespace="dev")
+
+
+def condition(effect: str, text: str = "x", id: str = "") -> Condition:
+    """A condition that is what the object has under `text`: True, False, or anything else for an error."""
+    return Condition(id or f"{effect.lower()}-{text}", Effect(effect), text, FAKE_TYPE)
+
+
+def holds(one: Condition, data: ConditionData) -> bool:
+    """The result of a fake condition."""
+    found = data.object.get(one.text) if isinstance(data.object, dict) else None
+    if not isinstance(found, bool):
+        raise ConditionError(f"no bool under `{one.text}`")
+    return found
+
+
+class Fake:
+    """An authorizer with one answer: a word (`Allow`, `Deny`, `NoOpinion`, `Error`) or conditions. Counts its calls."""
+
+    condition_types = frozenset((FAKE_TYPE,))
+
+    def __init__(self, name: str, answer: str | list[Condition], mode: FailureMode = FailureMode.DENY) -> None:
+        self.name = name
+        self.calls = 0
+        self.evaluations = 0
+        self._decision: Decision
+        if isinstance(answer, list):
+            self._decision = conditional(name, answer, mode)
+        elif answer == "Error":
+            self._decision = Decision(NO_OPINION, error=f"{name} failed")
+        else:
+            self._decision = Decision({"Allow": ALLOW, "Deny": DENY, "NoOpinion": NO_OPINION}[answer])
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """The one answer."""
+        self.calls += 1
+        return self._decision
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """The second phase."""
+        self.evaluations += 1
+        return conditions.evaluate(lambda one: holds(one, data))
+
+
+def data(**results: object) -> ConditionData:
+    """Data under which the condition with text `x` is `results["x"]`."""
+    return ConditionData(object=results)

@@ -1,0 +1,167 @@
+"""The reference pages of the kinds, written from their schemas: one page for each API group.
+
+`python -m tierwall.resources.reference_page docs/reference/kinds` writes them; a test keeps them equal to the schemas.
+A fragment that a kind uses in several places is described at the first and pointed to from the others.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from msgspec import UNSET
+
+from tierwall.resources.admission.wording import shown
+from tierwall.resources.kinds.kind import Kind
+from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.schema import Rule, Schema
+
+_WORTH_POINTING_AT = 2  # fields; smaller fragments are simply repeated
+
+
+def pages() -> dict[str, str]:
+    """File name to text, for every API group and an index."""
+    groups: dict[str, list[Kind]] = {}
+    for kind in all_kinds():
+        groups.setdefault(kind.group, []).append(kind)
+    out = {f"{group or 'core'}.md": _page(group, kinds) for group, kinds in groups.items()}
+    out["index.md"] = _index(groups)
+    return out
+
+
+def _index(groups: dict[str, list[Kind]]) -> str:
+    lines = [
+        "# Kinds",
+        "",
+        "Every kind that Tierwall judges or reads. Policy kinds are strict: an unknown field is an error. Kinds that",
+        "are only read tolerate fields that no decision looks at. `tierwall crds` prints the custom resources.",
+        "",
+        "| kind | apiVersion | scope | |",
+        "|---|---|---|---|",
+    ]
+    for group, kinds in groups.items():
+        for kind in kinds:
+            scope = {"None": "a file"}.get(kind.scope, kind.scope)
+            link = f"[{kind.kind}]({group or 'core'}.md#{_anchor(kind)})"
+            lines.append(f"| {link} | `{kind.api_version}` | {scope} | {kind.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(kind: Kind) -> str:
+    return f"{kind.kind}-{kind.version}".lower()
+
+
+def _page(group: str, kinds: Iterable[Kind]) -> str:
+    lines = [f"# {group or 'core (v1)'}", ""]
+    done: dict[int, Kind] = {}
+    for kind in kinds:
+        lines += [f"## {kind.kind} {kind.version}", ""]
+        facts = [f"`{kind.api_version}`", {"None": "a file"}.get(kind.scope, kind.scope.lower())]
+        facts += [f"short name {', '.join(f'`{name}`' for name in kind.short_names)}"] if kind.short_names else []
+        facts.append("strict" if kind.strict else "only read: unknown fields are tolerated")
+        lines += [f"{kind.description} ({'; '.join(facts)})".strip(), ""]
+        same = done.setdefault(id(kind.schema), kind)
+        if same is not kind:
+            lines += [f"The fields are those of [{same.kind} {same.version}](#{_anchor(same)}).", ""]
+        else:
+            lines += [*_rules(kind.schema.rules, ""), *_fields(kind.schema, "", 0, {}), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _fields(schema: Schema, path: str, depth: int, seen: dict[int, str]) -> Iterator[str]:
+    for part in schema.properties:
+        name = f"{path}.{part.name}" if path else part.name
+        inner, suffix = _inside(part.schema)
+        text = " ".join(filter(None, (part.description or part.schema.description, _limits(part.schema))))
+        need = ", required" if part.required else ""
+        line = f"{'    ' * depth}* `{part.name}` ({_type(part.schema)}{need})" + (f": {text}" if text else "")
+        known = seen.get(id(inner))
+        if known is not None:
+            yield f"{line} Same as `{known}`."
+            continue
+        yield line
+        yield from _rules(part.schema.rules, "    " * (depth + 1))
+        if inner is not part.schema:
+            yield from _rules(inner.rules, "    " * (depth + 1))
+        if len(inner.properties) >= _WORTH_POINTING_AT:
+            seen[id(inner)] = name + suffix
+        yield from _fields(inner, name + suffix, depth + 1, seen)
+
+
+def _inside(schema: Schema) -> tuple[Schema, str]:
+    """The schema whose fields are worth listing: of a list's items, of a map's values."""
+    suffix = ""
+    while schema.items is not None or schema.additional is not None:
+        inner = schema.items or schema.additional
+        suffix += "[]" if schema.items is not None else ".*"
+        assert inner is not None
+        schema = inner
+    return schema, suffix
+
+
+def _type(schema: Schema) -> str:
+    if schema.int_or_string:
+        return "integer or string"
+    if schema.items is not None:
+        return f"list of {_type(schema.items)}"
+    if schema.additional is not None:
+        return f"map to {_type(schema.additional)}"
+    return schema.type or "any value"
+
+
+def _limits(schema: Schema) -> str:
+    inner, _ = _inside(schema)
+    facts: list[str] = []
+    for one in (schema,) if inner is schema else (schema, inner):
+        facts += _bounds("items", one.min_items, one.max_items)
+        facts += _bounds("characters", one.min_length, one.max_length)
+        facts += _bounds("fields", one.min_properties, one.max_properties)
+        if one.minimum is not None or one.maximum is not None:
+            facts += _bounds("", _plain(one.minimum), _plain(one.maximum))
+        if one.enum:
+            facts.append("one of " + ", ".join(f"`{value}`" for value in one.enum))
+        if one.pattern:
+            facts.append(f"matches `` {one.pattern} ``")
+        if one.format:
+            facts.append(f"format `{one.format}`")
+        if one.list_type == "set":
+            facts.append("no repeats")
+        if one.list_map_keys:
+            facts.append(f"unique {', '.join(f'`{name}`' for name in one.list_map_keys)}")
+        if one.default is not UNSET:
+            facts.append(f"default `{shown(one.default)}`")
+    return f"({'; '.join(facts)})" if facts else ""
+
+
+def _plain(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _bounds(what: str, least: int | None, most: int | None) -> list[str]:
+    tail = f" {what}" if what else ""
+    if least is not None and most is not None:
+        return [f"exactly {least}{tail}".removesuffix("s") if least == most == 1 else f"{least} to {most}{tail}"]
+    if least is not None:
+        return [f"at least {least}{tail}"]
+    return [f"at most {most}{tail}"] if most is not None else []
+
+
+def _rules(rules: Iterable[Rule], indent: str) -> Iterator[str]:
+    for one in rules:
+        word = "warning" if one.warning else "rule"
+        message = (one.message or one.message_expression or "must hold").replace("\n", " ")
+        yield f"{indent}* *{word}:* {message}: `` {' '.join(one.expression.split())} ``"
+
+
+def write(folder: Path) -> None:
+    """Write all pages into `folder`, and remove pages of groups that are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = pages()
+    for old in folder.glob("*.md"):
+        if old.name not in wanted:
+            old.unlink()
+    for name, text in wanted.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

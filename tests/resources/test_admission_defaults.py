@@ -1,0 +1,97 @@
+"""Defaulting fills what is missing, prunes nulls, and never changes its input."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierwall.resources.admission import apply_defaults, with_defaults
+from tierwall.resources.schema import Schema, any_value, array, integer, mapping, obj, optional, string
+
+PORT = obj(optional("port", integer()), optional("protocol", string(default="TCP")))
+SCHEMA = obj(
+    optional("ports", array(PORT)),
+    optional("mode", string(default="Strict")),
+    optional("options", obj(optional("retries", integer(default=3)), default={})),
+    optional("extra", mapping(obj(optional("on", string(default="yes"))))),
+    optional("note", string(nullable=True)),
+    optional("free", any_value()),
+)
+
+
+def test_missing_and_null_properties_take_their_defaults() -> None:
+    assert apply_defaults({"mode": None, "ports": [{"port": 1}]}, SCHEMA) == {
+        "mode": "Strict",
+        "ports": [{"port": 1, "protocol": "TCP"}],
+        "options": {"retries": 3},
+    }
+
+
+def test_defaults_inside_a_missing_object_are_not_looked_at() -> None:
+    schema = obj(optional("inner", obj(optional("a", integer(default=1)))))
+    assert apply_defaults({}, schema) == {}
+
+
+def test_a_null_without_default_is_pruned_unless_it_is_allowed() -> None:
+    done = apply_defaults({"note": None, "free": None, "ports": None}, SCHEMA)
+    assert done == {"note": None, "free": None, "mode": "Strict", "options": {"retries": 3}}
+
+
+def test_values_of_maps_are_filled_too() -> None:
+    assert apply_defaults({"extra": {"a": {}, "b": None}}, SCHEMA)["extra"] == {"a": {"on": "yes"}}
+
+
+def test_what_needs_no_change_is_the_same_object() -> None:
+    value = {"mode": "Off", "options": {"retries": 1}, "ports": [{"protocol": "UDP"}]}
+    assert apply_defaults(value, SCHEMA) is value
+
+
+def test_an_object_of_a_known_kind_is_filled_as_the_api_server_fills_it() -> None:
+    document = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "x"},
+        "spec": {"ingress": [{"ports": [{"port": 80}]}]},
+    }
+    assert with_defaults(document)["spec"]["ingress"][0]["ports"] == [{"port": 80, "protocol": "TCP"}]
+    assert with_defaults({"kind": "Other"}) == {"kind": "Other"}
+
+
+def reference(value: Any, schema: Schema) -> Any:
+    """The rules of apiextensions' `schema/defaulting`, one sentence each."""
+    if isinstance(value, dict) and schema.type == "object":
+        out: dict[str, Any] = {}
+        known = {part.name: part.schema for part in schema.properties}
+        for name, item in value.items():
+            inner = known.get(name, schema.additional)
+            if inner is None or item is not None or inner.nullable:
+                out[name] = item
+        for name, inner in known.items():
+            if name not in out and isinstance(inner.default, str | int | dict):
+                out[name] = json.loads(json.dumps(inner.default))
+        for name in out:
+            found = known.get(name, schema.additional)
+            if found is not None and out[name] is not None:
+                out[name] = reference(out[name], found)
+        return out
+    if isinstance(value, list) and schema.items is not None:
+        return [reference(item, schema.items) for item in value]
+    return value
+
+
+_names = st.sampled_from(["ports", "port", "protocol", "mode", "options", "retries", "extra", "on", "note", "free"])
+_values = st.recursive(
+    st.none() | st.integers(0, 3) | st.sampled_from(["a", "TCP"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_names, _values, max_size=6))
+def test_defaulting_agrees_with_the_rules_and_leaves_its_input_alone(value: dict[str, Any]) -> None:
+    before = json.dumps(value, sort_keys=True)
+    done = apply_defaults(value, SCHEMA)
+    assert json.dumps(value, sort_keys=True) == before
+    assert done == reference(value, SCHEMA)
+    assert apply_defaults(done, SCHEMA) == done

@@ -145,6 +145,34 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return ()
 
 
+def with_children(node: Expr, inside: tuple[Expr, ...]) -> Expr:
+    """The node with other expressions in the places of its `children`."""
+    match node:
+        case Call(target=target):
+            if target is None:
+                return Call(node.function, None, inside, node.at)
+            return Call(node.function, inside[0], inside[1:], node.at)
+        case Select():
+            return Select(inside[0], node.field, node.optional, node.at)
+        case Has():
+            return Has(inside[0], node.field, node.at)
+        case ListExpr():
+            return ListExpr(inside, node.optional, node.at)
+        case MapExpr(entries=entries):
+            pairs = zip(entries, inside[::2], inside[1::2], strict=True)
+            return MapExpr(tuple(Entry(key, value, entry.optional) for entry, key, value in pairs), node.at)
+        case Message(entries=entries):
+            fields = zip(entries, inside, strict=True)
+            made = tuple(Entry(entry.key, value, entry.optional) for entry, value in fields)
+            return Message(node.type_name, made, node.at)
+        case Comprehension():
+            return Comprehension(node.macro, inside[0], node.variables, inside[1:], node.at)
+        case Bind():
+            return Bind(node.macro, node.variable, inside[0], inside[1], node.at)
+        case _:
+            return node
+
+
 def same(left: Expr, right: Expr) -> bool:
     """Whether two trees are the same but for where they stand in their texts; an int is no uint, bool or double."""
     stack: list[tuple[Expr, Expr]] = [(left, right)]

@@ -15,7 +15,7 @@ import msgspec
 from tierwall.cel import ast, mismatch
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
-from tierwall.cel.structural import field_names, field_type
+from tierwall.cel.structural import escape, field_names, field_type
 from tierwall.cel.table import Overload
 from tierwall.cel.types import (
     BOOL,
@@ -143,10 +143,11 @@ class _Checker:
 
     def ident(self, node: ast.Ident) -> Type:
         name = node.name
-        local = self.locals.get(name)
+        plain = name.removeprefix(".")
+        # A leading dot asks for the declared variable, whatever a macro calls its own.
+        local = None if name.startswith(".") else self.locals.get(name)
         if local is not None:
             return local
-        plain = name.removeprefix(".")
         declared = self.declared(plain)
         if declared is not None:
             self.names[id(node)] = plain
@@ -207,7 +208,10 @@ class _Checker:
         elif type(operand) is Object:
             result = field_type(operand, field) or ERROR
             if result is ERROR:
-                self.report(at, f"no field `{field}` in {operand.name}", did_you_mean(field, field_names(operand)))
+                names = field_names(operand)
+                spelled = escape(field)
+                hint = f"write `{spelled}`" if spelled in names else did_you_mean(field, names)
+                self.report(at, f"no field `{field}` in {operand.name}", hint)
         elif type(operand) is Param:
             self.assign(DYN, operand)
         elif operand.name not in ("dyn", "error"):

@@ -32,6 +32,8 @@ def no_overload(
         member = bool(function.members)
         style = f"value.{name}(…)" if member else f"{name}(…)"
         return f"`{name}` cannot be called so: expected `{style}`", None
+    if function.name in ("_==_", "_!=_"):
+        return f"`{name}` expected two values of one type, found {found}", _conversion(given)
     fitting = [each for each in candidates if len(each.overload.params) == len(given)] or list(candidates)
     closer = [each for each in fitting if given and each.overload.params[:1] == given[:1]]
     shown = list(dict.fromkeys(_listed(each.overload.params) for each in closer or fitting))

@@ -1,0 +1,32 @@
+"""`tierwall yaml`: each document as one line of JSON, exactly as Kubernetes reads it (contract, section 7)."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("yaml")
+@click.argument("file", metavar="FILE")
+def yaml_command(file: str) -> None:
+    """Print every document of FILE as one line of JSON, exactly as Kubernetes reads it.
+
+    `-` reads standard input. Empty documents are left out; of a repeated key the last counts, with a warning.
+
+    Example: tierwall yaml deployment.yaml | jq .metadata.name
+    """
+    import sys
+
+    from tierwall.resources.json_text import MAX_DEPTH, json_line
+    from tierwall.resources.read import Limits, read_paths, repeated_keys
+
+    read = read_paths([file], limits=Limits(depth=MAX_DEPTH))
+    for document in read.documents:
+        sys.stdout.write(json_line(document.value))
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    for one in (*repeated_keys(read.documents), *read.diagnostics):
+        warning = "warning: " if one.code == "TW004" else ""
+        hint = f" ({one.hint})" if one.hint else ""
+        click.echo(f"{one.position}: {warning}{one.message}{hint}", err=True)
+    if read.diagnostics:
+        sys.exit(1)

@@ -1,0 +1,239 @@
+"""Files, folders and standard input, read into documents: everything that can be read, and everything that is wrong.
+
+Nothing here raises on bad input. Folders are walked recursively in the order of their names; of what they hold the
+files ending in .yaml, .yml and .json are read, and names that start with a dot are passed over. A file that is reached
+twice is read once.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import glob
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
+from tierwall.core.source import Position
+from tierwall.resources.document import Document, Source
+from tierwall.resources.yaml.read import StreamReader
+
+ENDINGS = (".yaml", ".yml", ".json")
+STDIN_NAME = "stdin"
+_PROBE = 8192
+
+
+class Limits(NamedTuple):
+    """How much is read before giving up."""
+
+    file_octets: int = 256 << 20
+    total_octets: int = 1 << 30
+    # Kubernetes takes 10,000 levels; no object that means anything comes near this.
+    depth: int = 256
+    files: int = 200_000
+
+
+class Read(NamedTuple):
+    """What was read: the documents in order, every problem, and the texts by file name, for showing them."""
+
+    documents: tuple[Document, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    sources: dict[str, Source]
+
+
+_DEFAULT = Limits()
+
+
+def read_paths(paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limits = _DEFAULT) -> Read:
+    """Read files, folders, glob patterns and `-` (standard input)."""
+    reader = _Reader(limits, stdin)
+    collecting = gc.isenabled()
+    # Nothing that loading builds is a cycle, and looking for cycles doubles its time.
+    gc.disable()
+    try:
+        for path in paths:
+            reader.read(path)
+    finally:
+        if collecting:
+            gc.enable()
+    return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)
+
+
+def read_text(text: str | bytes, name: str = "input", limits: Limits = _DEFAULT) -> Read:
+    """Read a text that is already in memory."""
+    source = Source(name, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    documents, problems = StreamReader(limits.depth).read(source)
+    return Read(tuple(documents), in_order(problems), {name: source})
+
+
+def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
+    """The repeated keys of documents; strict field validation refuses them."""
+    for document in documents:
+        for path, position in document.repeated:
+            yield Diagnostic(
+                "TW004",
+                f"key `{path[-1]}` is repeated; only the last one counts",
+                position,
+                hint="remove one of them",
+            )
+
+
+class _Reader:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None) -> None:
+        self.documents: list[Document] = []
+        self.problems: list[Diagnostic] = []
+        self.sources: dict[str, Source] = {}
+        self._limits = limits
+        self._stdin = stdin
+        self._stream = StreamReader(limits.depth)
+        self._seen: set[tuple[int, int]] = set()
+        self._octets = 0
+        self._files = 0
+
+    def read(self, path: str) -> None:
+        if path == "-":
+            self._take(STDIN_NAME, self._octets_of(STDIN_NAME, self._stdin or sys.stdin.buffer))
+        elif not os.path.lexists(path) and glob.has_magic(path):
+            found = sorted(glob.iglob(path, recursive=True))
+            for one in found:
+                self._read_existing(one, named=False)
+            if not found:
+                self._refuse(path, "no file matches the pattern")
+        else:
+            self._read_existing(path, named=True)
+
+    def _read_existing(self, path: str, named: bool) -> None:
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError) as error:
+            self._refuse_os(path, error)
+            return
+        if stat.S_ISDIR(status.st_mode):
+            for file in self._files_under(path):
+                self._read_file(file, named=False)
+        else:
+            self._read_file(path, named)
+
+    def _files_under(self, folder: str) -> Iterator[str]:
+        """The manifests in a folder, in the order of their names. Links to folders are not followed, so none loops."""
+        todo = [folder]
+        while todo:
+            one = todo.pop()
+            try:
+                with os.scandir(one) as entries:
+                    found = sorted(entries, key=lambda entry: entry.name)
+            except OSError as error:
+                self._refuse_os(one, error)
+                continue
+            folders: list[str] = []
+            for entry in found:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.endswith(ENDINGS):
+                    yield entry.path
+            todo += reversed(folders)
+
+    def _read_file(self, path: str, named: bool) -> None:
+        self._files += 1
+        if self._files > self._limits.files:
+            if self._files == self._limits.files + 1:
+                self._problem("TW003", f"more than {self._limits.files} files", path)
+            return
+        try:
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in self._seen:
+                return
+            if stat.S_ISDIR(status.st_mode):
+                return
+            self._seen.add((status.st_dev, status.st_ino))
+            # A pipe is read where it is named (`<(helm template …)`), but not where it merely lies in a folder.
+            if not stat.S_ISREG(status.st_mode) and not (named and stat.S_ISFIFO(status.st_mode)):
+                self._refuse(path, f"expected a file, found {_kind_of(status.st_mode)}")
+                return
+            if status.st_size > self._limits.file_octets:
+                self._too_large(path, status.st_size)
+                return
+            with open(path, "rb", buffering=0) as file:
+                self._take(path, self._octets_of(path, file))
+        except (OSError, ValueError) as error:
+            self._refuse_os(path, error)
+
+    def _octets_of(self, name: str, file: BinaryIO) -> bytes | None:
+        """Everything in a file, or None if that is too much."""
+        parts: list[bytes] = []
+        size = 0
+        while part := file.read(1 << 20 if size < 1 << 24 else 1 << 24):
+            parts.append(part)
+            size += len(part)
+            if size > self._limits.file_octets:
+                self._too_large(name, size)
+                return None
+        return b"".join(parts)
+
+    def _take(self, name: str, data: bytes | None) -> None:
+        if data is None:
+            return
+        self._octets += len(data)
+        if self._octets > self._limits.total_octets:
+            self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
+            return
+        source = self.sources[name] = Source(name, data)
+        if problem := _binary(source):
+            self.problems.append(problem)
+            return
+        documents, problems = self._stream.read(source)
+        self.documents += documents
+        self.problems += problems
+
+    def _too_large(self, path: str, size: int) -> None:
+        limit = self._limits.file_octets
+        self._problem("TW003", f"file is too large: {_size(size)} or more, the limit is {_size(limit)}", path)
+
+    def _refuse_os(self, path: str, error: OSError | ValueError) -> None:
+        if isinstance(error, OSError) and error.errno == errno.ENOENT:
+            folder, name = os.path.split(path)
+            try:
+                near = near_miss(name, os.listdir(folder or "."))
+            except OSError:
+                near = ""
+            self._problem("TW001", "there is no such file or folder", path, near)
+            return
+        reason = (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
+        self._refuse(path, reason.lower())
+
+    def _refuse(self, path: str, reason: str) -> None:
+        self._problem("TW001", reason, path)
+
+    def _problem(self, code: str, message: str, path: str, hint: str = "") -> None:
+        self.problems.append(Diagnostic(code, message, Position(path, 1, 1), hint=hint))
+
+
+def _binary(source: Source) -> Diagnostic | None:
+    """Say so at once if a file is no text, instead of what a reader of text finds wrong with it."""
+    probe = source.data[:_PROBE]
+    if probe.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return Diagnostic("TW005", "text is UTF-16", source.position(0), hint="save the file as UTF-8")
+    at = probe.find(b"\0")
+    if at < 0:
+        return None
+    return Diagnostic("TW005", "file is binary: it has a zero octet", source.position(at))
+
+
+def _kind_of(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a device"
+
+
+def _size(octets: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if octets >= unit:
+            return f"{octets / unit:.4g} {name}"
+    return f"{octets} octets"

@@ -1,0 +1,18 @@
+"""What makes a text unreadable, and where in the text."""
+
+from __future__ import annotations
+
+
+class YamlError(Exception):
+    """A document that Kubernetes would refuse to read.
+
+    `offset` counts code points from the start of the document's text; whoever knows the file turns it into a line and
+    a column.
+    """
+
+    def __init__(self, problem: str, offset: int, code: str = "TW002", hint: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.offset = offset
+        self.code = code
+        self.hint = hint

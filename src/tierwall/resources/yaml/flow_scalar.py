@@ -1,0 +1,157 @@
+"""Plain, single-quoted and double-quoted scalars (`yaml_parser_scan_plain_scalar`, `yaml_parser_scan_flow_scalar`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tierwall.resources.yaml.errors import YamlError
+
+if TYPE_CHECKING:
+    from tierwall.resources.yaml.scan import Scanner
+
+_BLANKZ = " \t\r\n\x85\u2028\u2029\0"
+_BREAKS = "\r\n\x85\u2028\u2029"
+_PLAIN_BLOCK = re.compile(f"(?:[^{_BLANKZ}:]+|:(?![{_BLANKZ}]))+")
+_PLAIN_FLOW = re.compile(rf"(?:[^{_BLANKZ}:,?\[\]{{}}]+|:(?![{_BLANKZ}]))+")
+_BLANKS = re.compile("[ \t]+")
+_SINGLE = re.compile(f"[^{_BLANKZ}']+")
+_DOUBLE = re.compile(rf'[^{_BLANKZ}"\\]+')
+_HEX = re.compile("[0-9A-Fa-f]*")
+
+_ESCAPES = {
+    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
+    " ": " ", '"': '"', "'": "'", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
+}  # fmt: skip
+_CODE_LENGTH = {"x": 2, "u": 4, "U": 8}
+
+
+def scan_plain_scalar(scanner: Scanner) -> tuple[str, int, bool]:
+    """A plain scalar: its text, where it ends, and whether a line break came after it."""
+    text = scanner.text
+    in_flow = scanner.flow_level > 0
+    run = _PLAIN_FLOW if in_flow else _PLAIN_BLOCK
+    indent = scanner.indent + 1
+    parts: list[str] = []
+    blanks = ""
+    breaks: list[str] = []
+    end = scanner.at
+    while True:
+        if scanner.at_document_indicator() or text[scanner.at] == "#":
+            break
+        found = run.match(text, scanner.at)
+        if found:
+            parts.append(_folded(breaks) if breaks else blanks)
+            blanks, breaks = "", []
+            parts.append(found.group())
+            scanner.at = end = found.end()
+        if text[scanner.at] not in " \t\r\n\x85\u2028\u2029":
+            break
+        while True:
+            char = text[scanner.at]
+            if char in " \t":
+                blank = _BLANKS.match(text, scanner.at)
+                assert blank is not None
+                if breaks:
+                    tab = text.find("\t", scanner.at, blank.end())
+                    if tab >= 0 and tab - scanner.line_start < indent:
+                        raise YamlError("found a tab character that violates indentation", tab, hint="use spaces")
+                else:
+                    blanks += blank.group()
+                scanner.at = blank.end()
+            elif char in _BREAKS:
+                blanks = ""
+                breaks.append(scanner.read_line())
+            else:
+                break
+        if not in_flow and scanner.at - scanner.line_start < indent:
+            break
+    return "".join(parts), end, bool(breaks)
+
+
+def _folded(breaks: list[str]) -> str:
+    """What a line break and the empty lines after it stand for."""
+    if breaks[0] != "\n":
+        return "".join(breaks)
+    return "".join(breaks[1:]) if len(breaks) > 1 else " "
+
+
+def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
+    """A quoted scalar; the quotes are stepped over."""
+    text = scanner.text
+    start = scanner.at
+    run = _SINGLE if quote == "'" else _DOUBLE
+    scanner.at += 1
+    parts: list[str] = []
+    while True:
+        if scanner.at_document_indicator():
+            raise YamlError("found a document separator inside a quoted text", scanner.at, hint=_began(scanner, start))
+        if text[scanner.at] == "\0":
+            raise YamlError(
+                f"quoted text is not closed: no `{quote}` before the end", start, hint=f"add the closing `{quote}`"
+            )
+        escaped_break = False
+        while (char := text[scanner.at]) not in _BLANKZ:
+            found = run.match(text, scanner.at)
+            if found:
+                parts.append(found.group())
+                scanner.at = found.end()
+            elif char == "'" and text[scanner.at + 1] == "'":
+                parts.append("'")
+                scanner.at += 2
+            elif char == quote:
+                break
+            elif text[scanner.at + 1] in _BREAKS:
+                scanner.at += 1
+                scanner.skip_line()
+                escaped_break = True
+                break
+            else:
+                parts.append(_escape(scanner))
+        if text[scanner.at] == quote:
+            break
+        blanks = ""
+        breaks: list[str] = []
+        while True:
+            char = text[scanner.at]
+            if char in " \t":
+                blank = _BLANKS.match(text, scanner.at)
+                assert blank is not None
+                blanks += blank.group()
+                scanner.at = blank.end()
+            elif char in _BREAKS:
+                breaks.append(scanner.read_line())
+            else:
+                break
+        if escaped_break:
+            # The escaped break is the first one and stands for nothing; those after it are kept.
+            parts.append("".join(breaks))
+        else:
+            parts.append(_folded(breaks) if breaks else blanks)
+    scanner.at += 1
+    return "".join(parts)
+
+
+def _began(scanner: Scanner, start: int) -> str:
+    return f"the text began with `{scanner.text[start : start + 24].split(chr(10), 1)[0]}`"
+
+
+def _escape(scanner: Scanner) -> str:
+    """The character that an escape sequence stands for. `\\/` is refused here, though JSON has it."""
+    text, at = scanner.text, scanner.at
+    letter = text[at + 1]
+    if letter in _ESCAPES:
+        scanner.at += 2
+        return _ESCAPES[letter]
+    length = _CODE_LENGTH.get(letter)
+    if length is None:
+        shown = f"`\\{letter}`" if letter != "\0" else "`\\` at the end"
+        raise YamlError(f"found unknown escape {shown}", at, hint="write `\\\\` for a backslash, or use single quotes")
+    digits = text[at + 2 : at + 2 + length]
+    if len(_HEX.match(digits).group()) != length:  # type: ignore[union-attr]
+        raise YamlError(f"expected {length} hexadecimal digits after `\\{letter}`", at)
+    value = int(digits, 16)
+    if 0xD800 <= value <= 0xDFFF or value > 0x10FFFF:
+        raise YamlError(f"`\\{letter}{digits}` is no Unicode character", at, hint="write the character itself")
+    scanner.at += 2 + length
+    return chr(value)

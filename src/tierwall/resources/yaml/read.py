@@ -1,0 +1,129 @@
+"""A stream of documents, YAML or JSON, read as kubectl reads it: all documents, and everything that is wrong with it.
+
+The first brace decides: a stream that begins with one is tried as JSON, and goes over to YAML if its first or second
+value is none. Documents that are empty or null are left out.
+"""
+
+from __future__ import annotations
+
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Position
+from tierwall.resources.document import Document, Source
+from tierwall.resources.json_text import MAX_DEPTH, JsonError, JsonStream
+from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.exact import read_exactly
+from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
+
+_BOM = b"\xef\xbb\xbf"
+# Text beyond this size that is no JSON is not tried as YAML, and a document beyond it that libyaml refuses is not read
+# again exactly: its error is known, and more certainty would cost seconds.
+_LARGE = 8 << 20
+
+
+class StreamReader:
+    """Reads streams one after the other, remembering scalars across them."""
+
+    def __init__(self, max_depth: int = MAX_DEPTH) -> None:
+        self._max_depth = max_depth
+        self._fast = FastReader(max_depth)
+
+    def read(self, source: Source) -> tuple[list[Document], list[Diagnostic]]:
+        """Every document of a source, and every problem."""
+        documents: list[Document] = []
+        problems: list[Diagnostic] = []
+        start = 0
+        json_problem: JsonError | None = None
+        if looks_like_json(source.data):
+            start, json_problem = self._read_json(source, documents)
+            if start < 0:
+                assert json_problem is not None
+                return documents, [_json_diagnostic(source, json_problem)]
+        for index, chunk in enumerate(split(source.data, start)):
+            if chunk.problem:
+                problems.append(_bad_separator(source, chunk))
+                continue
+            problem = self._read_yaml(source, chunk, documents)
+            if problem is not None and index == 0 and json_problem is not None:
+                problem = _json_diagnostic(source, json_problem)
+            if problem is not None:
+                problems.append(problem)
+        return documents, problems
+
+    def _read_json(self, source: Source, documents: list[Document]) -> tuple[int, JsonError | None]:
+        """Read JSON values; where YAML takes over and why, with -1 if it does not."""
+        data = source.data
+        stream = JsonStream(data, self._max_depth)
+        at = count = 0
+        while True:
+            try:
+                found = stream.next(at)
+            except JsonError as error:
+                if count > 1 or error.final or len(data) > _LARGE:
+                    return -1, error
+                start = yaml_start_after_json(data, at)
+                return (-1 if start is None else start), error
+            if found is None:
+                return len(data), None
+            value, start, at = found
+            count += 1
+            if value is not None:
+                documents.append(Document(value, source, start, at, True))
+
+    def _read_yaml(self, source: Source, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
+        octets = document_octets(source.data, chunk).removeprefix(_BOM)
+        found = self._fast.value(octets)
+        try:
+            if found is None:
+                if len(octets) > _LARGE:
+                    self._fast.refuse(octets)
+                text = _decoded(octets)
+                value, repeats = read_exactly(text, self._max_depth)
+                found = value, bool(repeats)
+        except YamlError as error:
+            position = text_position(source, chunk.start, chunk.end, error.offset)
+            return Diagnostic(error.code, error.problem, position, hint=error.hint)
+        if found[0] is not None:
+            documents.append(Document(found[0], source, chunk.start, chunk.end, False, found[1]))
+        return None
+
+
+def _decoded(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        offset = len(octets[: error.start].decode("utf-8", "replace"))
+        problem = f"octet 0x{octets[error.start]:02X} is not UTF-8"
+        raise YamlError(problem, offset, "TW005", "save the file as UTF-8") from None
+
+
+def document_text(data: bytes, start: int, end: int) -> str:
+    """The text that a document is read from, without a byte order mark."""
+    return document_octets(data, Chunk(start, end)).removeprefix(_BOM).decode()
+
+
+def text_position(source: Source, start: int, end: int, offset: int) -> Position:
+    """The place of a code point of a document's text; never behind the end of the document."""
+    octets = document_octets(source.data, Chunk(start, end))
+    text = octets.removeprefix(_BOM).decode("utf-8", "replace")
+    offset = min(offset, len(text.rstrip("\r\n")))
+    line_start = text.rfind("\n", 0, offset) + 1
+    line = source.line_at(start) + 1 + text.count("\n", 0, offset)
+    column = offset - line_start + 1
+    if not line_start:
+        column += source.position(start).column - 1 + (1 if start and octets.startswith(_BOM) else 0)
+    return Position(source.name, line, column)
+
+
+def _bad_separator(source: Source, chunk: Chunk) -> Diagnostic:
+    shown = chunk.problem if len(chunk.problem) <= 40 else chunk.problem[:40] + "…"
+    return Diagnostic(
+        "TW002",
+        f"expected nothing but a comment after `---`, found `{shown}`",
+        source.position(chunk.start),
+        hint="start the document on the next line",
+    )
+
+
+def _json_diagnostic(source: Source, error: JsonError) -> Diagnostic:
+    return Diagnostic(error.code, error.problem, source.position(error.offset))

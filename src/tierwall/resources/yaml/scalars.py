@@ -1,0 +1,188 @@
+"""The type and value of a scalar, by the rules of go.yaml.in/yaml/v2 (`resolve.go`) and sigs.k8s.io/yaml.
+
+Kubernetes turns YAML into JSON text and reads that, so a float with a whole value becomes an integer, and an integer
+outside int64 becomes a float: every `int` here is an int64.
+"""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import re
+import struct
+from decimal import Decimal
+from typing import TypeAlias
+
+from tierwall.resources.yaml.errors import YamlError
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+_PREFIX = "tag:yaml.org,2002:"
+STR_TAG, BOOL_TAG, INT_TAG, FLOAT_TAG = _PREFIX + "str", _PREFIX + "bool", _PREFIX + "int", _PREFIX + "float"
+NULL_TAG, TIMESTAMP_TAG, BINARY_TAG = _PREFIX + "null", _PREFIX + "timestamp", _PREFIX + "binary"
+MERGE_TAG = _PREFIX + "merge"
+
+_INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+}
+_INTEGER = re.compile(r"([+-]?)(?:0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_DOT_FLOAT = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
+# The Go code hands what follows `0b` to ParseInt, which takes a sign.
+_SIGNED_BINARY = re.compile(r"0b([+-][01]+)")
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[Tt](\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,]\d+)?(?:Z|[+-](\d\d):(\d\d))"
+    r"| +(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,]\d+)?)?",
+    re.ASCII,
+)
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+
+def plain_scalar(text: str) -> tuple[str, Scalar]:
+    """Tag and value of a scalar without quotes and tag. Integers may be as large as uint64 here."""
+    first = text[:1]
+    if not first or first in "yYnNtTfFoO~":
+        if text in _WORDS:
+            value = _WORDS[text]
+            return (NULL_TAG if value is None else BOOL_TAG), value
+    elif first == ".":
+        if text in _WORDS:
+            return FLOAT_TAG, _WORDS[text]
+        if _DOT_FLOAT.fullmatch(text):
+            number = float(text)
+            if number not in (float("inf"), float("-inf")):
+                return FLOAT_TAG, number
+    elif first in "0123456789+-":
+        return _number(text)
+    return STR_TAG, text
+
+
+def _number(text: str) -> tuple[str, Scalar]:
+    if text in _WORDS:
+        return FLOAT_TAG, _WORDS[text]
+    digits = text.replace("_", "")
+    if found := _INTEGER.fullmatch(digits):
+        sign, hexadecimal, binary, octal, decimal = found.groups()
+        significant = (hexadecimal or binary or octal or decimal).lstrip("0")
+        if len(significant) <= 64:
+            base = 16 if hexadecimal else 2 if binary else 8 if octal else 10
+            number = int(significant or "0", base)
+            if sign == "-":
+                number = -number
+            # A sign keeps a number from being read as uint64.
+            if _INT64_MIN <= number <= (_INT64_MAX if sign else _UINT64_MAX):
+                return INT_TAG, number
+    if _FLOAT.fullmatch(digits):
+        value = float(digits)
+        if value not in (float("inf"), float("-inf")):
+            return FLOAT_TAG, value
+    elif found := _SIGNED_BINARY.fullmatch(digits):
+        number = int(found.group(1)[:70], 2)
+        if len(found.group(1).lstrip("+-0")) <= 64 and _INT64_MIN <= number <= _INT64_MAX:
+            return INT_TAG, number
+    return STR_TAG, text
+
+
+def tagged_scalar(tag: str, text: str, offset: int) -> Scalar:
+    """The value of a scalar with a tag; unknown tags are dropped and leave the text."""
+    if tag == BINARY_TAG:
+        return _binary(text, offset)
+    if tag not in (BOOL_TAG, INT_TAG, FLOAT_TAG, NULL_TAG, TIMESTAMP_TAG):
+        return text
+    if tag == TIMESTAMP_TAG and _is_timestamp(text):
+        return text
+    found, value = plain_scalar(text)
+    if found == tag:
+        return value
+    if tag == FLOAT_TAG and found == INT_TAG and isinstance(value, int) and value <= _INT64_MAX:
+        return float(value)
+    wanted, got = tag.removeprefix(_PREFIX), found.removeprefix(_PREFIX)
+    raise YamlError(f"cannot read `{text[:40]}` ({got}) as `!!{wanted}`", offset)
+
+
+def _binary(text: str, offset: int) -> str:
+    packed = text.replace("\n", "").replace("\r", "")
+    if not _BASE64.fullmatch(packed):
+        raise YamlError("the text of `!!binary` is not base64", offset)
+    return go_text(base64.b64decode(packed))
+
+
+def go_text(octets: bytes) -> str:
+    """Bytes as the Go JSON encoder writes them: each octet that is not UTF-8 becomes U+FFFD."""
+    return re.sub("[\udc80-\udcff]", "\ufffd", octets.decode("utf-8", "surrogateescape"))
+
+
+def _is_timestamp(text: str) -> bool:
+    """Is this one of the forms that Go's `time.Parse` is asked for?"""
+    found = _TIMESTAMP.fullmatch(text)
+    if not found:
+        return False
+    numbers = [int(group or 0) for group in found.groups()]
+    year, month, day, hour, minute, second, zone_hour, zone_minute, *other = numbers
+    if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(year or 4, month)[1]):
+        return False
+    return max(hour, other[0]) < 24 and max(minute, second, *other[1:]) < 60 and zone_hour <= 24 and zone_minute <= 60
+
+
+def json_number(value: int | float) -> int | float:
+    """A number after its way through JSON text: see the module's first lines."""
+    if isinstance(value, int):
+        return value if value <= _INT64_MAX else float(value)
+    if not value.is_integer():
+        return value
+    if abs(value) <= 2**53:
+        return int(value)
+    # Beyond 2**53 the text has the shortest digits that give the same float, filled up with zeros.
+    whole = int(Decimal(repr(value)))
+    return whole if _INT64_MIN <= whole <= _INT64_MAX else value
+
+
+def key_text(value: Scalar, offset: int) -> str:
+    """A key turned into a string, as sigs.k8s.io/yaml does."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if value > _INT64_MAX:
+            raise YamlError(f"key `{value}` is larger than the largest integer, {_INT64_MAX}", offset)
+        return str(value)
+    if isinstance(value, float):
+        return _shortest_float32(value)
+    raise YamlError("a key may not be null", offset, hint='write `""` for the empty key, or `"null"`')
+
+
+def _shortest_float32(value: float) -> str:
+    """`strconv.FormatFloat(value, 'g', -1, 32)`, with YAML's words for what is not finite."""
+    if value != value:
+        return ".nan"
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        return ".inf" if value > 0 else "-.inf"
+    single: float = struct.unpack("<f", packed)[0]
+    if single in (float("inf"), float("-inf")):
+        return ".inf" if single > 0 else "-.inf"
+    for precision in range(9):
+        shown = f"{single:.{precision}e}"
+        if struct.pack("<f", float(shown)) == packed:
+            break
+    mantissa, _, exponent = shown.partition("e")
+    power = int(exponent)
+    sign = "-" if mantissa.startswith("-") else ""
+    digits = mantissa.lstrip("-").replace(".", "")
+    if power < -4 or power >= 6:
+        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
+    if power < 0:
+        return f"{sign}0.{'0' * (-power - 1)}{digits}"
+    whole = digits[: power + 1].ljust(power + 1, "0")
+    return f"{sign}{whole}.{digits[power + 1 :]}" if len(digits) > power + 1 else f"{sign}{whole}"

@@ -1,0 +1,415 @@
+"""From text to tokens, as go.yaml.in/yaml/v2 scans (its port of libyaml 0.1, `scannerc.go`).
+
+libyaml as it is today reads several texts differently (flow scalars with `?` and `:`, escapes, tags, byte order marks
+inside a text), so what Kubernetes accepts can only be settled by the same scanner. This one is exact and slow; `fast`
+says which texts may go through libyaml instead.
+
+Positions are code point offsets. The text ends in NULs, which cannot occur in it otherwise (control characters are
+refused before scanning), so that looking a few characters ahead needs no check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from enum import IntEnum
+from typing import NamedTuple
+
+from tierwall.resources.yaml.block_scalar import scan_block_scalar
+from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.flow_scalar import scan_plain_scalar, scan_quoted_scalar
+from tierwall.resources.yaml.tag import scan_directive, scan_tag
+
+# `exceeded max depth`: max_flow_level and max_indents of the Go scanner.
+MAX_DEPTH = 10_000
+BLANKZ = " \t\r\n\x85\u2028\u2029\0"
+BREAKS = "\r\n\x85\u2028\u2029"
+END = "\0" * 12
+
+_SPACES = re.compile(" *")
+_BLANKS = re.compile("[ \t]*")
+_COMMENT = re.compile("[^\r\n\x85\u2028\u2029\0]*")
+_NAME = re.compile("[0-9A-Za-z_-]*")
+# A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
+_NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
+_AFTER_ANCHOR = frozenset(BLANKZ + "?:,]}%@`")
+
+
+class T(IntEnum):
+    """Kinds of token."""
+
+    STREAM_START = 0
+    STREAM_END = 1
+    VERSION_DIRECTIVE = 2
+    TAG_DIRECTIVE = 3
+    DOCUMENT_START = 4
+    DOCUMENT_END = 5
+    BLOCK_SEQUENCE_START = 6
+    BLOCK_MAPPING_START = 7
+    BLOCK_END = 8
+    FLOW_SEQUENCE_START = 9
+    FLOW_SEQUENCE_END = 10
+    FLOW_MAPPING_START = 11
+    FLOW_MAPPING_END = 12
+    BLOCK_ENTRY = 13
+    FLOW_ENTRY = 14
+    KEY = 15
+    VALUE = 16
+    ALIAS = 17
+    ANCHOR = 18
+    TAG = 19
+    SCALAR = 20
+
+
+class Token(NamedTuple):
+    """A token; `plain` is for scalars, `suffix` is a tag's suffix or a tag directive's prefix."""
+
+    kind: T
+    start: int
+    end: int
+    value: str = ""
+    plain: bool = False
+    suffix: str = ""
+
+
+class _SimpleKey:
+    """A place where a key without `?` may have begun."""
+
+    __slots__ = ("column", "line", "number", "offset", "possible", "required")
+
+    def __init__(self, possible: bool, required: bool, number: int, offset: int, line: int, column: int) -> None:
+        self.possible = possible
+        self.required = required
+        self.number = number
+        self.offset = offset
+        self.line = line
+        self.column = column
+
+
+class Scanner:
+    """The tokens of one text, produced on demand."""
+
+    def __init__(self, text: str) -> None:
+        self.size = len(text)
+        self.text = text + END
+        self.at = 0
+        self.line = 0
+        self.line_start = 0
+        self.indent = -1
+        self.flow_level = 0
+        self.parsed = 0
+        self.tokens: deque[Token] = deque()
+        self._indents: list[int] = []
+        self._started = False
+        self._available = False
+        self._simple_key_allowed = True
+        self._simple_keys: list[_SimpleKey] = []
+        self._key_of_token: dict[int, int] = {}
+
+    @property
+    def column(self) -> int:
+        """The column of the place that is scanned next, from 0."""
+        return self.at - self.line_start
+
+    def peek(self) -> Token:
+        """The next token."""
+        if not self._available:
+            self._fetch_more()
+        return self.tokens[0]
+
+    def skip(self) -> None:
+        """Drop the token that was peeked at."""
+        self._available = False
+        self.parsed += 1
+        self.tokens.popleft()
+
+    def skip_line(self) -> None:
+        """Step over the line break at this place."""
+        self.at += 2 if self.text.startswith("\r\n", self.at) else 1
+        self.line += 1
+        self.line_start = self.at
+
+    def read_line(self) -> str:
+        """Step over a line break; the text it stands for."""
+        found = self.text[self.at]
+        self.skip_line()
+        return found if found in "\u2028\u2029" else "\n"
+
+    def skip_blanks_and_comment(self) -> None:
+        """Step to the end of a line on which nothing but a comment may stand."""
+        self.at = _match_end(_BLANKS, self.text, self.at)
+        if self.text[self.at] == "#":
+            self.at = _match_end(_COMMENT, self.text, self.at)
+
+    def at_document_indicator(self) -> bool:
+        """Is there a `---` or `...` at the start of this line?"""
+        at = self.at
+        return at == self.line_start and self.text[at : at + 3] in ("---", "...") and self.text[at + 3] in BLANKZ
+
+    def _fetch_more(self) -> None:
+        """Scan until it is settled whether a simple key begins at the head of the queue."""
+        while True:
+            if self.tokens:
+                index = self._key_of_token.get(self.parsed)
+                keys = self._simple_keys
+                if index is None or index >= len(keys) or not self._key_is_valid(keys[index]):
+                    break
+            self._fetch_next()
+        self._available = True
+
+    def _fetch_next(self) -> None:
+        if not self._started:
+            self._started = True
+            self._simple_keys.append(_SimpleKey(False, False, 0, 0, 0, 0))
+            self.tokens.append(Token(T.STREAM_START, 0, 0))
+            return None
+        self._to_next_token()
+        self._unroll_indent(self.at - self.line_start)
+        text, at = self.text, self.at
+        char, then = text[at], text[at + 1]
+        in_flow = self.flow_level > 0
+        if char == "\0":
+            return self._fetch_stream_end()
+        if at == self.line_start:
+            if char == "%":
+                return self._fetch_directive()
+            if self.at_document_indicator():
+                return self._fetch_document_indicator(T.DOCUMENT_START if char == "-" else T.DOCUMENT_END)
+        if char == "[":
+            return self._fetch_flow_start(T.FLOW_SEQUENCE_START)
+        if char == "{":
+            return self._fetch_flow_start(T.FLOW_MAPPING_START)
+        if char == "]":
+            return self._fetch_flow_end(T.FLOW_SEQUENCE_END)
+        if char == "}":
+            return self._fetch_flow_end(T.FLOW_MAPPING_END)
+        if char == ",":
+            self._remove_simple_key()
+            self._simple_key_allowed = True
+            return self._indicator(T.FLOW_ENTRY)
+        if char == "-" and then in BLANKZ:
+            return self._fetch_block_entry()
+        if char == "?" and (in_flow or then in BLANKZ):
+            return self._fetch_key()
+        if char == ":" and (in_flow or then in BLANKZ):
+            return self._fetch_value()
+        if char in "*&":
+            self._start_scalar_or_property()
+            self.tokens.append(self._scan_anchor(T.ALIAS if char == "*" else T.ANCHOR))
+        elif char == "!":
+            self._start_scalar_or_property()
+            start = at
+            handle, suffix = scan_tag(self)
+            self.tokens.append(Token(T.TAG, start, self.at, handle, suffix=suffix))
+        elif char in "|>" and not in_flow:
+            self._remove_simple_key()
+            self._simple_key_allowed = True
+            value, end = scan_block_scalar(self, char == "|")
+            self.tokens.append(Token(T.SCALAR, at, end, value))
+        elif char in "'\"":
+            self._start_scalar_or_property()
+            value = scan_quoted_scalar(self, char)
+            self.tokens.append(Token(T.SCALAR, at, self.at, value))
+        elif (
+            char not in _NOT_PLAIN
+            or (char == "-" and then not in " \t")
+            or (not in_flow and char in "?:" and then not in BLANKZ)
+        ):
+            self._start_scalar_or_property()
+            value, end, ended_in_break = scan_plain_scalar(self)
+            self.tokens.append(Token(T.SCALAR, at, end, value, True))
+            if ended_in_break:
+                self._simple_key_allowed = True
+        else:
+            hint = (
+                "a tab may not indent; use spaces"
+                if char == "\t"
+                else f"put the text that starts with `{char}` in quotes"
+            )
+            raise YamlError(f"found character {_shown(char)} that cannot start any token", at, hint=hint)
+        return None
+
+    def _to_next_token(self) -> None:
+        """Step over blanks, comments and line breaks. Tabs count as blanks only where no key may begin."""
+        text = self.text
+        while True:
+            if self.at == self.line_start and text[0] == "\ufeff":
+                # The Go scanner looks for a byte order mark at the start of its buffer, not at this place.
+                self.at += 1
+            blanks = _BLANKS if self.flow_level or not self._simple_key_allowed else _SPACES
+            self.at = _match_end(blanks, text, self.at)
+            if text[self.at] == "#":
+                self.at = _match_end(_COMMENT, text, self.at)
+            if text[self.at] not in BREAKS:
+                return
+            self.skip_line()
+            if not self.flow_level:
+                self._simple_key_allowed = True
+
+    # Simple keys -----------------------------------------------------------------------------------------------------
+
+    def _key_is_valid(self, key: _SimpleKey) -> bool:
+        """May this key still be a simple key? It has to end on its line, within 1024 characters."""
+        if not key.possible:
+            return False
+        if key.line < self.line or key.offset + 1024 < self.at:
+            if key.required:
+                raise self._no_colon(key)
+            key.possible = False
+            return False
+        return True
+
+    def _no_colon(self, key: _SimpleKey) -> YamlError:
+        return YamlError("could not find expected `:` after a key", min(self.at, self.size), hint=self._began(key))
+
+    def _began(self, key: _SimpleKey) -> str:
+        text = self.text[key.offset : key.offset + 24].split("\n", 1)[0].rstrip("\0")
+        return f"the key began with `{text}` on an earlier line" if key.line < self.line else f"the key is `{text}`"
+
+    def _save_simple_key(self) -> None:
+        column = self.at - self.line_start
+        if self._simple_key_allowed:
+            number = self.parsed + len(self.tokens)
+            required = not self.flow_level and self.indent == column
+            self._remove_simple_key()
+            self._simple_keys[-1] = _SimpleKey(True, required, number, self.at, self.line, column)
+            self._key_of_token[number] = len(self._simple_keys) - 1
+
+    def _remove_simple_key(self) -> None:
+        key = self._simple_keys[-1]
+        if key.possible:
+            if key.required:
+                raise self._no_colon(key)
+            key.possible = False
+            self._key_of_token.pop(key.number, None)
+
+    def _start_scalar_or_property(self) -> None:
+        self._save_simple_key()
+        self._simple_key_allowed = False
+
+    # Indentation -----------------------------------------------------------------------------------------------------
+
+    def _roll_indent(self, column: int, number: int, kind: T, offset: int) -> None:
+        if self.flow_level or self.indent >= column:
+            return
+        self._indents.append(self.indent)
+        self.indent = column
+        if len(self._indents) > MAX_DEPTH:
+            raise YamlError(f"nested deeper than {MAX_DEPTH} levels", offset, "TW003")
+        self._insert(number - self.parsed if number >= 0 else -1, Token(kind, offset, offset))
+
+    def _unroll_indent(self, column: int) -> None:
+        if self.flow_level:
+            return
+        while self.indent > column:
+            self.tokens.append(Token(T.BLOCK_END, self.at, self.at))
+            self.indent = self._indents.pop()
+
+    # One fetcher a token ---------------------------------------------------------------------------------------------
+
+    def _indicator(self, kind: T, length: int = 1) -> None:
+        start = self.at
+        self.at += length
+        self.tokens.append(Token(kind, start, self.at))
+
+    def _insert(self, index: int, token: Token) -> None:
+        """Put a token into the queue; one whose place has already been read goes to the end, as in the Go scanner."""
+        if index < 0:
+            self.tokens.append(token)
+        else:
+            self.tokens.insert(index, token)
+
+    def _reset_block(self) -> None:
+        self._unroll_indent(-1)
+        self._remove_simple_key()
+        self._simple_key_allowed = False
+
+    def _fetch_stream_end(self) -> None:
+        if self.at != self.line_start:
+            self.line += 1
+        self._reset_block()
+        self.tokens.append(Token(T.STREAM_END, self.at, self.at))
+
+    def _fetch_directive(self) -> None:
+        self._reset_block()
+        start = self.at
+        name, value, suffix = scan_directive(self)
+        kind = T.VERSION_DIRECTIVE if name == "YAML" else T.TAG_DIRECTIVE
+        self.tokens.append(Token(kind, start, self.at, value, suffix=suffix))
+
+    def _fetch_document_indicator(self, kind: T) -> None:
+        self._reset_block()
+        self._indicator(kind, 3)
+
+    def _fetch_flow_start(self, kind: T) -> None:
+        self._save_simple_key()
+        number = self.parsed + len(self.tokens)
+        self._simple_keys.append(_SimpleKey(False, False, number, self.at, self.line, self.at - self.line_start))
+        self.flow_level += 1
+        if self.flow_level > MAX_DEPTH:
+            raise YamlError(f"nested deeper than {MAX_DEPTH} levels", self.at, "TW003")
+        self._simple_key_allowed = True
+        self._indicator(kind)
+
+    def _fetch_flow_end(self, kind: T) -> None:
+        self._remove_simple_key()
+        if self.flow_level:
+            self.flow_level -= 1
+            self._key_of_token.pop(self._simple_keys.pop().number, None)
+        self._simple_key_allowed = False
+        self._indicator(kind)
+
+    def _fetch_block_entry(self) -> None:
+        if not self.flow_level:
+            if not self._simple_key_allowed:
+                raise YamlError("block sequence entries are not allowed in this context", self.at)
+            self._roll_indent(self.at - self.line_start, -1, T.BLOCK_SEQUENCE_START, self.at)
+        self._remove_simple_key()
+        self._simple_key_allowed = True
+        self._indicator(T.BLOCK_ENTRY)
+
+    def _fetch_key(self) -> None:
+        if not self.flow_level:
+            if not self._simple_key_allowed:
+                raise YamlError("mapping keys are not allowed in this context", self.at)
+            self._roll_indent(self.at - self.line_start, -1, T.BLOCK_MAPPING_START, self.at)
+        self._remove_simple_key()
+        self._simple_key_allowed = not self.flow_level
+        self._indicator(T.KEY)
+
+    def _fetch_value(self) -> None:
+        key = self._simple_keys[-1]
+        if self._key_is_valid(key):
+            self._insert(key.number - self.parsed, Token(T.KEY, key.offset, key.offset))
+            self._roll_indent(key.column, key.number, T.BLOCK_MAPPING_START, key.offset)
+            key.possible = False
+            self._key_of_token.pop(key.number, None)
+            self._simple_key_allowed = False
+        else:
+            if not self.flow_level:
+                if not self._simple_key_allowed:
+                    hint = "put the value in quotes, or start the key on its own line"
+                    raise YamlError("mapping values are not allowed in this context", self.at, hint=hint)
+                self._roll_indent(self.at - self.line_start, -1, T.BLOCK_MAPPING_START, self.at)
+            self._simple_key_allowed = not self.flow_level
+        self._indicator(T.VALUE)
+
+    def _scan_anchor(self, kind: T) -> Token:
+        start = self.at
+        self.at = _match_end(_NAME, self.text, start + 1)
+        name = self.text[start + 1 : self.at]
+        if not name or self.text[self.at] not in _AFTER_ANCHOR:
+            what = "an alias" if kind is T.ALIAS else "an anchor"
+            problem = f"expected a letter or digit while scanning {what}, found {_shown(self.text[self.at])}"
+            hint = f"put the text that starts with `{self.text[start]}` in quotes"
+            raise YamlError(problem, min(self.at, self.size), hint=hint)
+        return Token(kind, start, self.at, name)
+
+
+def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _shown(char: str) -> str:
+    return {"\t": "a tab", "\0": "the end"}.get(char) or (f"`{char}`" if char.isprintable() else f"U+{ord(char):04X}")

@@ -1,0 +1,81 @@
+"""A stream split into documents, as Kubernetes' `YAMLOrJSONDecoder` splits it (apimachinery, `pkg/util/yaml`).
+
+Documents are split by line: a line that starts with `---` separates, and nothing but blanks or a comment may follow it.
+A separator with nothing before it belongs to the document after it. Of every line the line feed and one carriage return
+before it are dropped and a line feed is put back, also after a last line that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# How far `NewYAMLOrJSONDecoder` looks for the brace that makes a stream JSON, as kubectl calls it.
+_GUESS_SIZE = 4096
+# What Go's unicode.IsSpace takes for a space.
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
+
+class Chunk(NamedTuple):
+    """The octets of one document, or of a separator that is none (`problem` then says what follows it)."""
+
+    start: int
+    end: int
+    problem: str = ""
+
+
+def looks_like_json(data: bytes) -> bool:
+    """Is the first character of the stream that is no space an opening brace?"""
+    return data[:_GUESS_SIZE].decode("utf-8", "replace").lstrip(_SPACES).startswith("{")
+
+
+def yaml_start_after_json(data: bytes, at: int) -> int | None:
+    """Where the YAML decoder begins after JSON ended at `at`: behind blanks, up to and including one line feed.
+
+    None if fewer than four octets are left at any step, since the Go code reads four and takes the end for a failure.
+    """
+    while len(data) - at >= 4:
+        char = data[at : at + 4].decode("utf-8", "replace")[0]
+        if char == "\ufffd":
+            return None
+        if char not in _SPACES:
+            return at
+        at += len(char.encode())
+        if char == "\n":
+            return at
+    return None
+
+
+def split(data: bytes, start: int = 0) -> Iterator[Chunk]:
+    """The documents of a YAML stream that begins at `start`."""
+    begin = start
+    separator = start if data.startswith(b"---", start) else _next_separator(data, start)
+    while separator >= 0:
+        line_end = data.find(b"\n", separator)
+        if line_end < 0:
+            line_end = len(data)
+        after = data[separator + 3 : line_end].decode("utf-8", "replace").strip(_SPACES)
+        if after and not after.startswith("#"):
+            if separator > begin:
+                yield Chunk(begin, separator)
+            yield Chunk(separator, line_end, after)
+            begin = min(line_end + 1, len(data))
+        elif separator > begin:
+            yield Chunk(begin, separator)
+            begin = min(line_end + 1, len(data))
+        separator = _next_separator(data, line_end)
+    if begin < len(data):
+        yield Chunk(begin, len(data))
+
+
+def _next_separator(data: bytes, at: int) -> int:
+    found = data.find(b"\n---", at)
+    return found + 1 if found >= 0 else -1
+
+
+def document_octets(data: bytes, chunk: Chunk) -> bytes:
+    """The octets that the YAML reader is given for a chunk."""
+    octets = data[chunk.start : chunk.end]
+    if b"\r" in octets:
+        octets = octets.replace(b"\r\n", b"\n")
+    return octets if octets.endswith(b"\n") else octets + b"\n"

@@ -1,0 +1,133 @@
+"""Tags and directives (`yaml_parser_scan_tag`, `yaml_parser_scan_directive`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tierwall.resources.yaml.errors import YamlError
+
+if TYPE_CHECKING:
+    from tierwall.resources.yaml.scan import Scanner
+
+_BLANKZ = " \t\r\n\x85\u2028\u2029\0"
+_BREAKZ = "\r\n\x85\u2028\u2029\0"
+_HANDLE = re.compile("![0-9A-Za-z_-]*!?")
+_URI_CHARS = re.compile(r"[0-9A-Za-z_\-;/?:@&=+$,.!~*'()\[\]]+")
+_OCTET = re.compile("%([0-9A-Fa-f]{2})")
+_NAME = re.compile("[0-9A-Za-z_-]*")
+_VERSION = re.compile(r"[ \t]*([0-9]{1,2})\.([0-9]{1,2})(?![0-9])")
+_BLANKS = re.compile("[ \t]*")
+
+
+def scan_tag(scanner: Scanner) -> tuple[str, str]:
+    """A tag: its handle (empty for `!<uri>` and for `!`) and its suffix."""
+    text = scanner.text
+    start = scanner.at
+    if text[start + 1] == "<":
+        scanner.at += 2
+        handle, suffix = "", _scan_uri(scanner, "", start)
+        if text[scanner.at] != ">":
+            raise YamlError("expected `>` at the end of a tag", scanner.at)
+        scanner.at += 1
+    else:
+        handle = _scan_handle(scanner, False)
+        if len(handle) > 1 and handle.endswith("!"):
+            suffix = _scan_uri(scanner, "", start)
+        else:
+            suffix = _scan_uri(scanner, handle, start)
+            handle = "!"
+            if not suffix:
+                handle, suffix = "", "!"
+    if text[scanner.at] not in _BLANKZ:
+        hint = "put the text that starts with `!` in quotes"
+        raise YamlError("expected a space or the end of the line after a tag", scanner.at, hint=hint)
+    return handle, suffix
+
+
+def _scan_handle(scanner: Scanner, directive: bool) -> str:
+    found = _HANDLE.match(scanner.text, scanner.at)
+    if found is None:
+        raise YamlError("expected `!` at the start of a tag handle", scanner.at)
+    handle = found.group()
+    if directive and not handle.endswith("!"):
+        raise YamlError("expected `!` at the end of a tag handle", found.end())
+    scanner.at = found.end()
+    return handle
+
+
+def _scan_uri(scanner: Scanner, head: str, start: int) -> str:
+    """A tag's URI with its %-escapes decoded; `head` is what was taken for a handle."""
+    parts = [head[1:].encode()]
+    begin = scanner.at
+    while True:
+        if found := _URI_CHARS.match(scanner.text, scanner.at):
+            parts.append(found.group().encode())
+            scanner.at = found.end()
+        elif scanner.text[scanner.at] == "%":
+            parts.append(_escaped_character(scanner))
+        else:
+            break
+    if not head and scanner.at == begin:
+        raise YamlError("expected a tag after `!`", start)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def _escaped_character(scanner: Scanner) -> bytes:
+    """One UTF-8 character written as %-octets."""
+    octets = bytearray()
+    width = 1
+    while len(octets) < width:
+        found = _OCTET.match(scanner.text, scanner.at)
+        if found is None:
+            raise YamlError("expected two hexadecimal digits after `%` in a tag", scanner.at)
+        octet = int(found.group(1), 16)
+        if not octets:
+            width = 1 if octet < 0x80 else 2 if octet & 0xE0 == 0xC0 else 3 if octet & 0xF0 == 0xE0 else 4
+            if (octet >= 0x80 and octet & 0xC0 != 0xC0) or octet & 0xF8 == 0xF8:
+                raise YamlError("a tag has an octet that is not UTF-8", scanner.at)
+        elif octet & 0xC0 != 0x80:
+            raise YamlError("a tag has an octet that is not UTF-8", scanner.at)
+        octets.append(octet)
+        scanner.at = found.end()
+    return bytes(octets)
+
+
+def scan_directive(scanner: Scanner) -> tuple[str, str, str]:
+    """A `%YAML` or `%TAG` line: name, then version or handle, then prefix."""
+    text = scanner.text
+    start = scanner.at
+    name_found = _NAME.match(text, start + 1)
+    assert name_found is not None
+    name = name_found.group()
+    scanner.at = name_found.end()
+    if name not in ("YAML", "TAG") or text[scanner.at] not in _BLANKZ:
+        hint = "put the text that starts with `%` in quotes"
+        raise YamlError(f"expected a `%YAML` or `%TAG` directive, found `%{name}`", start, hint=hint)
+    value = prefix = ""
+    if name == "YAML":
+        version = _VERSION.match(text, scanner.at)
+        if version is None:
+            raise YamlError("expected a version as `1.1` after `%YAML`", scanner.at)
+        scanner.at = version.end()
+        value = f"{int(version.group(1))}.{int(version.group(2))}"
+    else:
+        scanner.at = _blanks_end(text, scanner.at)
+        value = _scan_handle(scanner, True)
+        if text[scanner.at] not in " \t":
+            raise YamlError("expected a space after a tag handle", scanner.at)
+        scanner.at = _blanks_end(text, scanner.at)
+        prefix = _scan_uri(scanner, "", start)
+        if text[scanner.at] not in _BLANKZ:
+            raise YamlError("expected a space or the end of the line after a tag prefix", scanner.at)
+    scanner.skip_blanks_and_comment()
+    if text[scanner.at] not in _BREAKZ:
+        raise YamlError("expected a comment or the end of the line after a directive", scanner.at)
+    if text[scanner.at] != "\0":
+        scanner.skip_line()
+    return name, value, prefix
+
+
+def _blanks_end(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at

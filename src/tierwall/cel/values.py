@@ -190,20 +190,27 @@ def no_such_overload(function: str, *arguments: object) -> EvaluationError:
 
 
 def make_map(pairs: Iterable[tuple[object, object]]) -> dict[object, object]:
-    """A map from keys that may be of any key type; of equal keys the last one wins."""
+    """A map from keys that may be of any key type."""
     result: dict[object, object] = {}
     for key, value in pairs:
-        stored = map_key(key)
-        # `1` and `1u` are the same key; the later spelling replaces the earlier one.
-        result.pop(stored, None)
-        result[stored] = value
+        put(result, key, value)
     return result
+
+
+def put(mapping: dict[object, object], key: object, value: object) -> None:
+    """Add an entry: of equal keys the last one wins; of equal numbers of different types the first one does."""
+    stored = map_key(key)
+    if stored in mapping and type(stored) in NUMERIC:
+        existing = next(other for other in mapping if other == stored)
+        if type(existing) is not type(stored):
+            return
+    mapping[stored] = value
 
 
 def map_key(key: object) -> object:
     """The key as a map literal stores it; an error where CEL allows no such key."""
     kind = type(key)
-    if kind is str or kind is int or kind is Uint:
+    if kind is str or kind in NUMERIC:
         return key
     if kind is bool:
         return BoolKey(key is True)

@@ -1,0 +1,131 @@
+"""Which overload a call means, by the types its arguments turn out to have (cel-spec, "Functions").
+
+Evaluation does not need a checked tree: as in cel-go, an unchecked call finds its overload at run time, and a member
+function may be called like a plain one and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tierwall.cel.environment import Environment, Function
+from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.library.operators import index_list, index_map
+from tierwall.cel.library.optionals import index_optional
+from tierwall.cel.table import Overload
+from tierwall.cel.types import Param, Type
+from tierwall.cel.values import OptionalValue, no_such_overload, type_name
+
+# Choosing among the overloads of a few types is cached; a caller cannot fill the cache with new types.
+_MAX_CACHED = 256
+
+
+class Meter:
+    """The cost of one call of an expression so far, and its limit."""
+
+    __slots__ = ("cost", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.cost = 0
+        self.limit = limit
+
+    def charge(self, amount: int) -> None:
+        """Add to the cost, or end the call."""
+        self.cost += amount
+        if self.cost > self.limit:
+            raise exceeded(self.limit)
+
+
+def exceeded(limit: int) -> CostExceeded:
+    """The failure of a call that cost too much."""
+    return CostExceeded(f"operation cancelled: actual cost limit exceeded ({limit})")
+
+
+class Dispatcher:
+    """The overloads of one function that take one number of arguments."""
+
+    __slots__ = ("_chosen", "function", "overloads")
+
+    def __init__(self, function: str, overloads: Sequence[Overload]) -> None:
+        self.function = function
+        self.overloads = tuple(overloads)
+        self._chosen: dict[tuple[type, ...], Overload] = {}
+
+    def overload(self, args: Sequence[object]) -> Overload:
+        """The overload for these arguments."""
+        kinds = tuple(map(type, args))
+        found = self._chosen.get(kinds)
+        if found is None:
+            found = self._find(args)
+            if len(self._chosen) < _MAX_CACHED:
+                self._chosen[kinds] = found
+        return found
+
+    def _find(self, args: Sequence[object]) -> Overload:
+        for overload in self.overloads:
+            if all(map(_accepts, overload.params, args)):
+                return overload
+        raise no_such_overload(self.function, *args)
+
+    def invoke(self, meter: Meter, *args: object) -> object:
+        """Charge for the call, then make it."""
+        overload = self.overload(args)
+        meter.cost += 1 if overload.cost is None else overload.cost(*args)
+        if meter.cost > meter.limit:
+            raise exceeded(meter.limit)
+        return overload.call(*args)
+
+
+class IndexDispatcher(Dispatcher):
+    """`_[_]`, whose key may be of any type whatever the container."""
+
+    __slots__ = ()
+
+    def invoke(self, meter: Meter, *args: object) -> object:
+        """Charge for the access, then make it."""
+        meter.charge(1)
+        return index(*args)
+
+
+def index(container: object, key: object) -> object:
+    """`container[key]`."""
+    kind = type(container)
+    if kind is dict:
+        return index_map(container, key)  # type: ignore[arg-type]
+    if kind is list:
+        return index_list(container, key)  # type: ignore[arg-type]
+    if kind is OptionalValue:
+        return index_optional(container, key)  # type: ignore[arg-type]
+    raise no_such_overload("_[_]", container, key)
+
+
+def _accepts(param: Type, value: object) -> bool:
+    # Only the outermost type is looked at: elements are the meaning's own business.
+    name = param.name
+    return type(param) is Param or name == "dyn" or name == type_name(value)
+
+
+def dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
+    """The dispatcher of a function of that many arguments, the target counted; None where there is none."""
+    found: Function | None = environment.lookup(function)
+    if found is None:
+        return None
+    overloads = [
+        signature.overload for signature in (*found.plain, *found.members) if len(signature.overload.params) == count
+    ]
+    if not overloads:
+        return None
+    return (IndexDispatcher if function == "_[_]" else Dispatcher)(function, overloads)
+
+
+def apply(environment: Environment, function: str, args: Sequence[object]) -> object:
+    """The function applied to values; raises `EvaluationError` where CEL fails. Costs nothing."""
+    if function == "_[_]":
+        return index(*args)
+    found = dispatcher(environment, function, len(args))
+    if found is None:
+        raise EvaluationError(f"unknown function: {function}({', '.join(map(type_name, args))})")
+    return found.overload(args).call(*args)
+
+
+Step = Callable[..., object]

@@ -1,0 +1,196 @@
+"""Values as JSON and back (the contract of `tierwall cel`, "CEL from the command line").
+
+null, bool, string, int, list and string-keyed maps are themselves; everything else is `{"$type": …, "$value": …}`.
+A JSON number without a fraction is an int.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable
+
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.library.ip import text_of as ip_text
+from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
+from tierwall.cel.values import (
+    CIDR,
+    INT_MAX,
+    INT_MIN,
+    IP,
+    NANOS,
+    NONE,
+    UINT_MAX,
+    URL,
+    Duration,
+    Format,
+    Opaque,
+    OptionalValue,
+    Quantity,
+    Semver,
+    Timestamp,
+    TypeValue,
+    Uint,
+    make_map,
+    map_keys,
+)
+
+_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MAX_DEPTH = 200
+# Types as values have the names that expressions know them by.
+_LONG_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+_SHORT_NAMES = {long: short for short, long in _LONG_NAMES.items()}
+
+
+class EncodingError(ValueError):
+    """JSON that stands for no CEL value, or a value that has no JSON."""
+
+
+def decode(json: object, depth: int = 0) -> object:
+    """The CEL value that JSON stands for."""
+    if depth > _MAX_DEPTH:
+        raise EncodingError(f"expected at most {_MAX_DEPTH} levels of nesting")
+    if isinstance(json, bool) or json is None or isinstance(json, str | float):
+        return json
+    if isinstance(json, int):
+        if INT_MIN <= json <= INT_MAX:
+            return json
+        raise EncodingError(f"expected an int of 64 bits, found `{str(json)[:40]}`")
+    if isinstance(json, list):
+        return [decode(item, depth + 1) for item in json]
+    if isinstance(json, dict):
+        if "$type" in json:
+            return _typed(json, depth)
+        return {key: decode(value, depth + 1) for key, value in json.items()}
+    raise EncodingError(f"expected JSON, found {type(json).__name__}")
+
+
+def _typed(json: dict[str, object], depth: int) -> object:
+    name, value = json["$type"], json.get("$value")
+    if name == "optional":
+        return OptionalValue(decode(value, depth + 1)) if "$value" in json else NONE
+    read = _READERS.get(name) if isinstance(name, str) else None
+    if read is None:
+        raise EncodingError(f"expected `$type` to be one of {', '.join((*_READERS, 'optional'))}, found `{name}`")
+    try:
+        return read(value, depth)
+    except (EvaluationError, TypeError, ValueError, binascii.Error):
+        raise EncodingError(f"expected a {name} in `$value`, found `{str(value)[:80]}`") from None
+
+
+def _read_uint(value: object, depth: int) -> object:
+    if type(value) is int and 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise TypeError
+
+
+def _read_double(value: object, depth: int) -> object:
+    if isinstance(value, str):
+        return _DOUBLES[value] if value in _DOUBLES else float("not a number")
+    if type(value) is int or type(value) is float:
+        return float(value)
+    raise TypeError
+
+
+def _read_text(read: Callable[[str], object]) -> Callable[[object, int], object]:
+    def reader(value: object, depth: int) -> object:
+        if type(value) is not str:
+            raise TypeError
+        return read(value)
+
+    return reader
+
+
+def _read_map(value: object, depth: int) -> object:
+    if not isinstance(value, list):
+        raise TypeError
+    return make_map((decode(key, depth + 1), decode(item, depth + 1)) for key, item in value)
+
+
+def _read_int(value: object, depth: int) -> object:
+    if type(value) is int and INT_MIN <= value <= INT_MAX:
+        return value
+    raise TypeError
+
+
+_READERS: dict[str, Callable[[object, int], object]] = {
+    "int": _read_int,
+    "uint": _read_uint,
+    "double": _read_double,
+    "bytes": _read_text(lambda text: base64.b64decode(text, validate=True)),
+    "timestamp": _read_text(parse_timestamp),
+    "duration": _read_text(parse_duration),
+    "map": _read_map,
+    "type": _read_text(lambda name: TypeValue(_SHORT_NAMES.get(name, name))),
+}
+
+
+def encode(value: object, depth: int = 0) -> object:
+    """The JSON that stands for a CEL value."""
+    if depth > _MAX_DEPTH:
+        raise EncodingError(f"a value nested deeper than {_MAX_DEPTH} levels cannot be printed")
+    match value:
+        case None | bool() | str():
+            return value
+        case Uint():
+            return {"$type": "uint", "$value": int(value)}
+        case int():
+            return value
+        case float():
+            finite = math.isfinite(value)
+            text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return {"$type": "double", "$value": value if finite else text}
+        case bytes():
+            return {"$type": "bytes", "$value": base64.b64encode(value).decode()}
+        case list():
+            return [encode(item, depth + 1) for item in value]
+        case dict():
+            return _encode_map(value, depth)
+        case Timestamp():
+            return {"$type": "timestamp", "$value": format_timestamp(Timestamp(value.ns))}
+        case Duration():
+            return {"$type": "duration", "$value": _seconds(value)}
+        case TypeValue():
+            return {"$type": "type", "$value": _LONG_NAMES.get(value.name, value.name)}
+        case OptionalValue():
+            if not value.present:
+                return {"$type": "optional"}
+            return {"$type": "optional", "$value": encode(value.value, depth + 1)}
+        case Opaque():
+            return {"$type": value.cel_type, "$value": _opaque_text(value)}
+    raise EncodingError(f"a {type(value).__name__} has no JSON form")
+
+
+def _encode_map(value: dict[object, object], depth: int) -> object:
+    # A map that itself has the key `$type` would read back as something else.
+    if all(type(key) is str for key in value) and "$type" not in value:
+        return {key: encode(item, depth + 1) for key, item in value.items()}
+    pairs = zip(map_keys(value), value.values(), strict=True)
+    return {"$type": "map", "$value": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in pairs]}
+
+
+def _seconds(duration: Duration) -> str:
+    """All nanoseconds, unlike `string(duration)`, which goes through a double."""
+    whole, fraction = divmod(abs(duration.ns), NANOS)
+    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
+    return f"{'-' if duration.ns < 0 else ''}{text}s"
+
+
+def _opaque_text(value: Opaque) -> object:
+    match value:
+        case IP():
+            return ip_text(value)
+        case CIDR():
+            return f"{ip_text(value.address)}/{value.bits}"
+        case URL():
+            return value.text
+        case Format():
+            return value.name
+        case Quantity():
+            return f"{value.value}e{value.scale}" if value.scale else str(value.value)
+        case Semver():
+            text = f"{value.major}.{value.minor}.{value.patch}"
+            text += "-" + ".".join(map(str, value.prerelease)) if value.prerelease else ""
+            return text + ("+" + ".".join(value.build) if value.build else "")
+    return None

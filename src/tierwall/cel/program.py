@@ -1,0 +1,53 @@
+"""Expressions ready to run: `compile` a text in an environment, then evaluate it as often as needed.
+
+>>> from tierwall.cel import Environment, compile
+>>> compile("object.spec.replicas <= 3", Environment()).evaluate({"object": {"spec": {"replicas": 2}}})
+True
+
+Plain Python values go in (what `json.loads` gives) and come out; `values` has the classes of the types JSON lacks.
+A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tierwall.cel import ast
+from tierwall.cel.cost import CALL_LIMIT
+from tierwall.cel.environment import Environment
+from tierwall.cel.evaluate import Evaluator
+from tierwall.cel.failure import Failure
+
+
+class Program:
+    """An expression in an environment. Holds no state between evaluations, so threads may share it."""
+
+    def __init__(self, tree: ast.Expr, environment: Environment) -> None:
+        self.tree = tree
+        self.environment = environment
+        self._exact = Evaluator(tree, environment)
+
+    def evaluate(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object:
+        """The value; raises `EvaluationError` where CEL fails and `CostExceeded` beyond the limit."""
+        return self._exact.evaluate(variables, limit)
+
+    def outcome(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object | Failure:
+        """The value, or the failure as a value."""
+        try:
+            return self.evaluate(variables, limit)
+        except Failure as failure:
+            return failure
+
+    def measure(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> tuple[object, int]:
+        """The value and what it cost, by the exact evaluator."""
+        return self._exact.measure(variables, limit)
+
+
+def program(tree: ast.Expr, environment: Environment) -> Program:
+    """The program of a tree that is already there."""
+    return Program(tree, environment)
+
+
+def compile(text: str, environment: Environment) -> Program:
+    """The program of a text; raises `ParseError`. Types are not checked: see `checker.check`."""
+    return Program(environment.parse(text), environment)

@@ -114,7 +114,8 @@ NAMES = {
     "Capital": (
         'metadata.name: Invalid value: "Capital": a lowercase RFC 1123 subdomain must consist of lower case '
         "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. "
-        r"'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+        "'example.com', regex used for validation is "
+        r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
     ),
     "x" * 254: f'metadata.name: Invalid value: "{"x" * 254}": must be no more than 253 bytes',
     "": "metadata.name: Required value: name or generateName is required",

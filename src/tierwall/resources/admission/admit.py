@@ -55,7 +55,7 @@ def _machine(api_version: str, name: str) -> tuple[Defaulter, Check]:
     assert kind is not None
     schema = whole_object(kind)
     check = Compiler(strict=kind.strict, native=not kind.is_crd).compile(schema)
-    return compile_defaults(schema, {}), check
+    return compile_defaults(schema, native=not kind.is_crd), check
 
 
 def _type_problems(document: dict[str, Any]) -> list[Problem]:

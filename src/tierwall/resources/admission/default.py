@@ -18,39 +18,52 @@ Defaulter = Callable[[Any], Any]
 
 def apply_defaults(value: Any, schema: Schema) -> Any:
     """`value` with the defaults of `schema`, as a new value where anything changed."""
-    return compile_defaults(schema, {})(value)
+    return compile_defaults(schema)(value)
 
 
-def compile_defaults(schema: Schema, seen: dict[int, Defaulter]) -> Defaulter:
-    """A function that applies the defaults of `schema`; `seen` shares the work for shared fragments."""
-    known = seen.get(id(schema))
-    if known is None:
-        known = seen[id(schema)] = _compile(schema, seen)
-    return known
-
-
-def _compile(schema: Schema, seen: dict[int, Defaulter]) -> Defaulter:
-    if schema.properties or schema.additional is not None:
-        return _object(schema, seen)
-    if schema.items is not None:
-        return _array(schema.items, seen)
-    return _same
+def compile_defaults(schema: Schema, *, native: bool = False) -> Defaulter:
+    """A function that applies the defaults of `schema`. Native kinds read a null item of a list as Go's zero value."""
+    return _Defaults(native).compile(schema)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _object(schema: Schema, seen: dict[int, Defaulter]) -> Defaulter:
+_ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}, "array": []}
+
+
+class _Defaults:
+    """One compilation; shared fragments are compiled once."""
+
+    def __init__(self, native: bool) -> None:
+        self.native = native
+        self._seen: dict[int, Defaulter] = {}
+
+    def compile(self, schema: Schema) -> Defaulter:
+        known = self._seen.get(id(schema))
+        if known is None:
+            known = self._seen[id(schema)] = self._compile(schema)
+        return known
+
+    def _compile(self, schema: Schema) -> Defaulter:
+        if schema.properties or schema.additional is not None:
+            return _object(schema, self)
+        if schema.items is not None:
+            return _array(schema.items, self)
+        return _same
+
+
+def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
     properties: dict[str, tuple[Schema, Defaulter]] = {}
     defaults: dict[str, Any] = {}
     for part in schema.properties:
-        properties[part.name] = (part.schema, compile_defaults(part.schema, seen))
+        properties[part.name] = (part.schema, defaults_of.compile(part.schema))
         if part.schema.default is not UNSET:
             defaults[part.name] = part.schema.default
     extra = None
     if schema.additional is not None:
-        extra = (schema.additional, compile_defaults(schema.additional, seen))
+        extra = (schema.additional, defaults_of.compile(schema.additional))
 
     def default_object(value: Any) -> Any:
         if type(value) is not dict:
@@ -85,9 +98,13 @@ def _object(schema: Schema, seen: dict[int, Defaulter]) -> Defaulter:
     return default_object
 
 
-def _array(items: Schema, seen: dict[int, Defaulter]) -> Defaulter:
-    inner = compile_defaults(items, seen)
-    fill = None if items.nullable or items.default is UNSET else items.default
+def _array(items: Schema, defaults_of: _Defaults) -> Defaulter:
+    inner = defaults_of.compile(items)
+    fill = _ZERO.get(items.type) if defaults_of.native else None
+    if items.default is not UNSET:
+        fill = items.default
+    if items.nullable:
+        fill = None
     if inner is _same and fill is None:
         return _same
 

@@ -1,22 +1,60 @@
-"""One CEL expression over `self`, as a schema types it."""
+"""One CEL expression over `self`: compiled when it is first asked, and run on JSON values as they stand.
+
+Property names that CEL reserves or cannot spell are escaped in rules (`self.__namespace__`, `self.a__dash__b`); here
+they are turned back, so that no value has to be rewritten. Evaluation is bounded by the cost limit of the API server.
+"""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from tierwall.resources.schema import Schema
+import msgspec
+
+from tierwall.cel import ast
+from tierwall.cel.environment import Environment
+from tierwall.cel.evaluate import Evaluator
+from tierwall.cel.failure import Failure
+from tierwall.cel.structural import unescape
+from tierwall.cel.types import DYN
+
+Evaluate = Callable[[Any, Any], Any]
 
 
 class Failed(Exception):
     """The expression could not be evaluated."""
 
 
-Evaluate = Callable[[Any, Any], Any]
-
-
-def compile_expression(expression: str, schema: Schema, each: str = "") -> Evaluate:
-    """A function of `self` and, for a rule on each item, of `item`."""
+def compile_expression(expression: str) -> Evaluate:
+    """A function of `self` and, for a rule on each item, of `item`; raises `Failed`."""
 
     def evaluate(value: Any, item: Any) -> Any:
-        return True
+        try:
+            return _evaluator(expression).evaluate({"self": value, "item": item})
+        except Failure as failure:
+            raise Failed(str(failure)) from None
 
     return evaluate
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(variables={"self": DYN, "item": DYN})
+
+
+@cache
+def _evaluator(expression: str) -> Evaluator:
+    environment = _environment()
+    tree = environment.parse(expression)
+    return Evaluator(_unescaped(tree) if "__" in expression else tree, environment)
+
+
+def _unescaped(node: Any) -> Any:
+    """The tree with every selected field under the name that the property has."""
+    if isinstance(node, tuple):
+        return tuple(_unescaped(part) for part in node)
+    if not isinstance(node, ast.Node | ast.Entry):
+        return node
+    changes = {field: _unescaped(getattr(node, field)) for field in node.__struct_fields__}
+    if isinstance(node, ast.Select | ast.Has):
+        changes["field"] = unescape(node.field)
+    return msgspec.structs.replace(node, **changes)

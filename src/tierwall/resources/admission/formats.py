@@ -184,10 +184,15 @@ def _is_base64(text: str) -> bool:
     return True
 
 
+def _named(reasons: Callable[[str], list[str]]) -> Reasons:
+    """An empty name is a missing one; that is for a rule to say."""
+    return lambda text: reasons(text) if text else []
+
+
 KUBERNETES: dict[str, Reasons] = {
-    "k8s-long-name": dns_subdomain,
-    "k8s-short-name": dns_label,
-    "k8s-service-name": dns_label_1035,
+    "k8s-long-name": _named(dns_subdomain),
+    "k8s-short-name": _named(dns_label),
+    "k8s-service-name": _named(dns_label_1035),
     "k8s-path-segment-name": path_segment,
     "k8s-label-key": label_key,
     "k8s-annotation-key": annotation_key,

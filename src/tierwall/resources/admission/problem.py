@@ -29,6 +29,11 @@ class Problem(Struct, frozen=True):
         """Whether the object is admitted nevertheless."""
         return self.code == WARNING
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the object is refused because of this."""
+        return self.code != WARNING
+
 
 Problems: TypeAlias = list[Problem]
 # Appends what is wrong with a value; true if CEL rules may look at it.

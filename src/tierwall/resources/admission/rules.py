@@ -51,7 +51,7 @@ def field_steps(field_path: str) -> tuple[Step, ...]:
 
 
 def _one(rule: Rule, schema: Schema, native: bool) -> Run:
-    evaluate = compile_expression(rule.expression, schema, each=rule.each)
+    evaluate = compile_expression(rule.expression)
     place = field_steps(rule.field_path)
 
     def run(value: Any, trail: Trail, problems: list[Problem]) -> None:
@@ -90,7 +90,7 @@ def _problem(
     rule: Rule, schema: Schema, native: bool, value: Any, at: tuple[Step, ...], place: tuple[Step, ...]
 ) -> Problem:
     path = (*at, *place)
-    detail = _detail(rule, schema, value)
+    detail = _detail(rule, value)
     shown = _at(value, (*at[len(at) - 2 :], *place) if rule.each else place)
     match rule.reason:
         case "FieldValueRequired":
@@ -109,10 +109,10 @@ def _problem(
     return Problem(code, path, message, hint=rule.hint)
 
 
-def _detail(rule: Rule, schema: Schema, value: Any) -> str:
+def _detail(rule: Rule, value: Any) -> str:
     if rule.message_expression:
         try:
-            text = compile_expression(rule.message_expression, schema)(value, None)
+            text = compile_expression(rule.message_expression)(value, None)
         except Failed:
             text = None
         if isinstance(text, str):

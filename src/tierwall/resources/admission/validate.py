@@ -63,7 +63,7 @@ class Compiler:
     def _compile(self, schema: Schema) -> Check:
         wanted = "integer,string" if schema.int_or_string else schema.type
         fits = TYPES[wanted]
-        parts = list(value_checks(schema))
+        parts = list(value_checks(schema, native=self.native))
         if schema.type == "array":
             parts.append(self._array(schema))
         if schema.type == "object":

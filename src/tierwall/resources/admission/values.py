@@ -11,10 +11,13 @@ from tierwall.resources.admission.problem import COUNT, INVALID, UNSUPPORTED, Ch
 from tierwall.resources.schema import Schema
 
 
-def value_checks(schema: Schema) -> Iterator[Check]:
-    """The checks of `schema` that look at one scalar, once its type is known to fit."""
+def value_checks(schema: Schema, *, native: bool) -> Iterator[Check]:
+    """The checks of `schema` that look at one scalar, once its type is known to fit.
+
+    For custom resources a value outside its enum keeps rules from running; Go validation of native kinds goes on.
+    """
     if schema.enum:
-        yield _enum(schema)
+        yield _enum(schema, sound=native)
     if schema.type == "string" or schema.int_or_string:
         yield from _text(schema)
     if schema.type in ("integer", "number") or schema.int_or_string:
@@ -38,7 +41,7 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _enum(schema: Schema) -> Check:
+def _enum(schema: Schema, *, sound: bool) -> Check:
     values = schema.enum
     allowed = frozenset(values)
 
@@ -51,7 +54,7 @@ def _enum(schema: Schema) -> Check:
         message = wording.unsupported(path, value, values)
         expected = " or ".join(f"`{text}`" for text in texts)
         problems.append(Problem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
-        return False
+        return sound
 
     return check
 

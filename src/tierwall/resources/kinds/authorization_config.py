@@ -31,6 +31,7 @@ _authorizer = obj(
     required("name", string(format="k8s-long-name"), "Its name, unique in the list."),
     optional("webhook", _webhook, "With type Webhook."),
     optional("failureMode", enum("Deny", "NoOpinion"), "With type CEL: what an error in a Deny policy means."),
+    rule("size(self.name) > 0", message_expression="''", field_path=".name", reason="FieldValueRequired"),
     rule(
         "self.type != 'Webhook' || has(self.webhook)",
         "required when type=Webhook",

@@ -4,8 +4,11 @@ The checks and their words are those of apimachinery (`pkg/api/validation/object
 `pkg/apis/meta/v1/validation/validation.go`).
 """
 
+from collections.abc import Iterable
+
 from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.schema import (
+    Property,
     Rule,
     Schema,
     any_object,
@@ -22,6 +25,7 @@ from tierwall.resources.schema import (
     required,
     rule,
     string,
+    warning,
 )
 
 labels = mapping(string(format="k8s-label-value"), keys=string(format="k8s-label-key"))
@@ -48,10 +52,10 @@ _REQUIREMENT_RULES = (
 )
 
 
-def _selector(key: Schema, value: Schema, label_map: Schema, rules: tuple[Rule, ...]) -> Schema:
+def _selector(key: Property, operator: Property, value: Schema, label_map: Schema, rules: Iterable[Rule]) -> Schema:
     requirement = obj(
-        required("key", key, "The label key that the selector applies to."),
-        required("operator", string(), "In, NotIn, Exists or DoesNotExist."),
+        key,
+        operator,
         optional("values", array(value, list_type="atomic"), "Values for In and NotIn; empty for the other operators."),
         *rules,
     )
@@ -68,11 +72,24 @@ def _selector(key: Schema, value: Schema, label_map: Schema, rules: tuple[Rule, 
     )
 
 
-# Native kinds: validation written in Go checks keys, values and operators.
-label_selector = _selector(string(format="k8s-label-key"), string(format="k8s-label-value"), labels, _REQUIREMENT_RULES)
+_KEY_WORDS = "The label key that the requirement is about."
+_OPERATOR_WORDS = "In, NotIn, Exists or DoesNotExist."
+
+# Native kinds: validation written in Go checks keys, values and operators, and reads a missing text as an empty one.
+label_selector = _selector(
+    optional("key", string(format="k8s-label-key", default=""), _KEY_WORDS),
+    optional("operator", string(default=""), _OPERATOR_WORDS),
+    string(format="k8s-label-value"),
+    labels,
+    _REQUIREMENT_RULES,
+)
 # CRDs: an API server lets any text through, so what no implementation can read is a warning.
 crd_label_selector = _selector(
-    string(), string(), mapping(string()), tuple(only_warn(one) for one in _REQUIREMENT_RULES)
+    required("key", string(), _KEY_WORDS),
+    required("operator", string(), _OPERATOR_WORDS),
+    string(),
+    mapping(string()),
+    map(only_warn, _REQUIREMENT_RULES),
 )
 
 _condition = obj(
@@ -109,17 +126,17 @@ def object_meta(kind: Kind) -> Schema:
         )
     if kind.scope == "Cluster":
         rules.append(
-            rule(
+            warning(
                 "!has(self.__namespace__) || size(self.__namespace__) == 0",
-                "not allowed on this type",
+                "objects of this kind have no namespace; the API server drops it",
                 field_path=".namespace",
-                reason="FieldValueForbidden",
             )
         )
+    namespace = string(format="k8s-short-name" if kind.scope == "Namespaced" else "")
     return obj(
         optional("name", string(format=kind.name_format), "Unique in the namespace, or in the cluster."),
         optional("generateName", string(), "A prefix from which the server makes a unique name."),
-        optional("namespace", string(format="k8s-short-name"), "The namespace; the client's own if left out."),
+        optional("namespace", namespace, "The namespace; the client's own if left out."),
         optional("labels", labels, "What selectors look at."),
         optional("annotations", mapping(string(), keys=string(format="k8s-annotation-key")), "Notes for tools."),
         optional("creationTimestamp", string(format="date-time", nullable=True)),

@@ -1,11 +1,12 @@
 """Role, ClusterRole, RoleBinding and ClusterRoleBinding (`rbac.authorization.k8s.io/v1`).
 
-The checks are those of Kubernetes' own Go validation (`pkg/apis/rbac/validation/validation.go`), as data.
+The checks are those of Kubernetes' own Go validation (`pkg/apis/rbac/validation/validation.go`), as data. Go reads a
+missing text as an empty one, so the defaults here are empty and the checks speak of that.
 """
 
 from tierwall.resources.kinds.kind import Kind, Scope
 from tierwall.resources.kinds.meta import label_selector
-from tierwall.resources.schema import Rule, Schema, array, obj, optional, required, rule, string
+from tierwall.resources.schema import Rule, Schema, array, obj, optional, refine, rule, string
 
 _GROUP = "rbac.authorization.k8s.io"
 _texts = array(string())
@@ -49,9 +50,16 @@ def _policy_rule(namespaced: bool) -> Schema:
 
 def _role_ref(kinds: tuple[str, ...]) -> Schema:
     return obj(
-        optional("apiGroup", string(enum=(_GROUP,), default=_GROUP), "The group of the role."),
-        required("kind", string(enum=kinds), "The kind of the role."),
-        required("name", string(format="k8s-path-segment-name", min_length=1), "The name of the role."),
+        optional("apiGroup", string(), "The group of the role; may be left out."),
+        optional("kind", string(enum=kinds, default=""), "The kind of the role."),
+        optional("name", string(format="k8s-path-segment-name", default=""), "The name of the role."),
+        rule(
+            f"!has(self.apiGroup) || self.apiGroup in ['', '{_GROUP}']",
+            f'supported values: "{_GROUP}"',
+            field_path=".apiGroup",
+            reason="FieldValueNotSupported",
+        ),
+        rule("size(self.name) > 0", message_expression="''", field_path=".name", reason="FieldValueRequired"),
     )
 
 
@@ -64,11 +72,17 @@ def _subject(namespaced: bool) -> Schema:
         reason="FieldValueRequired",
     )
     return obj(
-        required("kind", string(enum=("ServiceAccount", "User", "Group")), "Who it is."),
+        optional("kind", string(enum=("ServiceAccount", "User", "Group"), default=""), "Who it is."),
         optional("apiGroup", string(), "The group of users and groups; empty for a ServiceAccount."),
-        required("name", string(), "Its name."),
+        optional("name", string(default=""), "Its name."),
         optional("namespace", string(), "Of a ServiceAccount; the binding's own in a RoleBinding."),
         rule("size(self.name) > 0", message_expression="''", field_path=".name", reason="FieldValueRequired"),
+        rule(
+            "self.kind != 'ServiceAccount' || self.name == '' || "
+            "!format.dns1123Subdomain().validate(self.name).hasValue()",
+            message_expression="format.dns1123Subdomain().validate(self.name).value().join(', ')",
+            field_path=".name",
+        ),
         rule(
             "self.kind != 'ServiceAccount' || !has(self.apiGroup) || self.apiGroup == ''",
             'supported values: ""',
@@ -76,7 +90,7 @@ def _subject(namespaced: bool) -> Schema:
             reason="FieldValueNotSupported",
         ),
         rule(
-            f"self.kind == 'ServiceAccount' || !has(self.apiGroup) || self.apiGroup == '{_GROUP}'",
+            f"!(self.kind in ['User', 'Group']) || !has(self.apiGroup) || self.apiGroup in ['', '{_GROUP}']",
             f'supported values: "{_GROUP}"',
             field_path=".apiGroup",
             reason="FieldValueNotSupported",
@@ -105,7 +119,7 @@ _aggregation = obj(optional("clusterRoleSelectors", array(label_selector), "Clus
 def _binding(namespaced: bool) -> Schema:
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     return obj(
-        required("roleRef", _role_ref(kinds), "The role that is granted."),
+        optional("roleRef", refine(_role_ref(kinds), default={}), "The role that is granted."),
         optional("subjects", array(_subject(namespaced)), "To whom."),
     )
 

@@ -1,0 +1,80 @@
+"""Every CEL rule of every kind type-checks against the schema it stands on, and says something when it fails."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tierwall.cel.checker import compile_source
+from tierwall.cel.environment import Environment
+from tierwall.cel.structural import object_type, schema_type
+from tierwall.cel.types import BOOL, STRING
+from tierwall.resources.admission.rules import field_steps
+from tierwall.resources.crd import open_api
+from tierwall.resources.kinds.kind import Kind
+from tierwall.resources.kinds.meta import whole_object
+from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.schema import Rule, Schema
+
+KINDS = list(all_kinds())
+
+
+def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every schema in a schema, shared fragments once."""
+    seen: set[int] = set()
+    stack = [(path, schema)]
+    while stack:
+        place, one = stack.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield place, one
+        stack += [(f"{place}.{part.name}", part.schema) for part in one.properties]
+        stack += [(f"{place}[]", inner) for inner in (one.items, one.additional, one.keys) if inner is not None]
+        stack += [(place, inner) for inner in (*one.any_of, *one.one_of, *one.all_of)]
+
+
+def rules(kind: Kind) -> Iterator[tuple[str, Schema, Rule]]:
+    for place, schema in nodes(whole_object(kind)):
+        for rule in schema.rules:
+            yield place, schema, rule
+
+
+def _environment(place: str, schema: Schema, rule: Rule) -> Environment:
+    described = open_api(schema)
+    self_type = schema_type("self", described) if place else object_type("self", described)
+    names = {"self": self_type}
+    if rule.each:
+        part = schema.property(rule.each)
+        assert part is not None
+        assert part.schema.items is not None
+        names["item"] = schema_type("item", open_api(part.schema.items))
+    return Environment(variables=names)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.api_version}")
+def test_every_rule_is_a_bool_over_its_own_schema(kind: Kind) -> None:
+    for place, schema, rule in rules(kind):
+        environment = _environment(place, schema, rule)
+        assert compile_source(rule.expression, environment).type == BOOL, (place, rule.expression)
+        if rule.message_expression:
+            assert compile_source(rule.message_expression, environment).type == STRING, (place, rule)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.api_version}")
+def test_every_rule_points_at_a_field_of_its_schema(kind: Kind) -> None:
+    for place, schema, rule in rules(kind):
+        inner = schema
+        for step in field_steps(rule.field_path):
+            part = inner.property(str(step))
+            assert part is not None, (place, rule.field_path)
+            inner = part.schema
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.is_crd], ids=lambda kind: f"{kind.kind}-{kind.version}"
+)
+def test_rules_of_custom_resources_use_only_what_a_crd_can_say(kind: Kind) -> None:
+    for _, schema in nodes(kind.schema):
+        for rule in schema.rules:
+            assert not rule.each
+            assert rule.reason != "FieldValueNotSupported"

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tierwall.api.attributes import Attributes
+
 # The CEL variables of the second phase; always unknown in the first, whatever the verb.
 UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
 
@@ -23,9 +25,11 @@ class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     options: Any = None
     namespace_object: Any = None
     impersonated_request: Any = None
+    # Who asks, for checks through `authorizer`; a condition cannot read it.
+    requester: Attributes | None = None
 
     @classmethod
-    def of(cls, question: Mapping[str, Any]) -> ConditionData | None:
+    def of(cls, question: Mapping[str, Any], requester: Attributes | None = None) -> ConditionData | None:
         """The data of a question, or None if it has none."""
         if not any(key in question for key in UNKNOWN):
             return None
@@ -36,6 +40,7 @@ class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             options=question.get("options"),
             namespace_object=question.get("namespaceObject"),
             impersonated_request=question.get("impersonatedRequest"),
+            requester=requester,
         )
 
     @property

@@ -1,0 +1,75 @@
+"""Residuals as conditions that keep the limits of a set, without changing what they mean.
+
+A text over 1,024 bytes is split at its top-level `||`, which is exact for every effect (a disjunction is true if one
+part is, and else fails if one part does), and packed where that is not enough. More than 128 conditions are joined by
+`||` again. What still does not fit stays as it is, and the set falls to its failure mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
+from tierwall.api.condition_set import MAX_CONDITIONS
+from tierwall.api.packing import MAX_UNPACKED_BYTES, pack
+from tierwall.api.policy import Policy, condition_id
+from tierwall.cel.ast import Call, Expr
+from tierwall.cel.printer import to_text
+
+
+def conditions_of(policy: Policy, tree: Expr) -> list[Condition]:
+    """The conditions that stand for one policy's residual; nearly always one."""
+    whole = _condition(policy, policy.id, to_text(tree))
+    if fits(whole.text):
+        return [whole]
+    if isinstance(tree, Call) and tree.function == "_||_":
+        parts = [
+            _packed(_condition(policy, condition_id(policy.namespace, f"{policy.resource.name}.{n}"), to_text(part)))
+            for n, part in enumerate(tree.args)
+        ]
+        if all(fits(part.text) for part in parts):
+            return parts
+    return [_packed(whole)]
+
+
+def within_limits(conditions: Iterable[Condition]) -> list[Condition]:
+    """At most 128 conditions, if joining can do it."""
+    found = list(conditions)
+    if len(found) <= MAX_CONDITIONS:
+        return found
+    return [joined for effect in (Effect.DENY, Effect.NO_OPINION, Effect.ALLOW) for joined in _joined(found, effect)]
+
+
+def fits(text: str) -> bool:
+    """Whether a text may stand in a condition."""
+    return len(text.encode("utf-8", "surrogatepass")) <= MAX_CONDITION_BYTES
+
+
+def _condition(policy: Policy, id: str, text: str) -> Condition:
+    return Condition(id, policy.effect, text, CEL_TYPE, policy.description, policy.source)
+
+
+def _packed(condition: Condition) -> Condition:
+    if fits(condition.text) or len(condition.text.encode()) > MAX_UNPACKED_BYTES:
+        return condition
+    return replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
+
+
+def _joined(conditions: list[Condition], effect: Effect) -> Iterable[Condition]:
+    group: Condition | None = None
+    for one in conditions:
+        if one.effect is not effect:
+            continue
+        if one.type != CEL_TYPE:
+            yield one
+        elif group is None:
+            group = replace(one, text=f"({one.text})")
+        elif fits(both := f"{group.text} || ({one.text})"):
+            group = replace(group, text=both, description="")
+        else:
+            yield group
+            group = replace(one, text=f"({one.text})")
+    if group is not None:
+        yield group

@@ -1,0 +1,129 @@
+"""The CEL of authorization policies: its environment, both phases of one expression, and reading a condition's text.
+
+The first phase knows `request` and nothing else (`data.UNKNOWN`, and `authorizer`, wait for the second);
+`request.name` of a create that names nothing is unknown too. A result that is not a bool is an error (settled
+semantics, api 1 to 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition
+from tierwall.api.condition_set import ConditionError
+from tierwall.api.data import UNKNOWN
+from tierwall.api.packing import unpack
+from tierwall.cel.ast import Expr
+from tierwall.cel.environment import Environment
+from tierwall.cel.errors import ParseError
+from tierwall.cel.failure import Failure
+from tierwall.cel.library import authorizer
+from tierwall.cel.partial import Partial, PartialError, Specialised, specialise
+from tierwall.cel.program import program
+from tierwall.cel.types import DYN
+
+AUTHORIZER = "authorizer"
+_VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.requestResource"), DYN)
+ENVIRONMENT = Environment(variables=_VARIABLES, functions=authorizer.OVERLOADS)
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The expression is an error, whatever the data will be."""
+
+    message: str
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What is left of the expression."""
+
+    tree: Expr
+    can_be_true: bool
+    # Only `authorizer` is needed for an answer, no data.
+    needs_only_authorizer: bool = False
+
+
+class Expression:
+    """One policy's expression, made ready for both phases on first use."""
+
+    def __init__(self, tree: Expr) -> None:
+        self.tree = tree
+        self._named: Specialised | None = None
+        self._unnamed: Specialised | None = None
+
+    def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
+        """What is known in the first phase: true, false, an error, or a residual."""
+        try:
+            found = self._specialised(name_unknown)({"request": request})
+        except (Failure, PartialError) as why:
+            return Failed(str(why))
+        return _outcome(found)
+
+    def _specialised(self, name_unknown: bool) -> Specialised:
+        if name_unknown:
+            if self._unnamed is None:
+                unknown = (*UNKNOWN, AUTHORIZER, "request.name")
+                self._unnamed = specialise(self.tree, unknown, boolean=True, environment=ENVIRONMENT)
+            return self._unnamed
+        if self._named is None:
+            self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
+        return self._named
+
+
+def _outcome(found: Partial) -> bool | Failed | Left:
+    if found.error is not None:
+        return Failed(found.error)
+    if found.residual is None:
+        return found.value if isinstance(found.value, bool) else Failed("the result is not a bool")
+    if not found.can_be_true and not found.can_be_false:
+        return Failed("the expression fails for every object")
+    return Left(found.residual, found.can_be_true, found.unknowns == {AUTHORIZER})
+
+
+def parse(text: str) -> Expr:
+    """The tree of a policy's expression; ParseError if it is none."""
+    return ENVIRONMENT.parse(text)
+
+
+def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
+    """Whether a CEL condition is true; ConditionError if it fails, is no bool, or is none of ours.
+
+    The text is parsed and interpreted under a cost limit; it is never code.
+    """
+    if condition.type == PACKED_CEL_TYPE:
+        try:
+            text = unpack(condition.text)
+        except ValueError as why:
+            raise ConditionError(str(why)) from None
+    elif condition.type == CEL_TYPE:
+        text = condition.text
+    else:
+        raise ConditionError(f"type `{condition.type}` is not evaluated here")
+    return decide(_program(text), variables)
+
+
+def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:
+    """The bool that a program gives; ConditionError if it fails or gives something else."""
+    try:
+        value = run(variables)
+    except Failure as why:
+        raise ConditionError(str(why)) from None
+    if not isinstance(value, bool):
+        raise ConditionError("the result is not a bool")
+    return value
+
+
+def program_of(tree: Expr) -> Callable[[Mapping[str, Any]], object]:
+    """A tree ready to be evaluated with every variable known."""
+    return program(tree, ENVIRONMENT).evaluate
+
+
+@lru_cache(maxsize=4096)
+def _program(text: str) -> Callable[[Mapping[str, Any]], object]:
+    try:
+        return program_of(parse(text))
+    except ParseError as why:
+        raise ConditionError(f"not a CEL expression: {why}") from None

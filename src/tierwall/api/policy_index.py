@@ -1,0 +1,77 @@
+"""Policies found by what they demand of a request, so that unrelated ones cost nothing.
+
+Policies are grouped by which attributes they demand something of; in each group one look into a table by the request's
+values finds the policies whose demands are all met. The number of groups is small, however many policies there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.policy_constraints import GROUPS
+
+T = TypeVar("T")
+
+# A policy with wider demands than this is found by fewer attributes, and evaluated more often than need be.
+MAX_ENTRIES = 256
+
+
+class _Group(Generic[T]):
+    """The policies that demand something of the same attributes."""
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        self._plain = tuple(field for field in fields if field != GROUPS)
+        self._by_groups = GROUPS in fields
+        self._read = attrgetter(*self._plain) if self._plain else None
+        self.table: dict[object, list[tuple[int, T]]] = {}
+
+    def put(self, demands: dict[str, frozenset[str]], item: tuple[int, T]) -> None:
+        for values in product(*(sorted(demands[field]) for field in self._plain)):
+            key: object = values[0] if len(values) == 1 else values
+            if self._by_groups:
+                for group in sorted(demands[GROUPS]):
+                    self.table.setdefault((key, group), []).append(item)
+            else:
+                self.table.setdefault(key, []).append(item)
+
+    def get(self, attributes: Attributes) -> Iterator[tuple[int, T]]:
+        key = self._read(attributes) if self._read is not None else ()
+        if not self._by_groups:
+            yield from self.table.get(key, ())
+        else:
+            for group in attributes.groups:
+                yield from self.table.get((key, group), ())
+
+
+class PolicyIndex(Generic[T]):
+    """Items by their demands. `find` gives those whose indexed demands are met, in the order they were put."""
+
+    def __init__(self, items: Iterable[tuple[dict[str, frozenset[str]], T]]) -> None:
+        self._groups: dict[tuple[str, ...], _Group[T]] = {}
+        for number, (demands, item) in enumerate(items):
+            if any(not values for values in demands.values()):
+                continue
+            fields = indexed(demands)
+            if fields not in self._groups:
+                self._groups[fields] = _Group(fields)
+            self._groups[fields].put(demands, (number, item))
+
+    def find(self, attributes: Attributes) -> list[T]:
+        """The items whose indexed demands the request meets."""
+        found: dict[int, T] = {}
+        for group in self._groups.values():
+            found.update(group.get(attributes))
+        return [found[number] for number in sorted(found)] if len(found) > 1 else list(found.values())
+
+
+def indexed(demands: dict[str, frozenset[str]]) -> tuple[str, ...]:
+    """The attributes to index by: all, but the widest are left out while the table would grow too much."""
+    fields = sorted(demands, key=lambda field: (len(demands[field]), field))
+    while prod(len(demands[field]) for field in fields) > MAX_ENTRIES:
+        fields.pop()
+    return tuple(sorted(fields))

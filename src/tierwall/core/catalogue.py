@@ -49,6 +49,16 @@ CATALOGUE: dict[str, Code] = {
     "TW108": Code(_E, "rule does not hold"),
     "TW109": Code(_W, "value is admitted but doubtful"),
     "TW110": Code(_E, "kind or version does not exist"),
+    # 5xx: api
+    "TW501": Code(_E, "authorizer chain cannot be used"),
+    "TW502": Code(_W, "policy can never allow"),
+    "TW503": Code(_W, "Deny policy can fail to evaluate"),
+    "TW504": Code(_W, "condition is too long"),
+    "TW505": Code(_W, "policy is blind to API versions"),
+    "TW506": Code(_W, "namespaced policy reaches outside its namespace"),
+    "TW507": Code(_W, "Allow is wider than the policy it was meant to narrow"),
+    "TW508": Code(_W, "policy belongs to no authorizer of the chain"),
+    "TW509": Code(_E, "policy expression cannot be used"),
     # 7xx: policy tests and questions
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),

@@ -66,7 +66,7 @@ class Compiler:
         parts = list(value_checks(schema, native=self.native))
         if schema.type == "array":
             parts.append(self._array(schema))
-        if schema.type == "object":
+        if schema.type == "object" or schema.properties:
             parts.append(self._object(schema))
         parts += [self._combined(schema)] if schema.any_of or schema.one_of or schema.all_of or schema.none_of else []
         nullable = schema.nullable or not wanted
@@ -126,12 +126,15 @@ class Compiler:
         needed = [part for part in schema.properties if part.required]
         extra = self.compile(schema.additional) if schema.additional is not None else None
         keys = self.compile(schema.keys) if schema.keys is not None else None
-        closed = self.strict and not schema.preserve_unknown and extra is None
+        # Without a type it is a part of anyOf or its like, which judges only the fields that it names.
+        closed = self.strict and schema.type == "object" and not schema.preserve_unknown and extra is None
         least, most = schema.min_properties, schema.max_properties
         hints = {part.name: part.hint for part in schema.properties if part.hint}
 
-        def check(value: dict[str, Any], trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: Problems) -> bool:
             sound = known = True
+            if type(value) is not dict:
+                return True
             for name, item in value.items():
                 inner = properties.get(name)
                 if inner is not None:
@@ -161,9 +164,9 @@ class Compiler:
 
     def _combined(self, schema: Schema) -> Check:
         """anyOf, oneOf, allOf and not. What the alternatives say against the value is left out."""
-        checks = [[self.compile(_typed(one, schema)) for one in group] for group in (schema.any_of, schema.one_of)]
-        every = [self.compile(_typed(one, schema)) for one in schema.all_of]
-        denied = self.compile(_typed(schema.none_of, schema)) if schema.none_of is not None else None
+        checks = [[self.compile(one) for one in group] for group in (schema.any_of, schema.one_of)]
+        every = [self.compile(one) for one in schema.all_of]
+        denied = self.compile(schema.none_of) if schema.none_of is not None else None
 
         def passes(check: Check, value: Any, trail: Trail) -> bool:
             found: Problems = []
@@ -187,13 +190,6 @@ class Compiler:
             return sound
 
         return check
-
-
-def _typed(part: Schema, whole: Schema) -> Schema:
-    """A value validation has no type of its own and never judges unknown fields: it is part of the whole."""
-    if part.type or part.int_or_string:
-        return part
-    return msgspec.structs.replace(part, type=whole.type, preserve_unknown=True)
 
 
 def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Check | None, values: Check) -> bool:

@@ -12,15 +12,15 @@ from tierwall.resources.schema import Schema
 
 
 def value_checks(schema: Schema, *, native: bool) -> Iterator[Check]:
-    """The checks of `schema` that look at one scalar, once its type is known to fit.
+    """The checks of `schema` that look at one scalar; each lets values of other types pass.
 
     For custom resources a value outside its enum keeps rules from running; Go validation of native kinds goes on.
     """
     if schema.enum:
         yield _enum(schema, sound=native)
-    if schema.type == "string" or schema.int_or_string:
+    if schema.type in ("string", ""):
         yield from _text(schema)
-    if schema.type in ("integer", "number") or schema.int_or_string:
+    if schema.type in ("integer", "number", ""):
         yield from _numbers(schema)
 
 
@@ -83,14 +83,14 @@ def _text(schema: Schema) -> Iterator[Check]:
 
         yield check
     if schema.format in formats.KUBERNETES:
-        yield _reasons(formats.KUBERNETES[schema.format])
+        yield _reasons(formats.KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
     elif schema.format in formats.OPENAPI:
         yield _format(schema.format)
 
 
-def _reasons(reasons: formats.Reasons) -> Check:
+def _reasons(reasons: formats.Reasons, types: tuple[type, ...]) -> Check:
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        for reason in reasons(value):
+        for reason in reasons(value) if type(value) in types else ():
             path = steps(trail)
             problems.append(Problem(INVALID, path, wording.invalid(path, value, reason)))
         return True
@@ -119,7 +119,7 @@ def _numbers(schema: Schema) -> Iterator[Check]:
         return
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if type(value) is str:
+        if type(value) not in (int, float):
             return True
         detail = ""
         if low is not None and (value < low or (schema.exclusive_minimum and value == low)):

@@ -27,8 +27,8 @@ any_header_name = string(
 def duration(at_least: str, message: str, *, default: str | UnsetType = UNSET, description: str = "") -> Schema:
     """A Go duration such as `1m30s` with a lower bound; `message` is what the server says below it."""
     return string(
-        rule(f"matches(self, '{DURATION}')", "invalid duration value"),
         rule(f"duration(self) >= duration('{at_least}')", message),
+        pattern=DURATION,
         default=default,
         description=description,
     )

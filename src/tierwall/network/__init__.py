@@ -1,0 +1,4 @@
+"""The network plane.
+
+AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy and NetworkPolicy (KEP-2091).
+"""

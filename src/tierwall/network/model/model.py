@@ -1,0 +1,154 @@
+"""The network model of a snapshot: all ends, all policies in order, and which policies are about which pod.
+
+Which policies select a pod is looked up by one label that their selector demands, so that a cluster with a policy
+in every namespace costs a pod only its own policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from tierwall.core.labels import Selector
+from tierwall.network.model import admin, networkpolicy
+from tierwall.network.model.addresses import Address
+from tierwall.network.model.ends import NAMESPACE_NAME, End, namespace_labels, node_end
+from tierwall.network.model.matching import Nodes
+from tierwall.network.model.rules import Direction, Policy, Tier
+from tierwall.network.model.workloads import WORKLOADS, pods
+from tierwall.resources.snapshot import Snapshot
+
+
+class Stack(Struct, frozen=True, eq=False, gc=False):
+    """The policies that have a say about one pod in one direction, by tier, in order."""
+
+    admin: tuple[Policy, ...]
+    namespace: tuple[Policy, ...]
+    baseline: tuple[Policy, ...]
+
+
+class Model:
+    """Everything a decision of the network plane needs, derived from one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.namespaces = _namespaces(snapshot)
+        self.pods = tuple(pods(snapshot, self.namespaces))
+        self.nodes = tuple(node_end(one) for one in snapshot.of_kind("", "Node"))
+        self.node_addresses = Nodes(self.nodes)
+        cluster = [
+            admin.admin_policy(resource)
+            for kind in (admin.ADMIN, admin.BASELINE, admin.CLUSTER)
+            for resource in snapshot.of_kind(admin.GROUP, kind)
+        ]
+        self.admin = admin.in_order(one for one in cluster if one.tier is Tier.ADMIN)
+        self.baseline = admin.in_order(one for one in cluster if one.tier is Tier.BASELINE)
+        self.network_policies = tuple(
+            sorted(
+                map(networkpolicy.network_policy, snapshot.of_kind(networkpolicy.GROUP, networkpolicy.KIND)),
+                key=lambda one: one.reference,
+            )
+        )
+        self._pods = {(one.namespace, one.name): one for one in self.pods}
+        self._nodes = {one.name: one for one in self.nodes}
+        self._by_address: dict[Address, End] | None = None
+        self._index = _Index((*self.admin, *self.network_policies, *self.baseline))
+        self._stacks: dict[tuple[End, Direction], Stack] = {}
+        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack, Stack]] = {}
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """All policies, tier by tier, in order."""
+        return self._index.policies
+
+    def pod(self, namespace: str, name: str) -> End | None:
+        """A pod by name."""
+        return self._pods.get((namespace, name))
+
+    def node(self, name: str) -> End | None:
+        """A node by name."""
+        return self._nodes.get(name)
+
+    def at(self, address: Address) -> End | None:
+        """The pod that has an address; one under policy before one on its host's network, then by name."""
+        if self._by_address is None:
+            order = sorted(self.pods, key=lambda one: (one.under_policy, one.namespace, one.name), reverse=True)
+            order.sort(key=lambda one: one.under_policy)
+            self._by_address = {address: one for one in order for address in one.addresses}
+        return self._by_address.get(address)
+
+    def stack(self, subject: End, direction: Direction) -> Stack:
+        """The policies that have a say about a pod in one direction."""
+        found = self._stacks.get((subject, direction))
+        if found is None:
+            key = subject.namespace, frozenset(subject.labels.items())
+            alike = self._alike.get(key)
+            if alike is None:
+                selecting = self._index.selecting(subject)
+                egress, ingress = (_stack(selecting, each) for each in (Direction.EGRESS, Direction.INGRESS))
+                alike = self._alike[key] = (egress, ingress)
+            found = self._stacks[subject, direction] = alike[0 if direction is Direction.EGRESS else 1]
+        return found
+
+
+def model(snapshot: Snapshot) -> Model:
+    """The network model of a snapshot, built once."""
+    return snapshot.once(Model, Model)
+
+
+def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
+    found = {one.name: namespace_labels(one.name, one) for one in snapshot.of_kind("", "Namespace")}
+    for group, kind in (("", "Pod"), *WORKLOADS, (networkpolicy.GROUP, networkpolicy.KIND)):
+        for resource in snapshot.of_kind(group, kind):
+            if resource.namespace not in found:
+                found[resource.namespace] = namespace_labels(resource.namespace, None)
+    return found
+
+
+def _stack(selecting: Iterable[Policy], direction: Direction) -> Stack:
+    found: dict[Tier, list[Policy]] = {tier: [] for tier in Tier}
+    for policy in selecting:
+        if policy.rules(direction) is not None:
+            found[policy.tier].append(policy)
+    return Stack(tuple(found[Tier.ADMIN]), tuple(found[Tier.NAMESPACE]), tuple(found[Tier.BASELINE]))
+
+
+class _Index:
+    """Policies by one label of a namespace or pod that their subject demands."""
+
+    def __init__(self, policies: tuple[Policy, ...]) -> None:
+        self.policies = policies
+        self._by_namespace: dict[tuple[str, str], list[int]] = {}
+        self._by_pod: dict[tuple[str, str], list[int]] = {}
+        self._others: list[int] = []
+        for number, policy in enumerate(policies):
+            for selector, index in ((policy.namespaces, self._by_namespace), (policy.pods, self._by_pod)):
+                demanded = _demanded(selector)
+                if demanded:
+                    for label in demanded:
+                        index.setdefault(label, []).append(number)
+                    break
+            else:
+                self._others.append(number)
+
+    def selecting(self, subject: End) -> list[Policy]:
+        """The policies whose subject selects a pod, in order."""
+        numbers = list(self._others)
+        for labels, index in ((subject.namespace_labels, self._by_namespace), (subject.labels, self._by_pod)):
+            for label in labels.items():
+                numbers += index.get(label, ())
+        return [
+            policy
+            for policy in (self.policies[number] for number in sorted(numbers))
+            if policy.namespaces.matches(subject.namespace_labels) and policy.pods.matches(subject.labels)
+        ]
+
+
+def _demanded(selector: Selector) -> list[tuple[str, str]]:
+    """Labels of which a selected object must have one.
+
+    The requirement with the fewest values, names of namespaces first.
+    """
+    wanted = [one for one in selector.requirements if one.operator == "In"]
+    best = min(wanted, key=lambda one: (len(one.values), one.key != NAMESPACE_NAME, one.key), default=None)
+    return [(best.key, value) for value in best.values] if best is not None else []

@@ -1,0 +1,93 @@
+"""NetworkPolicy (networking.k8s.io/v1) into the one rule form: every rule allows, and having a say isolates.
+
+Without `policyTypes` a policy is about ingress, and about egress if it has an egress rule (decisions, network 11).
+A rule that cannot be understood allows nothing; a policy whose pods cannot be understood isolates its whole
+namespace and allows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tierwall.core.labels import EVERYTHING, Requirement, Selector
+from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.malformed import Malformed, selector
+from tierwall.network.model.peers import network_policy_peer
+from tierwall.network.model.ports import network_policy_ports
+from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, Tier
+from tierwall.resources.resource import Resource
+
+GROUP, KIND = "networking.k8s.io", "NetworkPolicy"
+
+_TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
+
+
+def network_policy(resource: Resource) -> Policy:
+    """One NetworkPolicy."""
+    spec = resource.spec
+    note = ""
+    pods = EVERYTHING
+    try:
+        if spec.get("podSelector") is not None:
+            pods = selector(spec["podSelector"], "podSelector")
+    except Malformed as error:
+        note = f"fails closed: the pods cannot be understood ({error})"
+    isolating = _directions(resource)
+    rules = {
+        direction: _rules(resource, direction, spec.get(direction), note) if direction in isolating else None
+        for direction in Direction
+    }
+    namespace = Selector((Requirement(NAMESPACE_NAME, "In", (resource.namespace,)),))
+    return Policy(
+        Tier.NAMESPACE,
+        resource.reference,
+        resource,
+        namespace,
+        pods,
+        rules[Direction.INGRESS],
+        rules[Direction.EGRESS],
+        note=note,
+    )
+
+
+def _directions(resource: Resource) -> tuple[Direction, ...]:
+    types = resource.spec.get("policyTypes")
+    if types is None or types == []:
+        return tuple(Direction) if resource.spec.get("egress") else (Direction.INGRESS,)
+    if not isinstance(types, list) or not all(isinstance(one, str) and one in _TYPES for one in types):
+        return tuple(Direction)
+    return tuple(_TYPES[one] for one in types)
+
+
+def _rules(resource: Resource, direction: Direction, written: Any, note: str) -> tuple[Rule, ...]:
+    rules = written if isinstance(written, list) else () if written is None else (written,)
+    return tuple(_rule(resource, direction, index, value, note) for index, value in enumerate(rules))
+
+
+def _rule(resource: Resource, direction: Direction, index: int, value: Any, note: str) -> Rule:
+    ports = None
+    try:
+        if note:
+            peers: tuple[Peer, ...] | None = ()
+        else:
+            # `- ` with nothing after it is an empty rule, which allows everything, as `{}` does.
+            fields = {} if value is None else value
+            if not isinstance(fields, dict):
+                raise Malformed("the rule is no map")
+            peers = _peers(fields, direction)
+            ports = network_policy_ports(fields.get("ports"))
+    except Malformed as error:
+        peers, note = (), f"fails closed: {error}"
+    return Rule(Tier.NAMESPACE, resource.reference, resource, direction, index, Action.ALLOW, peers, ports, note=note)
+
+
+def _peers(fields: dict[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
+    key, other = ("from", "to") if direction is Direction.INGRESS else ("to", "from")
+    if fields.get(other) is not None:
+        raise Malformed(f"`{other}` in an {direction} rule, expected `{key}`")
+    written = fields.get(key)
+    if written is None or written == []:
+        return None
+    if not isinstance(written, list):
+        raise Malformed(f"`{key}` is no list")
+    return tuple(dict.fromkeys(network_policy_peer(one) for one in written))

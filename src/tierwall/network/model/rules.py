@@ -1,0 +1,154 @@
+"""The one rule form of all dialects: who it is about, which action, which peers, which ports, and where it was written.
+
+Reading settles everything that fails closed (decisions, network 6), so that deciding needs no special cases: a rule
+that cannot be understood becomes one that matches nobody (Allow) or denies everybody (Deny, Pass), with a note that
+says why.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from tierwall.core.labels import EVERYTHING, Selector
+from tierwall.core.reference import Reference
+from tierwall.network.model.addresses import Block
+from tierwall.resources.resource import Resource
+
+
+class Tier(StrEnum):
+    """The tiers in the order a direction falls through them."""
+
+    ADMIN = "Admin"
+    NAMESPACE = "Namespace"
+    BASELINE = "Baseline"
+    DEFAULT = "Default"
+
+
+class Action(StrEnum):
+    """What a rule does with traffic that matches it; Pass leaves the tier."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+    PASS = "Pass"
+
+
+class Direction(StrEnum):
+    """Egress is judged for the source, ingress for the destination."""
+
+    EGRESS = "egress"
+    INGRESS = "ingress"
+
+
+class Relation(StrEnum):
+    """How a peer's namespace relates to the subject's."""
+
+    SELF = "Self"
+    NOT_SELF = "NotSelf"
+    SAME_LABELS = "sameLabels"
+    NOT_SAME_LABELS = "notSameLabels"
+
+
+class Related(NamedTuple):
+    """Namespaces chosen by their relation to the subject's; `keys` for the two label relations."""
+
+    relation: Relation
+    keys: tuple[str, ...] = ()
+
+
+class PodPeer(NamedTuple):
+    """Pods by namespace and labels; never matches what is not under policy."""
+
+    namespaces: Selector | Related
+    pods: Selector = EVERYTHING
+
+
+class AddressPeer(NamedTuple):
+    """`networks` and `ipBlock`: any end with an address in one of the blocks, in-cluster pods included."""
+
+    blocks: tuple[Block, ...]
+
+
+class NodePeer(NamedTuple):
+    """`nodes`: any end that has an address of a selected node."""
+
+    nodes: Selector
+
+
+class DomainPeer(NamedTuple):
+    """`domainNames`: nobody knows before DNS answers, so any end with an address may match."""
+
+    names: tuple[str, ...]
+
+
+Peer: TypeAlias = PodPeer | AddressPeer | NodePeer | DomainPeer
+
+
+class PortRange(NamedTuple):
+    """Ports of one protocol, both bounds included."""
+
+    protocol: str
+    first: int
+    last: int
+
+
+class NamedPort(NamedTuple):
+    """A container port's name, looked up on the destination pod; NetworkPolicy also demands a protocol."""
+
+    name: str
+    protocol: str = ""
+
+
+Port: TypeAlias = PortRange | NamedPort
+
+
+class Rule(Struct, frozen=True, eq=False, gc=False):
+    """One rule of one policy. `peers` None is everybody, `ports` None every port of every protocol."""
+
+    tier: Tier
+    policy: Reference
+    resource: Resource
+    direction: Direction
+    index: int
+    action: Action
+    peers: tuple[Peer, ...] | None
+    ports: tuple[Port, ...] | None
+    name: str = ""
+    # Why the rule fails closed, if it does.
+    note: str = ""
+
+    @property
+    def place(self) -> str:
+        """The rule's place in its policy: `ingress[0]`."""
+        return f"{self.direction}[{self.index}]"
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Where the rule stands in its object."""
+        return "spec", str(self.direction), self.index
+
+    def __str__(self) -> str:
+        return f"{self.policy} {self.place}"
+
+
+class Policy(Struct, frozen=True, eq=False, gc=False):
+    """One policy: its tier, its subject, and its rules by direction. None: it has no say in that direction.
+
+    A policy of the Namespace tier that has a say isolates its subjects even with no rule at all.
+    """
+
+    tier: Tier
+    reference: Reference
+    resource: Resource
+    namespaces: Selector
+    pods: Selector
+    ingress: tuple[Rule, ...] | None
+    egress: tuple[Rule, ...] | None
+    priority: int = 0
+    note: str = ""
+
+    def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
+        """The rules of one direction."""
+        return self.egress if direction is Direction.EGRESS else self.ingress

@@ -1,0 +1,313 @@
+"""The network plane as KEP-2091 and the settled decisions tell it, one connection at a time, straight from the objects.
+
+Nothing here is shared with the shipped code: selectors, CIDRs and pods are read anew, the plainest way.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Object = dict[str, Any]
+# A peer or port entry without a known field: the whole rule fails closed.
+UNKNOWN = object()
+
+
+class Cluster:
+    """The objects, by kind."""
+
+    def __init__(self, objects: Iterable[Object]) -> None:
+        self.of: dict[str, list[Object]] = {}
+        for one in objects:
+            self.of.setdefault(one["kind"], []).append(one)
+
+    def kind(self, *kinds: str) -> list[Object]:
+        return [one for kind in kinds for one in self.of.get(kind, ())]
+
+    def namespace_labels(self, name: str) -> dict[str, str]:
+        found = [one for one in self.kind("Namespace") if one["metadata"]["name"] == name]
+        labels = found[0]["metadata"].get("labels", {}) if found else {}
+        return {**labels, "kubernetes.io/metadata.name": name}
+
+    def end(self, question: Any) -> Object:
+        """An end as plain facts: labels only where it is under policy, addresses always."""
+        if isinstance(question, str):
+            namespace, name = question.split("/")
+            pod = next(
+                one
+                for one in self.kind("Pod")
+                if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)
+            )
+            ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", ())]
+            return {
+                "id": question,
+                "pod": not pod["spec"].get("hostNetwork", False),
+                "namespace": namespace,
+                "labels": pod["metadata"].get("labels", {}),
+                "namespaceLabels": self.namespace_labels(namespace),
+                "addresses": [one["ip"] for one in pod.get("status", {}).get("podIPs", ())],
+                "ports": ports,
+            }
+        if "ip" in question:
+            return {"id": question["ip"], "pod": False, "addresses": [question["ip"]], "ports": []}
+        node = next(one for one in self.kind("Node") if one["metadata"]["name"] == question["node"])
+        return {"id": question["node"], "pod": False, "addresses": node_addresses(node), "ports": []}
+
+
+def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port: int) -> dict[str, Any]:
+    """Verdict of each direction and of the whole, and what settled each."""
+    from_end, to_end = cluster.end(source), cluster.end(destination)
+    if from_end["id"] == to_end["id"]:
+        return {"egress": ("NotApplicable", set()), "ingress": ("NotApplicable", set()), "verdict": "Allow"}
+    packet = to_end, protocol, port
+    egress = direction(cluster, "egress", from_end, to_end, packet)
+    ingress = direction(cluster, "ingress", to_end, from_end, packet)
+    verdicts = {egress[0], ingress[0]}
+    whole = "Deny" if "Deny" in verdicts else "Conditional" if "Conditional" in verdicts else "Allow"
+    return {"egress": egress, "ingress": ingress, "verdict": whole}
+
+
+def direction(cluster: Cluster, which: str, subject: Object, other: Object, packet: Any) -> tuple[str, set[str]]:
+    """Every way DNS may answer is tried: the verdict is Conditional when the answers do not agree."""
+    if not subject["pod"]:
+        return "NotApplicable", set()
+    names = sorted(all_domains(cluster)) if which == "egress" and other["addresses"] else []
+    worlds = [{name for bit, name in enumerate(names) if number >> bit & 1} for number in range(2 ** len(names))]
+    found = [settle(cluster, which, subject, other, packet, one) for one in worlds if possible(one, names)]
+    verdicts = {verdict for verdict, _ in found}
+    if len(verdicts) == 1:
+        return found[0]  # in the world where no domain has the address
+    return "Conditional", set().union(*(by for _, by in found))
+
+
+def possible(resolved: set[str], names: list[str]) -> bool:
+    """Whoever has the address of `www.a.b` has one of `*.a.b`, and so on up."""
+    wild = {name[1:] for name in names if name.startswith("*")}
+    return all(f"*{end}" in resolved for name in resolved for end in wild if name.lstrip("*").endswith(end))
+
+
+def settle(
+    cluster: Cluster, which: str, subject: Object, other: Object, packet: Any, resolved: set[str]
+) -> tuple[str, set[str]]:
+    """Admin, then NetworkPolicy, then Baseline, then allow."""
+    answer = first_match(cluster, admin_tier(cluster), which, subject, other, packet, resolved)
+    if answer:
+        return answer
+    isolating = [one for one in cluster.kind("NetworkPolicy") if which in policy_types(one) and selects(one, subject)]
+    if isolating:
+        allowing = {
+            f"{ref(one)} {which}[{index}]"
+            for one in isolating
+            for index, rule in enumerate(one["spec"].get(which) or ())
+            if np_rule_matches(rule, one["metadata"]["namespace"], which, other, packet)
+        }
+        return ("Allow", allowing) if allowing else ("Deny", {f"{ref(one)} spec" for one in isolating})
+    answer = first_match(cluster, baseline_tier(cluster), which, subject, other, packet, resolved)
+    return answer or ("Allow", {"Default"})
+
+
+def admin_tier(cluster: Cluster) -> list[Object]:
+    policies = cluster.kind("AdminNetworkPolicy")
+    policies += [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Admin"]
+    return sorted(policies, key=lambda one: (one["spec"]["priority"], one["metadata"]["name"].encode()))
+
+
+def baseline_tier(cluster: Cluster) -> list[Object]:
+    policies = [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Baseline"]
+    policies.sort(key=lambda one: (one["spec"]["priority"], one["metadata"]["name"].encode()))
+    return policies + cluster.kind("BaselineAdminNetworkPolicy")
+
+
+def first_match(
+    cluster: Cluster,
+    policies: list[Object],
+    which: str,
+    subject: Object,
+    other: Object,
+    packet: Any,
+    resolved: set[str],
+) -> tuple[str, set[str]] | None:
+    """The first rule of the first policy that matches; None where the tier is left, by Pass or for want of a match."""
+    for policy in policies:
+        if not is_subject(policy["spec"]["subject"], subject):
+            continue
+        for index, rule in enumerate(policy["spec"].get(which) or ()):
+            place = {f"{ref(policy)} {which}[{index}]"}
+            action = "Allow" if rule["action"] == "Accept" else rule["action"]
+            peers = [
+                peer_matches(cluster, peer, policy["kind"], which, subject, other, resolved)
+                for peer in rule["to" if which == "egress" else "from"]
+            ]
+            entries = rule.get("protocols" if policy["kind"] == "ClusterNetworkPolicy" else "ports")
+            ports = [True] if entries is None else [port_matches(entry, packet) for entry in entries]
+            if UNKNOWN in peers or UNKNOWN in ports:
+                if action == "Allow":
+                    continue
+                return "Deny", place
+            if any(peers) and any(ports):
+                return None if action == "Pass" else (action, place)
+    return None
+
+
+def is_subject(subject: Object, end: Object) -> bool:
+    if "namespaces" in subject:
+        return matches(subject["namespaces"], end["namespaceLabels"])
+    pods = subject["pods"]
+    return matches(pods.get("namespaceSelector", {}), end["namespaceLabels"]) and matches(
+        pods["podSelector"], end["labels"]
+    )
+
+
+def peer_matches(
+    cluster: Cluster, peer: Object, kind: str, which: str, subject: Object, other: Object, resolved: set[str]
+) -> Any:
+    if "namespaces" in peer:
+        return other["pod"] and namespaces_match(peer["namespaces"], subject, other)
+    if "pods" in peer:
+        pods = peer["pods"]
+        if "namespaces" in pods:
+            if not pods["namespaces"]:
+                return UNKNOWN
+            here = other["pod"] and namespaces_match(pods["namespaces"], subject, other)
+        else:
+            here = other["pod"] and matches(pods.get("namespaceSelector", {}), other["namespaceLabels"])
+        return here and matches(pods["podSelector"], other["labels"])
+    if which == "egress" and "networks" in peer:
+        return any(in_cidr(address, cidr) for address in other["addresses"] for cidr in peer["networks"])
+    if which == "egress" and "nodes" in peer:
+        selected = [one for one in cluster.kind("Node") if matches(peer["nodes"], one["metadata"].get("labels", {}))]
+        return any(address in node_addresses(node) for node in selected for address in other["addresses"])
+    if which == "egress" and kind != "BaselineAdminNetworkPolicy" and "domainNames" in peer:
+        return any(name in resolved for name in peer["domainNames"])
+    return UNKNOWN
+
+
+def namespaces_match(peer: Object, subject: Object, other: Object) -> bool:
+    mine, theirs = subject["namespaceLabels"], other["namespaceLabels"]
+    if "related" in peer:
+        is_self: bool = subject["namespace"] == other["namespace"]
+        return is_self is (peer["related"].lower() == "self")
+    for key, same in (("sameLabels", True), ("notSameLabels", False)):
+        if key in peer:
+            keys = peer[key]
+            if not keys or any(label not in mine or label not in theirs for label in keys):
+                return False
+            return all(mine[label] == theirs[label] for label in keys) is same
+    return matches(peer.get("namespaceSelector", peer), theirs)
+
+
+def port_matches(entry: Object, packet: Any) -> Any:
+    destination, protocol, port = packet
+    for key in ("namedPort", "destinationNamedPort"):
+        if key in entry:
+            return named(destination, entry[key], protocol, port)
+    for key in ("tcp", "udp", "sctp"):
+        if key in entry:
+            wanted = entry[key]["destinationPort"]
+            low, high = wanted.get("number"), wanted.get("number")
+            if "range" in wanted:
+                low, high = wanted["range"]["start"], wanted["range"]["end"]
+            return protocol == key.upper() and low <= port <= high
+    if "portNumber" in entry:
+        return protocol == entry["portNumber"].get("protocol", "TCP") and port == entry["portNumber"]["port"]
+    if "portRange" in entry:
+        wanted = entry["portRange"]
+        return protocol == wanted.get("protocol", "TCP") and wanted["start"] <= port <= wanted["end"]
+    return UNKNOWN
+
+
+def policy_types(policy: Object) -> list[str]:
+    types = policy["spec"].get("policyTypes")
+    if types:
+        return [one.lower() for one in types]
+    return ["ingress", "egress"] if policy["spec"].get("egress") else ["ingress"]
+
+
+def selects(policy: Object, subject: Object) -> bool:
+    same = policy["metadata"]["namespace"] == subject["namespace"]
+    return same and matches(policy["spec"]["podSelector"], subject["labels"])
+
+
+def np_rule_matches(rule: Object, namespace: str, which: str, other: Object, packet: Any) -> bool:
+    destination, protocol, port = packet
+    peers, ports = rule.get("to" if which == "egress" else "from"), rule.get("ports")
+    if ports and not any(np_port(entry, destination, protocol, port) for entry in ports):
+        return False
+    return not peers or any(np_peer(peer, namespace, other) for peer in peers)
+
+
+def np_port(entry: Object, destination: Object, protocol: str, port: int) -> bool:
+    if entry.get("protocol", "TCP") != protocol:
+        return False
+    wanted = entry.get("port")
+    if isinstance(wanted, str):
+        return named(destination, wanted, protocol, port)
+    return wanted is None or port in range(wanted, entry.get("endPort", wanted) + 1)
+
+
+def np_peer(peer: Object, namespace: str, other: Object) -> bool:
+    if "ipBlock" in peer:
+        block = peer["ipBlock"]
+        return any(
+            in_cidr(address, block["cidr"]) and not any(in_cidr(address, one) for one in block.get("except", ()))
+            for address in other["addresses"]
+        )
+    if not other["pod"]:
+        return False
+    if "namespaceSelector" in peer:
+        here = matches(peer["namespaceSelector"], other["namespaceLabels"])
+    else:
+        here = other["namespace"] == namespace
+    return here and matches(peer.get("podSelector", {}), other["labels"])
+
+
+def matches(selector: Object, labels: dict[str, str]) -> bool:
+    wanted = [
+        {"key": key, "operator": "In", "values": [value]} for key, value in selector.get("matchLabels", {}).items()
+    ]
+    return all(holds(one, labels) for one in wanted + selector.get("matchExpressions", []))
+
+
+def holds(requirement: Object, labels: dict[str, str]) -> bool:
+    key, operator, values = requirement["key"], requirement["operator"], requirement.get("values", [])
+    if operator == "Exists":
+        return key in labels
+    if operator == "DoesNotExist":
+        return key not in labels
+    if operator == "In":
+        return key in labels and labels[key] in values
+    return key not in labels or labels[key] not in values
+
+
+def named(destination: Object, name: str, protocol: str, port: int) -> bool:
+    return any(
+        one.get("name") == name and one.get("protocol", "TCP") == protocol and one["containerPort"] == port
+        for one in destination["ports"]
+    )
+
+
+def in_cidr(address: str, cidr: str) -> bool:
+    one, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
+    return one.version == network.version and one in network
+
+
+def node_addresses(node: Object) -> list[str]:
+    found = node.get("status", {}).get("addresses", ())
+    return [one["address"] for one in found if one["type"] in ("InternalIP", "ExternalIP")]
+
+
+def all_domains(cluster: Cluster) -> set[str]:
+    return set(_domains(cluster))
+
+
+def _domains(cluster: Cluster) -> Iterator[str]:
+    for policy in cluster.kind("AdminNetworkPolicy", "ClusterNetworkPolicy"):
+        for rule in policy["spec"].get("egress") or ():
+            for peer in rule["to"]:
+                yield from peer.get("domainNames", ())
+
+
+def ref(policy: Object) -> str:
+    namespace = policy["metadata"].get("namespace")
+    return "/".join(part for part in (policy["kind"], namespace, policy["metadata"]["name"]) if part)

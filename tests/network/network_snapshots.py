@@ -1,0 +1,29 @@
+"""Snapshots of plain objects, as inline objects of a policy test become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+CLUSTER_SCOPED = (
+    "Namespace",
+    "Node",
+    "AdminNetworkPolicy",
+    "BaselineAdminNetworkPolicy",
+    "ClusterNetworkPolicy",
+)
+
+
+def snapshot(objects: Sequence[Any]) -> Snapshot:
+    """A snapshot of these objects."""
+    return Snapshot.of(map(resource, objects))
+
+
+def resource(value: Any) -> Resource:
+    """One object, in `default` if it is of a namespaced kind and does not say."""
+    group, _, version = value["apiVersion"].rpartition("/")
+    namespace = "" if value["kind"] in CLUSTER_SCOPED else value["metadata"].get("namespace", "default")
+    return Resource(group, version, value["kind"], namespace, value["metadata"]["name"], value)

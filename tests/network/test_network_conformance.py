@@ -1,0 +1,40 @@
+"""Every case of the public conformance data of the network plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network_snapshots import snapshot
+
+from tierwall.network.question import ask, mismatches
+
+SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "cyclonus": 12288, "decisions": 66}
+
+
+def documents(path: Path) -> Iterator[Any]:
+    """The files are JSON documents separated by `---`."""
+    for text in path.read_text().split("\n---\n"):
+        if text.strip():
+            yield json.loads(text)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_of_a_suite_holds(shared: Path, suite: str) -> None:
+    folder = shared / "conformance" / "network" / suite
+    wrong: list[str] = []
+    asked = 0
+    for file in sorted(folder.glob("*.yaml")):
+        for test in documents(file):
+            spec = test["spec"]
+            resources = [one for path in spec["resources"] for one in documents(folder / path)]
+            this = snapshot(resources + spec.get("objects", []))
+            for case in spec["cases"]:
+                asked += 1
+                got = ask(this, case["network"], {})
+                wrong += [f"{file.name}: {case['name']}: {line}" for line in mismatches(case["expect"], got)]
+    assert not wrong
+    assert asked == SUITES[suite]

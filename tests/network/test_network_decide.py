@@ -1,0 +1,33 @@
+"""The shipped decision equals the reference on random clusters of mixed dialects: verdicts and deciding rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_clusters import PORTS, PROTOCOLS, clusters, ends
+from network_reference import Cluster, decide
+from network_snapshots import snapshot
+
+from tierwall.network.question import ask
+
+Object = dict[str, Any]
+
+
+@settings(max_examples=500)
+@given(clusters(), st.data())
+def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], data: st.DataObject) -> None:
+    cluster, this = Cluster(objects), snapshot(objects)
+    for _ in range(6):
+        source, destination = data.draw(st.sampled_from(ends(objects))), data.draw(st.sampled_from(ends(objects)))
+        protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
+        want = decide(cluster, source, destination, protocol, port)
+        got = ask(this, {"from": source, "to": destination, "protocol": protocol, "port": port}, {})
+        assert got["verdict"] == want["verdict"]
+        for direction in ("egress", "ingress"):
+            verdict, by = want[direction]
+            named = {" ".join(entry.values()) for entry in got[direction]["decidedBy"]}
+            assert got[direction]["verdict"] == verdict
+            assert named <= by if verdict == "Conditional" else named == by
+            assert bool(named) is bool(by)

@@ -34,7 +34,7 @@ from tierwall.cel.types import (
     map_of,
     optional_of,
 )
-from tierwall.cel.unify import Mapping, assignable, assignable_all, is_ground, most_general, resolved, substitute
+from tierwall.cel.unify import Bindings, OversizedType, instantiate, is_ground, is_oversized, most_general
 from tierwall.cel.validators import validate
 from tierwall.cel.values import Uint
 
@@ -47,6 +47,7 @@ _LITERALS: dict[type, Type] = {
     bytes: BYTES,
     Uint: UINT,
 }
+MAX_PROBLEMS = 100
 # Calls remembered in one environment before the memory is emptied.
 _REMEMBERED = 4096
 
@@ -75,24 +76,21 @@ def compile_source(source: str, environment: Environment) -> Checked:
 def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked:
     """Check a tree; `source` is the text it came from, for the places of problems. Raises `CheckError`."""
     checker = _Checker(environment, source)
-    result = checker.check(tree)
-    types = checker.types
-    if checker.open:
-        result = resolved(checker.mapping, result)
-        types = {node: resolved(checker.mapping, given) for node, given in types.items()}
-    if not checker.problems:
-        validate(tree, types, checker.overloads, environment.release >= CHECKED_LITERALS, checker.report)
-    if checker.problems:
-        raise CheckError(checker.problems)
-    return Checked(tree, result, types, checker.overloads, checker.names)
+    try:
+        return checker.whole(tree)
+    except RecursionError:
+        # Only where the caller's own stack is deep already: the parser has bounded the tree.
+        raise CheckError((problem_at(source, 0, "expression nested too deeply"),)) from None
+    except OversizedType:
+        raise CheckError((problem_at(source, 0, "types too large: expected fewer nested maps"),)) from None
 
 
 class _Checker:
     __slots__ = (
+        "bindings",
         "counter",
         "environment",
         "locals",
-        "mapping",
         "names",
         "open",
         "overloads",
@@ -109,29 +107,37 @@ class _Checker:
         self.overloads: dict[int, tuple[Overload, ...]] = {}
         self.names: dict[int, str] = {}
         self.locals: dict[str, Type] = {}
-        self.mapping: Mapping = {}
+        self.bindings = Bindings()
         self.counter = 0
         # Whether a type with a variable has been given to any node.
         self.open = False
 
+    def whole(self, tree: ast.Expr) -> Checked:
+        result = self.check(tree)
+        types = self.types
+        if self.open:
+            result = self.bindings.resolve(result)
+            types = {node: self.bindings.resolve(given) for node, given in types.items()}
+        if not self.problems:
+            validate(tree, types, self.overloads, self.environment.release >= CHECKED_LITERALS, self.report)
+        if self.problems:
+            raise CheckError(self.problems)
+        return Checked(tree, result, types, self.overloads, self.names)
+
     def report(self, at: int, message: str, hint: str | None = None) -> None:
         self.problems.append(problem_at(self.source, at, message, hint))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise CheckError(self.problems)
 
     def variable(self) -> Type:
         self.counter += 1
         return Param(f"_{self.counter}")
 
     def assign(self, given: Type, wanted: Type) -> bool:
-        if given is wanted:
-            return True
-        trial = self.mapping.copy()
-        if not assignable(trial, given, wanted):
-            return False
-        self.mapping = trial
-        return True
+        return given is wanted or self.bindings.fits((given,), (wanted,))
 
     def settled(self, given: Type) -> Type:
-        return substitute(self.mapping, given) if self.open else given
+        return self.bindings.substitute(given) if self.open else given
 
     def check(self, node: ast.Expr) -> Type:
         result = _RULES[type(node)](self, node)
@@ -270,7 +276,7 @@ class _Checker:
             self.report(node.at, f"expected {wanted}, found {self.shown(given)}")
 
     def shown(self, given: Type) -> Type:
-        return resolved(self.mapping, given)
+        return self.bindings.resolve(given)
 
     def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
         """The result of the overloads that fit; dyn where they differ."""
@@ -291,14 +297,12 @@ class _Checker:
             params, outcome = overload.params, overload.result
             if signature.variables:
                 fresh = {name: self.variable() for name in signature.variables}
-                params = tuple([substitute(fresh, param) for param in params])
-                outcome = substitute(fresh, outcome)
-            trial = self.mapping.copy()
-            if not assignable_all(trial, given, params):
+                params = tuple([instantiate(fresh, param) for param in params])
+                outcome = instantiate(fresh, outcome)
+            if not self.bindings.fits(given, params):
                 continue
-            self.mapping = trial
             fitting.append(overload)
-            outcome = substitute(trial, outcome)
+            outcome = self.bindings.substitute(outcome)
             if result is None:
                 result = outcome
             elif result.name != "dyn" and result != outcome:
@@ -337,7 +341,14 @@ class _Checker:
             values = self.join(values, given)
         if keys is None or values is None:
             keys, values = self.free(), self.free()
-        return map_of(keys, values)
+        return self.bounded(map_of(keys, values), node)
+
+    def bounded(self, given: Type, node: ast.Expr) -> Type:
+        """`given`, unless it is too large; only maps can double the size of a type."""
+        if is_oversized(given):
+            self.report(node.at, "type too large: expected fewer nested maps")
+            return ERROR
+        return given
 
     def free(self) -> Type:
         self.open = True
@@ -382,7 +393,7 @@ class _Checker:
             self.expect(BOOL, given[0], node.args[0])
         value = given[-1]
         if macro == "transformMap":
-            return map_of(self.settled(one), self.settled(value))
+            return self.bounded(map_of(self.settled(one), self.settled(value)), node)
         if macro == "transformMapEntry":
             entry = map_of(self.free(), self.free())
             if not self.assign(value, entry):

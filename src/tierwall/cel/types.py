@@ -15,9 +15,21 @@ class Type(msgspec.Struct, frozen=True, gc=False):
     params: tuple[Type, ...] = ()
 
     def __str__(self) -> str:
-        if not self.params:
-            return self.name
-        return f"{self.name}({', '.join(map(str, self.params))})"
+        # Types nest as deep as expressions do, which is too deep for `str` to call itself.
+        parts: list[str] = []
+        rest: list[Type | str] = [self]
+        while rest:
+            each = rest.pop()
+            if isinstance(each, str):
+                parts.append(each)
+                continue
+            parts.append(each.name)
+            if each.params:
+                rest.append(")")
+                for param in reversed(each.params):
+                    rest += (param, ", ")
+                rest[-1] = "("
+        return "".join(parts)
 
 
 class Object(Type, frozen=True, gc=False, eq=False):

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.cel import ast
+from tierwall.cel.analysis import constant_conjuncts, path_of
+from tierwall.cel.parser import parse
+from tierwall.cel.values import Uint, equal
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('request.verb == "create"', {"request.verb": ("create",)}),
+        ('"create" == request["verb"]', {"request.verb": ("create",)}),
+        ('a.b in ["x", "y", "x"] && c == 1', {"a.b": ("x", "y"), "c": (1,)}),
+        ('a == "x" || a == "y"', {"a": ("x", "y")}),
+        ('a == "x" && b == 1 || b == 2 && a in ["y"]', {"a": ("x", "y"), "b": (1, 2)}),
+        ('a == "x" || b == 1', {}),
+        ('a in ["x", "y"] && a in ["y", "z"]', {"a": ("y",)}),
+        ("a == 1 && a == 2", {"a": ()}),
+        ("a in []", {"a": ()}),
+        ("a == 1 ? b == 2 : false", {"a": (1,)}),
+        ("a == 1 ? false : b == 2", {}),
+        ('!(a == "x")', {}),
+        ('a != "x"', {}),
+        ('a == b && c.?d == "x" && e[0] == 1 && f(a) == 1', {}),
+        ('a in ["x", b] || a in {"k": 1}', {}),
+        ('l.all(a, a == "x")', {}),
+        ("true", {}),
+    ],
+)
+def test_demands_are_read_off_equalities_and_memberships(source: str, expected: dict[str, tuple[object, ...]]) -> None:
+    assert {".".join(each.path): each.values for each in constant_conjuncts(parse(source))} == expected
+
+
+def test_a_demand_compares_as_cel_does() -> None:
+    (demand,) = constant_conjuncts(parse("a in [1, true]"))
+    assert demand.admits(1.0)
+    assert demand.admits(Uint(1))
+    assert demand.admits(True)
+    assert not demand.admits(2)
+    (other,) = constant_conjuncts(parse("a == 1"))
+    assert not other.admits(True)
+
+
+def test_a_path_is_names_only() -> None:
+    assert path_of(parse('.a.b["c"]')) == ("a", "b", "c")
+    assert path_of(parse("a.?b")) is None
+    assert path_of(parse("f(a).b")) is None
+
+
+class Failed(Exception):
+    """A CEL error, in the model below."""
+
+
+def model(node: ast.Expr, variables: dict[str, object]) -> object:
+    """CEL's logic over single variables, as the specification words it: a deciding operand absorbs errors."""
+    match node:
+        case ast.Literal(value=value):
+            return value
+        case ast.Ident(name=name):
+            if name not in variables:
+                raise Failed
+            return variables[name]
+        case ast.ListExpr(elements=elements):
+            return [model(each, variables) for each in elements]
+        case ast.Call(function="_==_", args=(left, right)):
+            return equal(model(left, variables), model(right, variables))
+        case ast.Call(function="@in", args=(left, right)):
+            value, items = model(left, variables), model(right, variables)
+            assert isinstance(items, list)
+            return any(equal(value, each) for each in items)
+        case ast.Call(function="!_", args=(inner,)):
+            return not model(inner, variables)
+        case ast.Call(function="_?_:_", args=(condition, then, other)):
+            return model(then if model(condition, variables) else other, variables)
+        case ast.Call(function=function, args=args):
+            deciding = function == "_||_"
+            failed = False
+            for arg in args:
+                try:
+                    if model(arg, variables) is deciding:
+                        return deciding
+                except Failed:
+                    failed = True
+            if failed:
+                raise Failed
+            return not deciding
+    raise AssertionError(node)
+
+
+VALUES: list[object] = [1, 2, "x", "y", True, 1.0]
+NAMES = st.sampled_from(["a", "b", "c"]).map(ast.Ident)
+CONSTANTS = st.sampled_from(VALUES).map(ast.Literal)
+ATOMS: st.SearchStrategy[ast.Expr] = st.one_of(
+    st.builds(lambda name, value: ast.Call("_==_", None, (name, value)), NAMES, CONSTANTS),
+    st.builds(lambda name, value: ast.Call("_==_", None, (value, name)), NAMES, CONSTANTS),
+    st.builds(
+        lambda name, values: ast.Call("@in", None, (name, ast.ListExpr(tuple(values)))),
+        NAMES,
+        st.lists(CONSTANTS, max_size=3),
+    ),
+    st.sampled_from([True, False]).map(ast.Literal),
+)
+CONDITIONS: st.SearchStrategy[ast.Expr] = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.builds(
+            lambda function, args: ast.Call(function, None, tuple(args)),
+            st.sampled_from(["_&&_", "_||_"]),
+            st.lists(inner, min_size=2, max_size=3),
+        ),
+        st.builds(lambda args: ast.Call("_?_:_", None, args), st.tuples(inner, inner, inner)),
+        st.builds(lambda arg: ast.Call("!_", None, (arg,)), inner),
+    ),
+    max_leaves=8,
+)
+
+
+@given(CONDITIONS, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(VALUES)))
+@settings(max_examples=2000)
+def test_where_a_demand_is_not_met_the_expression_is_false(tree: ast.Expr, variables: dict[str, object]) -> None:
+    for demand in constant_conjuncts(tree):
+        (name,) = demand.path
+        if name in variables and not demand.admits(variables[name]):
+            assert model(tree, variables) is False

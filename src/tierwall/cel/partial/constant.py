@@ -1,0 +1,240 @@
+"""From a value to the expression that gives it back (contract, section 7: "a residual names no known variable").
+
+Scalars are literals; times, quantities, addresses and the rest are calls of the function that reads their text. Lists
+and maps of more than one type have their parts in `dyn()`, because Kubernetes' checker wants literals of one type. What
+has no notation (an authorizer) or is nested beyond what the parser takes is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from tierwall.cel.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.library.quantity import parse as parse_quantity
+from tierwall.cel.library.time import format_timestamp, parse_timestamp
+from tierwall.cel.partial.residual import PartialError
+from tierwall.cel.types import DYN, Type
+from tierwall.cel.values import (
+    CIDR,
+    IP,
+    NANOS,
+    URL,
+    Duration,
+    Format,
+    OptionalValue,
+    Quantity,
+    Semver,
+    Timestamp,
+    TypeValue,
+    Uint,
+    map_keys,
+    type_name,
+)
+
+# The parser takes 250 levels; the rest is for what surrounds the constant.
+MAX_DEPTH = 100
+# Digits that Kubernetes reads into a 64-bit integer.
+_SMALL_DIGITS = 18
+_SCALARS = frozenset((type(None), bool, int, Uint, float, str, bytes))
+
+
+def constant(value: object, depth: int = 0) -> Expr:
+    """The expression of a value."""
+    kind = type(value)
+    if kind in _SCALARS:
+        if kind is str and not value.isascii():  # type: ignore[attr-defined]
+            _encodable(str(value))
+        return Literal(value)
+    if depth > MAX_DEPTH:
+        raise PartialError(f"a known value is nested more than {MAX_DEPTH} levels deep")
+    if kind is list:
+        return _list(value, depth)  # type: ignore[arg-type]
+    if kind is dict:
+        return _map(value, depth)  # type: ignore[arg-type]
+    if kind is OptionalValue:
+        return _optional(value, depth)  # type: ignore[arg-type]
+    write = _WRITERS.get(kind)
+    if write is None:
+        raise PartialError(f"a known value of type `{type_name(value)}` has no notation in CEL")
+    return write(value)
+
+
+def dyn(expr: Expr) -> Expr:
+    """The expression with its type hidden from the checker; the value is the same."""
+    return Call("dyn", None, (expr,))
+
+
+def value_type(value: object) -> Type:
+    """The type the checker would give the value's constant."""
+    kind = type(value)
+    if kind is list:
+        return Type("list", (_common(value),))  # type: ignore[arg-type]
+    if kind is dict:
+        return Type("map", (_common(map_keys(value)), _common(value.values())))  # type: ignore[arg-type, attr-defined]
+    if kind is OptionalValue:
+        return Type("optional_type", (value_type(value.value) if value.present else DYN,))  # type: ignore[attr-defined]
+    return Type("type", (DYN,)) if kind is TypeValue else Type(type_name(value))
+
+
+def _common(values: Iterable[object]) -> Type:
+    """The one type of all values, or dyn."""
+    found: Type | None = None
+    for value in values:
+        kind = value_type(value)
+        if found is not None and found != kind:
+            return DYN
+        found = kind
+    return found or DYN
+
+
+def _mixed(values: Iterable[object]) -> bool:
+    found: Type | None = None
+    for value in values:
+        kind = value_type(value)
+        if found is not None and found != kind:
+            return True
+        found = kind
+    return False
+
+
+def _encodable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PartialError("a known text is not valid Unicode and has no notation in CEL") from None
+
+
+def _list(items: list[object], depth: int) -> Expr:
+    parts = [constant(item, depth + 1) for item in items]
+    return ListExpr(tuple(map(dyn, parts) if _mixed(items) else parts))
+
+
+def _map(mapping: dict[object, object], depth: int) -> Expr:
+    hide_keys, hide_values = _mixed(map_keys(mapping)), _mixed(mapping.values())
+    entries = []
+    for key, value in zip(map_keys(mapping), mapping.values(), strict=True):
+        name, part = constant(key, depth + 1), constant(value, depth + 1)
+        entries.append(Entry(dyn(name) if hide_keys else name, dyn(part) if hide_values else part))
+    return MapExpr(tuple(entries))
+
+
+def _optional(value: OptionalValue, depth: int) -> Expr:
+    if not value.present:
+        return Call("none", Ident("optional"), ())
+    return Call("of", Ident("optional"), (constant(value.value, depth + 1),))
+
+
+def _call(function: str, text: str) -> Expr:
+    return Call(function, None, (Literal(text),))
+
+
+def _timestamp(value: Timestamp) -> Expr:
+    text = format_timestamp(value)
+    try:
+        again = parse_timestamp(text)
+        same = (again.ns, again.offset) == (value.ns, value.offset)
+    except EvaluationError:  # a local time outside the years 1 to 9999
+        same = False
+    if not same:
+        raise PartialError(f"the known timestamp `{text}` has no notation in CEL")
+    return _call("timestamp", text)
+
+
+def _duration(value: Duration) -> Expr:
+    whole, fraction = divmod(abs(value.ns), NANOS)
+    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
+    return _call("duration", f"{'-' if value.ns < 0 else ''}{text}s")
+
+
+def _quantity(value: Quantity) -> Expr:
+    plain = _call("quantity", str(value.value) if value.scale == 0 else f"{value.value}e{value.scale}")
+    if value.small and len(str(abs(value.value))) > _SMALL_DIGITS:
+        # Kubernetes reads so many digits as a big number, never an integer to it; a sum of small ones stays small.
+        high, low = divmod(value.value - 1, 1000)
+        more = _call("quantity", f"{low + 1}e{value.scale}")
+        return Call("add", _call("quantity", f"{high}e{value.scale + 3}"), (more,))
+    if _read(plain) != value:
+        raise PartialError("a known quantity, computed from others, has no notation in CEL")
+    return plain
+
+
+def _read(call: Expr) -> Quantity:
+    assert isinstance(call, Call)
+    assert isinstance(call.args[0], Literal)
+    return parse_quantity(str(call.args[0].value))
+
+
+def _ip(value: IP) -> Expr:
+    return _call("ip", _address(value))
+
+
+def _address(value: IP) -> str:
+    return str(IPv4Address(value.number) if value.version == 4 else IPv6Address(value.number))
+
+
+def _cidr(value: CIDR) -> Expr:
+    return _call("cidr", f"{_address(value.address)}/{value.bits}")
+
+
+def _url(value: URL) -> Expr:
+    return _call("url", value.text)
+
+
+def _semver(value: Semver) -> Expr:
+    text = f"{value.major}.{value.minor}.{value.patch}"
+    if value.prerelease:
+        text += "-" + ".".join(map(str, value.prerelease))
+    if value.build:
+        text += "+" + ".".join(value.build)
+    return _call("semver", text)
+
+
+def _format(value: Format) -> Expr:
+    return Call("value", Call("named", Ident("format"), (Literal(value.name),)), ())
+
+
+# What `type()` is asked of where a type's name is not a name CEL reads.
+_SAMPLES: dict[str, Expr] = {
+    "timestamp": _timestamp(Timestamp(0)),
+    "duration": _duration(Duration(0)),
+    "optional_type": Call("none", Ident("optional"), ()),
+    "kubernetes.Quantity": _call("quantity", "0"),
+    "net.IP": _call("ip", "::"),
+    "net.CIDR": _call("cidr", "::/0"),
+    "kubernetes.URL": _call("url", "/"),
+    "kubernetes.Semver": _call("semver", "0.0.0"),
+    "bool": Literal(False),
+    "bytes": Literal(b""),
+    "double": Literal(0.0),
+    "int": Literal(0),
+    "list": ListExpr(()),
+    "map": MapExpr(()),
+    "null_type": Literal(None),
+    "string": Literal(""),
+    "uint": Literal(Uint(0)),
+    "type": Call("type", None, (Literal(0),)),
+}
+
+
+def _type(value: TypeValue) -> Expr:
+    # `type(0)` and not `int`: a name could be hidden by an iteration variable or an unknown of the same name.
+    sample = _SAMPLES.get(value.name)
+    if sample is None:
+        raise PartialError(f"the known type `{value.name}` has no notation in CEL")
+    return Call("type", None, (sample,))
+
+
+_WRITERS: dict[type, Callable[[Any], Expr]] = {
+    Timestamp: _timestamp,
+    Duration: _duration,
+    TypeValue: _type,
+    Quantity: _quantity,
+    IP: _ip,
+    CIDR: _cidr,
+    URL: _url,
+    Semver: _semver,
+    Format: _format,
+}

@@ -1,0 +1,234 @@
+"""What does not need all its operands: `&&`, `||`, `!`, `?:`, `or` and `orValue` (cel-spec, "Logical Operators").
+
+`&&` and `||` absorb errors from either side, so `residual && false` is false whatever the residual is, and the order
+of operands does not matter. `residual && true` is the residual only where it is a bool or an error, or where a value
+that is not a bool would be an error anyway; elsewhere the `&& true` stays. A known error stays as a constant that
+always fails: beside it the whole is false or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tierwall.cel.ast import Call, Expr, Literal
+from tierwall.cel.partial import outcomes
+from tierwall.cel.partial.constant import dyn
+from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing
+from tierwall.cel.partial.signature import BOOL, fits
+from tierwall.cel.partial.tree import operands, rebuilt
+from tierwall.cel.values import OptionalValue, no_such_overload
+
+if TYPE_CHECKING:
+    from tierwall.cel.partial.specialise import Frame, Run, Scope, Specialiser
+
+
+class Joined:
+    """The operands of one `&&` or `||` as they come in, and what they amount to."""
+
+    __slots__ = ("_absorbing", "_bit", "_function", "error", "parts")
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._absorbing = function == "_||_"
+        self._bit = outcomes.TRUE if self._absorbing else outcomes.FALSE
+        self.parts: list[Residual] = []
+        self.error: Failed | None = None
+
+    def add(self, result: Result) -> bool:
+        """Take one operand; True if it settles the whole."""
+        kind = type(result)
+        if kind is Residual:
+            assert isinstance(result, Residual)
+            if result.can & ~outcomes.OTHER & ~outcomes.ERROR:
+                self.parts.append(result)
+            elif self.error is None:
+                # Never true and never false: an error wherever a bool is needed.
+                self.error = Failed(f"no such overload: {self._function}")
+        elif kind is bool:
+            return result is self._absorbing
+        elif self.error is None:
+            self.error = result if isinstance(result, Failed) else Failed(str(no_such_overload(self._function, result)))
+        return False
+
+    def result(self, boolean: bool) -> Result:
+        """What the operands amount to when none of them settled it."""
+        parts = self.parts
+        if not parts:
+            return self.error if self.error is not None else not self._absorbing
+        if len(parts) == 1 and self.error is None and (boolean or not parts[0].can & outcomes.OTHER):
+            return parts[0]
+        args: list[Expr] = []
+        size = 0
+        for part in parts:
+            expr = part.expr
+            size += part.size + 4
+            if type(expr) is Call and expr.function == self._function:
+                args += expr.args
+            else:
+                args.append(expr)
+        cans = [part.can for part in parts]
+        if self.error is not None:
+            if not any(can & self._bit for can in cans):
+                return self.error
+            args.append(failing(self.error.message))
+            size += FAILING_SIZE + len(self.error.message)
+            cans.append(outcomes.ERROR)
+        elif len(args) == 1:
+            args.append(Literal(not self._absorbing))
+            size += 5
+        can = outcomes.disjunction(cans) if self._absorbing else outcomes.conjunction(cans)
+        return settled(Residual(Call(self._function, None, tuple(args)), can, size, BOOL))
+
+
+def settled(residual: Residual) -> Result:
+    """The residual, or the only value it can have."""
+    if residual.can == outcomes.TRUE:
+        return True
+    return False if residual.can == outcomes.FALSE else residual
+
+
+def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+    """The function of `&&` or `||`. What is known comes first: it may settle the whole without looking at the rest."""
+    function = node.function
+    absorbing = function == "_||_"
+    known = [arg for arg in node.args if own.is_known(arg, scope)]
+    rest = [own.stage(arg, scope, True) for arg in node.args if not own.is_known(arg, scope)]
+    first = own.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
+    fixed: list[Result] | None = []
+    for run in rest:
+        if fixed is not None and hasattr(run, "result"):
+            fixed.append(run.result)
+        else:
+            fixed = None
+    alone = _join(function, fixed, boolean) if fixed is not None else None
+
+    def join(frame: Frame) -> Result:
+        joined = Joined(function)
+        if first is not None and joined.add(first(frame)):
+            return absorbing
+        for run in rest:
+            if joined.add(run(frame)):
+                return absorbing
+        return joined.result(boolean)
+
+    def join_fixed(frame: Frame) -> Result:
+        assert first is not None
+        assert fixed is not None
+        value = first(frame)
+        if value is absorbing:
+            return absorbing
+        if value is (not absorbing):
+            return alone
+        return _join(function, (value, *fixed), boolean)
+
+    return join if fixed is None or first is None else join_fixed
+
+
+def _join(function: str, results: Sequence[Result], boolean: bool) -> Result:
+    joined = Joined(function)
+    for result in results:
+        if joined.add(result):
+            return function == "_||_"
+    return joined.result(boolean)
+
+
+def negation(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+    """The function of `!`."""
+    operand = own.stage(node.args[0], scope, True)
+
+    def run(frame: Frame) -> Result:
+        result = operand(frame)
+        if type(result) is bool:
+            return not result
+        if isinstance(result, Failed):
+            return result
+        if not isinstance(result, Residual):
+            return Failed(str(no_such_overload("!_", result)))
+        return negated(result, node, boolean)
+
+    return run
+
+
+def negated(result: Residual, node: Expr, boolean: bool) -> Result:
+    """`!residual`."""
+    if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
+        return Failed("no such overload: !_")
+    expr = result.expr
+    can = outcomes.negation(result.can)
+    if type(expr) is Call and expr.function == "!_" and boolean:
+        return settled(Residual(expr.args[0], can, result.size - 1, BOOL))
+    return settled(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
+
+
+def conditional(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+    """The function of `condition ? then : other`, which evaluates one branch only."""
+    condition = own.stage(node.args[0], scope, True)
+    then = own.stage(node.args[1], scope, boolean)
+    other = own.stage(node.args[2], scope, boolean)
+
+    def run(frame: Frame) -> Result:
+        chosen = condition(frame)
+        if chosen is True:
+            return then(frame)
+        if chosen is False:
+            return other(frame)
+        if isinstance(chosen, Failed):
+            return chosen
+        if not isinstance(chosen, Residual):
+            return Failed(str(no_such_overload("_?_:_", chosen)))
+        return _choice(own, node, chosen, then(frame), other(frame), boolean)
+
+    return run
+
+
+def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool) -> Result:
+    if not chosen.can & ~outcomes.OTHER & ~outcomes.ERROR:
+        return Failed("no such overload: _?_:_")
+    if isinstance(then, Failed) and isinstance(other, Failed):
+        return then
+    if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
+        return chosen
+    if then is False and other is True:
+        return negated(chosen, node, boolean)
+    one, two = own.write(node.args[1], then), own.write(node.args[2], other)
+    can = outcomes.choice(chosen.can, one.can, two.can)
+    if boolean and not can & ~outcomes.OTHER & ~outcomes.ERROR:
+        return Failed("no such overload: _?_:_")
+    size = chosen.size + one.size + two.size + 6
+    own.bound(size)
+    left, right = one.expr, two.expr
+    kind = one.type if one.type is not None and one.type == two.type else None
+    if one.type is not None and two.type is not None and not fits((one.type,), (two.type,)):
+        left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
+        size += 10
+    elif one.can == outcomes.ERROR:
+        kind = two.type
+    elif two.can == outcomes.ERROR:
+        kind = one.type
+    return settled(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
+
+
+def fallback(own: Specialiser, node: Call, scope: Scope) -> Run:
+    """The function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
+    target, other = operands(node)
+    optional, default = own.stage(target, scope), own.stage(other, scope)
+    apply = own.application(node)
+
+    def run(frame: Frame) -> Result:
+        first = optional(frame)
+        if isinstance(first, Failed):
+            return first
+        if not isinstance(first, Residual):
+            if type(first) is not OptionalValue:
+                return apply((first, None))
+            if first.present:
+                return first if node.function == "or" else first.value
+            return default(frame)
+        second = default(frame)
+        two = own.write(other, second)
+        size = first.size + two.size + len(node.function) + 3
+        own.bound(size)
+        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size)
+
+    return run

@@ -1,0 +1,172 @@
+"""Which names are unknown: whole variables, and paths inside known ones (cel-spec, "Name Resolution").
+
+An unknown is a variable (`object`), a variable with a dotted name (`a.b`), or a path inside a known map: then
+`request.name`, `request["name"]`, `request.?name` and `has(request.name)` need it, and `request` as a whole is known
+but for that hole. The longest declared name wins, and an iteration variable hides what it is named after, unless a
+leading dot says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from tierwall.cel.ast import Call, Expr, Has, Ident, Literal, Select
+from tierwall.cel.partial.tree import bodies, operands
+
+KNOWN, UNKNOWN, HOLED = range(3)
+
+
+class Path(msgspec.Struct, frozen=True, gc=False):
+    """A chain of field selections on a variable: `request.userInfo["uid"]`."""
+
+    # `.request` and `request` are told apart by scope only.
+    root: str
+    fields: tuple[str, ...]
+    # How many of the fields are plain selections at the start, which may be part of a dotted variable's name.
+    plain: int
+
+
+class Uses(msgspec.Struct, frozen=True, gc=False):
+    """What a part of an expression mentions: unknowns, known variables, and iteration variables bound outside it."""
+
+    unknown: bool
+    known: bool
+    local: frozenset[str]
+
+
+NOTHING = Uses(False, False, frozenset())
+_UNKNOWN = Uses(True, False, frozenset())
+_BOTH = Uses(True, True, frozenset())
+_KNOWN = Uses(False, True, frozenset())
+
+
+def path_of(node: Expr) -> Path | None:
+    """The path that a node is, or None."""
+    fields: list[str] = []
+    plain = 0
+    while True:
+        kind = type(node)
+        if kind is Ident:
+            fields.reverse()
+            return Path(node.name, tuple(fields), plain)  # type: ignore[union-attr]
+        if kind is Select or kind is Has:
+            fields.append(node.field)  # type: ignore[union-attr]
+            plain = 0 if kind is Has or node.optional else plain + 1  # type: ignore[union-attr]
+            node = node.operand  # type: ignore[union-attr]
+        elif kind is Call and node.function in ("_[_]", "_[?_]"):  # type: ignore[union-attr]
+            target, key = node.args  # type: ignore[union-attr]
+            if type(key) is not Literal or type(key.value) is not str:
+                return None
+            fields.append(key.value)
+            plain = 0
+            node = target
+        else:
+            return None
+
+
+class Unknowns:
+    """The unknown names, and the known variables whose names have dots."""
+
+    def __init__(self, names: Collection[str], dotted: Iterable[str] = ()) -> None:
+        self.names = frozenset(names)
+        self.paths = tuple(sorted(tuple(name.split(".")) for name in self.names))
+        self.dotted = frozenset(dotted)
+
+    def kind(self, path: Path) -> int:
+        """Whether a path is KNOWN, UNKNOWN (at or below an unknown) or HOLED (above one)."""
+        parts = (path.root.removeprefix("."), *path.fields)
+        if self.dotted:
+            for end in range(1 + path.plain, 1, -1):
+                name = ".".join(parts[:end])
+                if name in self.dotted:
+                    return KNOWN
+                if name in self.names:
+                    break
+        found = KNOWN
+        for unknown in self.paths:
+            if parts[: len(unknown)] == unknown:
+                return UNKNOWN
+            if unknown[: len(parts)] == parts:
+                found = HOLED
+        return found
+
+    def exact(self, path: Path) -> bool:
+        """Whether the path is an unknown itself, not something below one."""
+        parts = (path.root.removeprefix("."), *path.fields)
+        return (
+            parts in self.paths
+            and self.kind(path) == UNKNOWN
+            and not any(parts[: len(shorter)] == shorter for shorter in self.paths if len(shorter) < len(parts))
+        )
+
+    def below(self, path: Path) -> list[tuple[str, ...]]:
+        """The unknown paths inside a HOLED one, relative to it."""
+        parts = (path.root.removeprefix("."), *path.fields)
+        return [unknown[len(parts) :] for unknown in self.paths if unknown[: len(parts)] == parts]
+
+    def named_in(self, expr: Expr) -> frozenset[str]:
+        """The unknowns that an expression names."""
+        found: set[str] = set()
+        todo: list[tuple[Expr, frozenset[str]]] = [(expr, frozenset())]
+        while todo:
+            node, scope = todo.pop()
+            path = path_of(node)
+            if path is not None:
+                if path.root in scope:
+                    continue
+                parts = (path.root.removeprefix("."), *path.fields)
+                found.update(
+                    ".".join(unknown)
+                    for unknown in self.paths
+                    if parts[: len(unknown)] == unknown or unknown[: len(parts)] == parts
+                )
+                continue
+            todo.extend((part, scope) for part in operands(node))
+            variables, inner = bodies(node)
+            if variables:
+                scope = scope.union(variables)
+                todo.extend((part, scope) for part in inner)
+        return frozenset(found)
+
+
+class Analysis:
+    """What each part of one expression uses, worked out once a part."""
+
+    def __init__(self, unknowns: Unknowns) -> None:
+        self.unknowns = unknowns
+        self._memo: dict[tuple[int, frozenset[str]], tuple[Expr, Uses]] = {}
+
+    def uses(self, node: Expr, scope: frozenset[str]) -> Uses:
+        """What the node mentions, where the names of `scope` are iteration variables."""
+        if type(node) is Literal:
+            return NOTHING
+        key = (id(node), scope)
+        found = self._memo.get(key)
+        if found is None:
+            # The node is kept with its entry, so that no other can come to have its id.
+            found = self._memo[key] = (node, self._uses(node, scope))
+        return found[1]
+
+    def _uses(self, node: Expr, scope: frozenset[str]) -> Uses:
+        path = path_of(node)
+        if path is not None:
+            if path.root in scope:
+                return Uses(False, False, frozenset((path.root,)))
+            kind = self.unknowns.kind(path)
+            return _KNOWN if kind == KNOWN else _UNKNOWN if kind == UNKNOWN else _BOTH
+        unknown = known = False
+        local: frozenset[str] = frozenset()
+        parts = [self.uses(part, scope) for part in operands(node)]
+        variables, inner = bodies(node)
+        if variables:
+            bound = frozenset(variables)
+            for part in inner:
+                use = self.uses(part, scope | bound)
+                parts.append(Uses(use.unknown, use.known, use.local - bound))
+        for use in parts:
+            unknown |= use.unknown
+            known |= use.known
+            local |= use.local
+        return Uses(unknown, known, local)

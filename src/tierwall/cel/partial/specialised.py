@@ -1,0 +1,100 @@
+"""The ways in: `partial` for one evaluation, `specialise` for an expression that is evaluated for many requests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import TypeAlias
+
+from tierwall.cel.ast import Expr
+from tierwall.cel.checker import Checked
+from tierwall.cel.environment import Environment
+from tierwall.cel.partial.engine import engine_of
+from tierwall.cel.partial.names import Unknowns
+from tierwall.cel.partial.residual import Partial
+from tierwall.cel.partial.specialise import MAX_LENGTH, Scope, Specialiser, start
+from tierwall.cel.types import DYN, Type
+
+Program: TypeAlias = Expr | Checked
+
+
+class Specialised:
+    """An expression made ready for one set of unknowns."""
+
+    __slots__ = ("_run", "boolean", "unknowns")
+
+    def __init__(self, specialiser: Specialiser, expr: Expr, boolean: bool) -> None:
+        self.unknowns = specialiser.unknowns
+        self.boolean = boolean
+        self._run = specialiser.stage(expr, Scope(), boolean)
+
+    def __call__(self, known: Mapping[str, object]) -> Partial:
+        """What is left of the expression when the known variables have these values.
+
+        Raises `PartialError` if the residual cannot be written, and `CostExceeded` if a known part costs too much.
+        """
+        return Partial(self._run(start(known)), self.unknowns, self.boolean)
+
+
+def specialise(
+    program: Program,
+    unknown: Collection[str],
+    *,
+    boolean: bool = False,
+    types: Mapping[str, Type] | None = None,
+    dotted: Collection[str] = (),
+    limit: int = MAX_LENGTH,
+    environment: Environment | None = None,
+) -> Specialised:
+    """Make an expression ready for partial evaluation.
+
+    unknown: variables (`object`) or paths inside known ones (`request.name`).
+    boolean: the result is a condition, for which a value that is not a bool is an error; residuals may be simpler then.
+    types: the types of unknowns, as far as they are certain; a checked program brings them along.
+    dotted: known variables whose names have dots in them.
+    limit: the characters of the longest residual.
+    environment: the functions to evaluate with; without one, all there are.
+    """
+    expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, {})
+    unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
+    names = frozenset(name for name in (*unknown, *dotted) if "." in name)
+    engine = engine_of(environment or _environment(names))
+    return Specialised(Specialiser(unknowns, engine, types or {}, nodes, limit), expr, boolean)
+
+
+@lru_cache(maxsize=16)
+def _environment(dotted: frozenset[str]) -> Environment:
+    """What an unchecked expression is evaluated in: every function, every variable dynamic."""
+    return Environment(variables=dict.fromkeys(sorted(dotted), DYN), extensions=True)
+
+
+def partial(
+    program: Program,
+    known: Mapping[str, object],
+    unknown: Collection[str],
+    *,
+    boolean: bool = False,
+    types: Mapping[str, Type] | None = None,
+    environment: Environment | None = None,
+) -> Partial:
+    """What is left of an expression when some variables are known and others are not.
+
+    A name that is both known and unknown is unknown; one that is neither is an error where it is needed.
+    """
+    key = (id(program), frozenset(unknown), frozenset(name for name in known if "." in name), boolean)
+    special = types is not None or environment is not None
+    found = None if special else _recent.get(key)
+    if found is None:
+        ready = specialise(program, unknown, boolean=boolean, types=types, dotted=key[2], environment=environment)
+        if special:
+            return ready(known)
+        if len(_recent) >= _REMEMBERED:
+            _recent.clear()
+        found = _recent[key] = (program, ready)
+    return found[1](known)
+
+
+# By the program's id and not by equality, for which `1` and `true` are the same literal; each program is kept with its
+# entry, so that no other can come to have its id.
+_recent: dict[tuple[int, frozenset[str], frozenset[str], bool], tuple[Program, Specialised]] = {}
+_REMEMBERED = 256

@@ -1,0 +1,149 @@
+"""Taking trees apart and putting them together again: parts, rebuilding, renaming, and the length of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tierwall.cel.ast import (
+    Bind,
+    Call,
+    Comprehension,
+    Entry,
+    Expr,
+    Has,
+    Ident,
+    ListExpr,
+    Literal,
+    MapExpr,
+    Message,
+    Select,
+)
+from tierwall.cel.library import OVERLOADS
+
+# Functions with a dotted name: their namespace is parsed as the target of a member call, but is no value.
+_QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)
+
+
+def qualified(node: Call) -> str | None:
+    """The dotted name of the function that a call names in full (`optional.of`), or None."""
+    parts = [node.function]
+    inner = node.target
+    while type(inner) is Select and not inner.optional:
+        parts.append(inner.field)
+        inner = inner.operand
+    if type(inner) is not Ident:
+        return None
+    parts.append(inner.name.removeprefix("."))
+    name = ".".join(reversed(parts))
+    return name if name in _QUALIFIED else None
+
+
+def operands(node: Expr) -> tuple[Expr, ...]:
+    """The parts of a node that are evaluated in its own scope, in source order (none of a binder's body)."""
+    match node:
+        case Call(target=target, args=args):
+            return args if target is None or qualified(node) is not None else (target, *args)
+        case Select(operand=operand) | Has(operand=operand):
+            return (operand,)
+        case ListExpr(elements=elements):
+            return elements
+        case MapExpr(entries=entries) | Message(entries=entries):
+            return tuple(part for entry in entries for part in (entry.key, entry.value))
+        case Comprehension(target=target):
+            return (target,)
+        case Bind(value=value):
+            return (value,)
+        case _:
+            return ()
+
+
+def bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+    """The variables a node binds and the parts that see them."""
+    match node:
+        case Comprehension(variables=variables, args=args):
+            return variables, args
+        case Bind(variable=variable, body=body):
+            return (variable,), (body,)
+        case _:
+            return (), ()
+
+
+def rebuilt(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Expr:
+    """The node with other operands, and other bodies if it is a binder."""
+    match node:
+        case Call(function=function, target=target, args=args, at=at):
+            if len(parts) == len(args):
+                return Call(function, target, tuple(parts), at)
+            return Call(function, parts[0], tuple(parts[1:]), at)
+        case Select(field=field, optional=optional, at=at):
+            return Select(parts[0], field, optional, at)
+        case Has(field=field, at=at):
+            return Has(parts[0], field, at)
+        case ListExpr(optional=marks, at=at):
+            return ListExpr(tuple(parts), marks, at)
+        case MapExpr(entries=entries, at=at):
+            return MapExpr(_entries(entries, parts), at)
+        case Message(type_name=type_name, entries=entries, at=at):
+            return Message(type_name, _entries(entries, parts), at)
+        case Comprehension(macro=macro, variables=variables, args=args, at=at):
+            return Comprehension(macro, parts[0], variables, tuple(inner) or args, at)
+        case Bind(macro=macro, variable=variable, body=body, at=at):
+            return Bind(macro, variable, parts[0], inner[0] if inner else body, at)
+        case _:
+            return node
+
+
+def _entries(entries: tuple[Entry, ...], parts: Sequence[Expr]) -> tuple[Entry, ...]:
+    return tuple(Entry(parts[2 * i], parts[2 * i + 1], entry.optional) for i, entry in enumerate(entries))
+
+
+def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
+    """The node with its free names replaced; a name that is bound again further in is left alone there."""
+    if not names:
+        return node
+    if type(node) is Ident:
+        name = names.get(node.name)
+        return node if name is None else Ident(name, node.at)
+    parts = operands(node)
+    if not parts:
+        return node
+    variables, inner = bodies(node)
+    if variables:
+        narrowed = {name: new for name, new in names.items() if name not in variables}
+        return rebuilt(node, [renamed(part, names) for part in parts], [renamed(part, narrowed) for part in inner])
+    return rebuilt(node, [renamed(part, names) for part in parts])
+
+
+# Characters that a node adds to the text of its parts; near enough to bound growth and to compare two spellings.
+_NODE = 3
+
+
+def own_length(node: Expr) -> int:
+    """About how many characters the node itself prints as, its parts left out."""
+    match node:
+        case Literal(value=value):
+            return 2 + len(value) if isinstance(value, str | bytes) else 4
+        case Ident(name=name):
+            return len(name)
+        case Call(function=function, args=args):
+            return _NODE + len(function) + 2 * len(args)
+        case Select(field=field) | Has(field=field):
+            return _NODE + len(field)
+        case Comprehension(macro=macro, variables=variables):
+            return _NODE + len(macro) + sum(map(len, variables))
+        case Bind(macro=macro, variable=variable):
+            return _NODE + len(macro) + len(variable)
+        case _:
+            return _NODE + 2 * len(operands(node))
+
+
+def length(node: Expr) -> int:
+    """About how many characters the tree prints as."""
+    total = 0
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        total += own_length(node)
+        todo += operands(node)
+        todo += bodies(node)[1]
+    return total

@@ -1,0 +1,256 @@
+"""Comprehensions (cel-spec, "Macros"): unrolled over a known list or map where that makes the residual shorter.
+
+`all` and `exists` are `&&` and `||` over the elements, errors absorbed; what an element settles is settled, what it
+adds nothing to is left out, and what remains is written either element by element or as a comprehension over the
+remaining elements, whichever is shorter. The other macros fail if any element does. Over an unknown list the macro
+stays, with everything known folded inside its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tierwall.cel.ast import Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
+from tierwall.cel.partial import outcomes
+from tierwall.cel.partial.logic import Joined
+from tierwall.cel.partial.residual import Failed, Residual, Result
+from tierwall.cel.partial.signature import BOOL
+from tierwall.cel.values import map_keys, no_such_overload
+
+if TYPE_CHECKING:
+    from tierwall.cel.partial.specialise import Frame, Run, Scope, Specialiser
+
+_QUANTIFIERS = {"all": "_&&_", "exists": "_||_"}
+_COUNTS = ("exists_one", "existsOne")
+
+
+class Item(NamedTuple):
+    """One round of a comprehension."""
+
+    # What the variables are bound to.
+    values: tuple[object, ...]
+    # What `filter` keeps: an element of a list, a key of a map.
+    element: object
+    # The key of a map as it is stored, the index in a list.
+    key: object
+
+
+def comprehension(own: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
+    """The function of a comprehension macro."""
+    return _Unrolling(own, node, scope, boolean).run
+
+
+class _Unrolling:
+    def __init__(self, own: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> None:
+        self.own = own
+        self.node = node
+        self.boolean = boolean
+        self.range = own.stage(node.target, scope)
+        inside = scope.bind(node.variables, True)
+        keys = [inside.variables[name] for name in node.variables]
+        self.keys = [key for key in keys if key is not None]
+        # The first argument is a predicate, but for `map(x, t)` and the transforms without a filter.
+        has_predicate = node.macro in ("all", "exists", "filter", *_COUNTS) or len(node.args) == 2
+        wants = [has_predicate and i == 0 for i in range(len(node.args))]
+        self.closed = [own.later(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)]
+        outside = scope.bind(node.variables, False)
+        self.opened = [own.later(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)]
+
+    def run(self, frame: Frame) -> Result:
+        found = self.range(frame)
+        if isinstance(found, Failed):
+            return found
+        if isinstance(found, Residual):
+            return self._kept(frame, found.expr, found.size, None)
+        if type(found) is not list and (type(found) is not dict or self.node.macro == "sortBy"):
+            return Failed(str(no_such_overload(self.node.macro, found)))
+        items = list(self._items(found))
+        macro = self.node.macro
+        if macro in _QUANTIFIERS:
+            return self._quantified(frame, found, items, _QUANTIFIERS[macro])
+        if macro in _COUNTS:
+            return self._counted(frame, found, items)
+        if macro == "filter":
+            return self._filtered(frame, found, items)
+        if macro == "sortBy":
+            return self._sorted(frame, found, items)
+        return self._transformed(frame, found, items)
+
+    def _items(self, found: list[object] | dict[object, object]) -> Iterator[Item]:
+        two = len(self.keys) == 2
+        if isinstance(found, list):
+            for i, value in enumerate(found):
+                yield Item((i, value) if two else (value,), value, i)
+        else:
+            for key, (stored, value) in zip(map_keys(found), found.items(), strict=True):
+                yield Item((key, value) if two else (key,), key, stored)
+
+    def _round(self, frame: Frame, item: Item) -> None:
+        self.own.round(frame)
+        for key, value in zip(self.keys, item.values, strict=True):
+            frame[key] = value
+
+    def _quantified(self, frame: Frame, found: object, items: list[Item], function: str) -> Result:
+        joined = Joined(function)
+        remaining = []
+        for item in items:
+            self._round(frame, item)
+            result = self.closed[0](frame)
+            if joined.add(result):
+                return function == "_||_"
+            if type(result) is not bool:
+                remaining.append(item)
+        result = joined.result(self.boolean)
+        if not isinstance(result, Residual) or len(joined.parts) < 2:
+            return result
+        kept = self._kept(frame, *self._over(found, remaining), result.can)
+        return result if not isinstance(kept, Residual) or result.size <= kept.size else kept
+
+    def _counted(self, frame: Frame, found: object, items: list[Item]) -> Result:
+        """`exists_one`: fails if any element does; elements that are false do not count."""
+        remaining, count, pending = [], 0, []
+        for item in items:
+            result = self._predicate(frame, item)
+            if isinstance(result, Failed):
+                return result
+            if result is False:
+                continue
+            remaining.append(item)
+            if isinstance(result, Residual):
+                pending.append(result)
+            else:
+                count += 1
+        if not pending:
+            return count == 1
+        one = (count == 0 and any(each.can & outcomes.TRUE for each in pending)) or (
+            count == 1 and all(each.can & outcomes.FALSE for each in pending)
+        )
+        can = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if one else 0)
+        return self._kept(frame, *self._over(found, remaining), can)
+
+    def _filtered(self, frame: Frame, found: object, items: list[Item]) -> Result:
+        remaining, pending = [], False
+        for item in items:
+            result = self._predicate(frame, item)
+            if isinstance(result, Failed):
+                return result
+            if result is not False:
+                remaining.append(item)
+            pending |= isinstance(result, Residual)
+        if not pending:
+            return [item.element for item in remaining]
+        return self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
+
+    def _sorted(self, frame: Frame, found: object, items: list[Item]) -> Result:
+        keys = []
+        for item in items:
+            self._round(frame, item)
+            result = self.closed[0](frame)
+            if isinstance(result, Failed):
+                return result
+            keys.append(result)
+        if any(isinstance(each, Residual) for each in keys):
+            return self._kept(frame, *self.own.spell(self.node, found), outcomes.VALUE)
+        # The keys are in hand: each element is paired with its own, in a list that the macro itself then sorts.
+        pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
+        node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
+        ordered = self.own.application(node)([pairs])
+        return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
+
+    def _predicate(self, frame: Frame, item: Item) -> Result:
+        self._round(frame, item)
+        result = self.closed[0](frame)
+        if type(result) is bool or isinstance(result, Failed):
+            return result
+        if not isinstance(result, Residual):
+            return Failed(str(no_such_overload(self.node.macro, result)))
+        if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
+            return Failed(f"no such overload: {self.node.macro}")
+        return result
+
+    def _transformed(self, frame: Frame, found: object, items: list[Item]) -> Result:
+        """`map` and the transforms, with or without a filter."""
+        remaining, made, undecided = [], [], False
+        for item in items:
+            chosen: Result = True
+            if len(self.closed) == 2:
+                chosen = self._predicate(frame, item)
+                if isinstance(chosen, Failed):
+                    return chosen
+                if chosen is False:
+                    continue
+            else:
+                self._round(frame, item)
+            remaining.append(item)
+            if isinstance(chosen, Residual):
+                undecided = True
+                continue
+            result = self.closed[-1](frame)
+            if isinstance(result, Failed):
+                return result
+            made.append(result)
+        kept = None
+        if undecided or any(isinstance(each, Residual) for each in made):
+            kept = self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
+            if undecided:
+                return kept
+        written = self._collected(remaining, made)
+        if kept is None or written is None:
+            return written if kept is None else kept
+        return written if not isinstance(kept, Residual) or written.size <= kept.size else kept  # type: ignore[attr-defined]
+
+    def _collected(self, items: list[Item], made: list[Result]) -> Result:
+        """The list or map that the macro makes of the elements' results; None where only the macro can say."""
+        macro, own = self.node.macro, self.own
+        pending = any(isinstance(each, Residual) for each in made)
+        if macro == "transformMapEntry":
+            return None if pending else self._merged(made)
+        if not pending:
+            if macro == "transformMap":
+                return {item.key: each for item, each in zip(items, made, strict=True)}
+            return made
+        parts = [own.write(self.node.args[-1], each) for each in made]
+        size = 2 + sum(part.size + 2 for part in parts)
+        own.bound(size)
+        if macro != "transformMap":
+            return Residual(ListExpr(tuple(part.expr for part in parts)), outcomes.VALUE, size)
+        entries = []
+        for item, part in zip(items, parts, strict=True):
+            key, more = own.spell(self.node, item.values[0])
+            entries.append(Entry(key, part.expr))
+            size += more
+        own.bound(size)
+        return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size)
+
+    def _merged(self, made: list[Result]) -> Result:
+        """Maps put together as `transformMapEntry` puts them together."""
+        node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
+        return self.own.application(node)([made])
+
+    def _over(self, found: object, items: list[Item]) -> tuple[Expr, int]:
+        """The range of a comprehension over the elements that remain."""
+        value = found
+        if len(self.keys) == 1:
+            value = [item.element for item in items]
+        elif isinstance(found, dict):
+            value = {item.key: found[item.key] for item in items}
+        # Of a list with indices nothing is left out: it would change the index of what stands behind.
+        return self.own.spell(self.node, value)
+
+    def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Result:
+        """The macro itself, with its body folded as far as it goes without its variables."""
+        node = self.node
+        args = [self.own.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]
+        size += len(node.macro) + 3 + sum(len(name) + 2 for name in node.variables) + sum(arg.size for arg in args)
+        self.own.bound(size)
+        predicate = outcomes.strict(args[0].can)
+        if can is None:
+            if node.macro == "all":
+                can = outcomes.TRUE | outcomes.ERROR | (predicate & outcomes.FALSE)
+            elif node.macro in ("exists", *_COUNTS):
+                can = outcomes.FALSE | outcomes.ERROR | (predicate & outcomes.TRUE)
+            else:
+                can = outcomes.VALUE
+        made = Comprehension(node.macro, target, node.variables, tuple(arg.expr for arg in args), node.at)
+        return Residual(made, can, size, BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else None)

@@ -1,0 +1,139 @@
+"""For every completion of the unknowns the residual gives what the original gives: the same value, or both fail.
+
+The reference is the exact evaluator itself: evaluate the original with everything bound, and the residual, its printed
+text read back, with nothing but the unknowns bound. `TIERWALL_SAMPLES=100000` makes the run long.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+
+import pytest
+from cel_expressions import VARIABLES, Choose, Expressions, Values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.cel.ast import Expr
+from tierwall.cel.environment import Environment
+from tierwall.cel.evaluate import Evaluator
+from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.parser import parse
+from tierwall.cel.partial import Partial, PartialError, partial
+from tierwall.cel.partial.outcomes import ERROR, of_value
+from tierwall.cel.printer import to_text
+from tierwall.cel.types import DYN
+from tierwall.cel.values import map_keys
+
+ENVIRONMENT = Environment(variables={"v.w": DYN}, extensions=True)
+COMPLETIONS = 4
+SAMPLES = int(os.environ.get("TIERWALL_SAMPLES", "4000"))
+CHUNKS = 4
+
+
+class _Failed:
+    def __repr__(self) -> str:
+        return "error"
+
+
+FAILED = _Failed()
+
+
+def evaluate(expr: Expr, variables: dict[str, object]) -> object:
+    try:
+        return Evaluator(expr, ENVIRONMENT).evaluate(variables)
+    except EvaluationError:
+        return FAILED
+
+
+def alike(left: object, right: object) -> bool:
+    """The very same value: of the same type, in the same order, NaN like NaN and -0.0 unlike 0.0."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(alike, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return alike(list(map_keys(left)), list(map_keys(right))) and alike(list(left.values()), list(right.values()))
+    if isinstance(left, float) and isinstance(right, float):
+        return (math.isnan(left) and math.isnan(right)) or repr(left) == repr(right)
+    if hasattr(left, "present") and hasattr(right, "present"):
+        return bool(left.present == right.present) and alike(left.value, right.value)  # type: ignore[attr-defined]
+    return repr(left) == repr(right)
+
+
+def outcome(value: object) -> int:
+    return ERROR if value is FAILED else of_value(value)
+
+
+def left_over(result: Partial, completion: dict[str, object]) -> object:
+    if result.residual is not None:
+        return evaluate(result.residual, completion)
+    return FAILED if result.error is not None else result.value
+
+
+def check_one(choose: Choose) -> None:
+    values = Values(choose)
+    expressions = Expressions(choose, loose=choose(3) == 0)
+    source = expressions.of("bool", 4) if choose(3) else expressions.any(3)
+    unknown, known = [], {}
+    for name, kind in VARIABLES.items():
+        if choose(2):
+            unknown.append(name)
+        elif choose(12):
+            known[name] = values.of(kind)
+    hole = "request" in known and isinstance(known["request"], dict) and choose(3) == 0
+    if hole:
+        unknown.append("request.name")
+    expr = parse(source)
+    boolean = choose(5) == 0
+    try:
+        result = partial(expr, known, unknown, boolean=boolean)
+    except (CostExceeded, PartialError):
+        return
+    again = partial(parse(source), known, unknown, boolean=boolean)
+    assert repr(again) == repr(result) or result.residual is None, source
+    text = "" if result.residual is None else to_text(result.residual)
+    reread = None if result.residual is None else parse(text)
+    assert result.unknowns <= set(unknown)
+    for _ in range(COMPLETIONS):
+        completion = {name: values.of(VARIABLES[name]) for name in unknown if name in VARIABLES}
+        everything = {**known, **completion}
+        if hole:
+            given_name = values.of("string")
+            inner = {k: v for k, v in known["request"].items() if k != "name"}  # type: ignore[attr-defined]
+            there = choose(4) > 0
+            completion["request"] = {"name": given_name} if there else {}
+            everything["request"] = {**inner, "name": given_name} if there else inner
+        try:
+            expected = evaluate(expr, everything)
+            got = left_over(result, completion)
+        except CostExceeded:
+            continue
+        if boolean and type(expected) is not bool:
+            expected = FAILED
+        if boolean and type(got) is not bool:
+            got = FAILED
+        said = f"{source}\nknown {known}\nleft  {text or result}\nwith  {completion}"
+        assert got is FAILED if expected is FAILED else alike(got, expected), f"{said}\n{expected} became {got}"
+        assert outcome(got) & result.outcomes, f"{said}\n{got} is not among the outcomes {result.outcomes}"
+        if reread is not None:
+            read = evaluate(reread, completion)
+            assert (read is FAILED) == (left_over(result, completion) is FAILED) or boolean, f"{said}\nreads as {read}"
+            assert read is FAILED or boolean or alike(read, got), f"{said}\nreads as {read}, not {got}"
+
+
+@settings(max_examples=1500)
+@given(st.data())
+def test_a_residual_gives_what_the_original_gives(data: st.DataObject) -> None:
+    check_one(lambda n: data.draw(st.integers(0, n - 1)))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_many_residuals_give_what_their_originals_give(chunk: int) -> None:
+    for seed in range(chunk, SAMPLES, CHUNKS):
+        numbers = random.Random(seed)
+        try:
+            check_one(numbers.randrange)
+        except AssertionError as failure:
+            raise AssertionError(f"seed {seed}: {failure}") from failure

@@ -26,9 +26,10 @@ def command(paths: tuple[str, ...], output: str) -> None:
     from tierwall.analyze.checks import check
     from tierwall.core.diagnostics import in_order
     from tierwall.resources.load import load
+    from tierwall.resources.read import repeated_keys
 
     loaded = load(paths)
-    found = in_order([*loaded.diagnostics, *loaded.read.repeated_keys(), *check(loaded.snapshot)])
+    found = in_order([*loaded.diagnostics, *repeated_keys(loaded.read.documents), *check(loaded.snapshot)])
     _write(found, loaded, output)
     if any(one.code in ("TW001", "TW002", "TW003", "TW005") for one in found):
         sys.exit(FAILED)
@@ -41,8 +42,8 @@ def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
 
     levels = Counter(str(one.level) for one in found)
     strangers = Counter(one.kind for one in loaded.resources if find_kind(one.api_version, one.kind) is None)
-    summary = {
-        "files": len(loaded.read.files),
+    summary: dict[str, int | dict[str, int]] = {
+        "files": len(loaded.read.sources),
         "objects": len(loaded.resources),
         "errors": levels["error"],
         "warnings": levels["warning"],
@@ -54,12 +55,12 @@ def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
     elif output == "sarif":
         click.echo(json.dump(sarif.diagnostics(found)))
     elif output == "junit":
-        click.echo(junit.diagnostics(found, loaded.read.files))
+        click.echo(junit.diagnostics(found, list(loaded.read.sources)))
     elif output == "github":
         for line in github.diagnostics(found):
             click.echo(line)
     else:
-        for line in text.diagnostics(found, loaded.read.line, sys.stdout.isatty(), colour(sys.stdout)):
+        for line in text.diagnostics(found, loaded.line, sys.stdout.isatty(), colour(sys.stdout)):
             click.echo(line)
         click.echo(_closing(summary), err=True)
 

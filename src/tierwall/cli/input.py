@@ -65,7 +65,7 @@ def show(diagnostics: Iterable[Diagnostic], loaded: Loaded | None = None) -> Non
     from tierwall.render import text
 
     terminal = sys.stderr.isatty()
-    lines: Lines = loaded.read.line if loaded is not None else _line
+    lines: Lines = loaded.line if loaded is not None else _line
     for line in text.diagnostics(diagnostics, lines, terminal, colour(sys.stderr)):
         click.echo(line, err=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,6 @@ def dump(document: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def diagnostics(found: Iterable[Diagnostic], summary: dict[str, Any]) -> str:
+def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
     """What `check -o json` prints."""
     return dump({**summary, "diagnostics": [one.document() for one in found]})

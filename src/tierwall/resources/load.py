@@ -26,6 +26,11 @@ class Loaded(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
     read: Read
 
+    def line(self, file: str, number: int) -> str | None:
+        """A line of a file as it was read, for showing what a diagnostic is about."""
+        source = self.read.sources.get(file)
+        return source.line(number) if source is not None else None
+
 
 def load(paths: Iterable[str]) -> Loaded:
     """Read files and folders; problems are collected, never raised."""
@@ -55,7 +60,7 @@ def load_objects(
 
 
 def _objects(
-    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: str, kind: str
+    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any
 ) -> Iterator[Resource | Diagnostic]:
     """The objects in a value; `api_version` and `kind` are what a typed list says of items that do not say it."""
     if isinstance(value, dict):

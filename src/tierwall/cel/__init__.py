@@ -1,4 +1,4 @@
-"""CEL: parse, print, check, evaluate, compile and partially evaluate the Common Expression Language as Kubernetes speaks it.
+"""CEL, the Common Expression Language as Kubernetes speaks it: parsed, printed, checked, evaluated, also partially.
 
 Depends on nothing else of the project.
 """

@@ -79,7 +79,7 @@ class Batch:
 
         environment = self._for((*known, *unknown))
         try:
-            left = partial(environment.parse(text), known, unknown)
+            left = partial(environment.parse(text), known, unknown, environment=environment)
         except PartialError as error:
             return {"error": str(error)}
         if left.residual is not None:

@@ -14,7 +14,8 @@ from tierwall.cel.library.lists import sort_by_keys
 from tierwall.cel.values import map_key, map_keys, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.evaluate import Closure, Frame, Planner
+    from tierwall.cel.evaluate import Planner
+    from tierwall.cel.evaluate_steps import Closure, Frame
 
 # Cost of one step besides the expressions in it; of going on to look at the next element; of the result.
 _ALL_STEP, _ALL_STOP = 3, 2

@@ -1,7 +1,7 @@
-"""What evaluation costs: Kubernetes' runtime cost model (cel-go interpreter/runtimecost.go, apiserver pkg/cel/library/cost.go).
+"""What evaluation costs: Kubernetes' runtime model (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
 
-Reading a name or a field costs 1, a call 1 unless its overload says more, literals nothing. A list costs 10 to make and a
-map 30. Functions that walk a text pay a tenth of its length; regular expressions pay text times pattern.
+Reading a name or a field costs 1, a call 1 unless its overload says more, literals nothing. A list costs 10 to make and
+a map 30. Functions that walk a text pay a tenth of its length; regular expressions pay text times pattern.
 Costs are known before the call is made, so the limit also bounds the time and memory of the one call that exceeds it.
 
 Two deviations, both upwards and both to bound memory, which Kubernetes' Go code bounds by laziness: concatenating long

@@ -7,29 +7,17 @@ One closure is one Python frame, so a tree as deep as the parser lets through st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from tierwall.cel import ast, comprehend, cost
-from tierwall.cel.dispatch import Dispatcher, Meter, dispatcher, exceeded
+from tierwall.cel import evaluate_steps as steps
+from tierwall.cel.dispatch import dispatcher, exceeded
 from tierwall.cel.environment import Environment
+from tierwall.cel.evaluate_steps import Closure, Frame
 from tierwall.cel.failure import CostExceeded, EvaluationError, no_such_key
-from tierwall.cel.library.operators import in_list, in_map
-from tierwall.cel.values import NONE, OptionalValue, TypeValue, equal, no_such_overload, put, type_name
+from tierwall.cel.fields import dotted_name, is_constant
+from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
 
-
-class Frame(Meter):
-    """One evaluation: the variables, the values of iteration variables by slot, and the cost so far."""
-
-    __slots__ = ("locals", "variables")
-
-    def __init__(self, variables: Mapping[str, object], slots: int, limit: int) -> None:
-        super().__init__(limit)
-        self.variables = variables
-        self.locals: list[object] = [None] * slots
-
-
-Closure: TypeAlias = Callable[[Frame], object]
 _MISSING = object()
 # Functions whose second argument is only evaluated where the first, an optional, is none.
 _LAZY = ("or", "orValue")
@@ -79,7 +67,7 @@ class Planner:
             case ast.Select():
                 return self._dotted(node) or self._select(node)
             case ast.Has():
-                return _has(self.plan(node.operand), node.field)
+                return steps.has(self.plan(node.operand), node.field)
             case ast.Call():
                 return self._call(node)
             case ast.ListExpr():
@@ -91,7 +79,7 @@ class Planner:
             case ast.Bind():
                 return self._bind(node)
             case ast.Message():
-                return _failing(f"unknown type: {node.type_name}")
+                return steps.failing(f"unknown type: {node.type_name}")
 
     def within(self, names: tuple[str, ...], nodes: tuple[ast.Expr, ...]) -> tuple[tuple[int, ...], list[Closure]]:
         """The closures of nodes in which the names are iteration variables, and the slots of those."""
@@ -152,7 +140,7 @@ class Planner:
         if node.optional:
 
             def optional(frame: Frame) -> object:
-                return _optional_field(frame, operand(frame), field)
+                return steps.selected_optional(frame, operand(frame), field)
 
             return optional
 
@@ -164,7 +152,7 @@ class Planner:
                 if found is not _MISSING:
                     return found
             elif type(value) is OptionalValue:
-                return _optional_field(frame, value, field)
+                return steps.selected_optional(frame, value, field)
             raise no_such_key(field)
 
         return select
@@ -172,9 +160,9 @@ class Planner:
     def _call(self, node: ast.Call) -> Closure:
         function, target, args = node.function, node.target, node.args
         if function in ast.LOGICAL:
-            return _logical([self.plan(arg) for arg in args], absorbing=function == "_||_")
+            return steps.logical([self.plan(arg) for arg in args], absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
-            return _conditional(*map(self.plan, args))
+            return steps.conditional(*map(self.plan, args))
         if target is not None:
             path = dotted_name(target)
             if path is not None and self.environment.lookup(f"{path}.{function}") is not None:
@@ -183,25 +171,25 @@ class Planner:
                 args = (target, *args)
         found = dispatcher(self.environment, function, len(args))
         if found is None:
-            return _failing(f"unknown function: {function} of {len(args)} arguments")
-        steps = [self.plan(arg) for arg in args]
+            return steps.failing(f"unknown function: {function} of {len(args)} arguments")
+        planned = [self.plan(arg) for arg in args]
         if function in ("_==_", "_!=_"):
-            return _equality(*steps, negated=function == "_!=_")
-        if function == "@in" and is_constant(args[1]):
-            return _membership(*steps)
-        if function in _LAZY and len(steps) == 2:
-            return _lazy(found, *steps)
+            return steps.equality(planned[0], planned[1], negated=function == "_!=_")
+        if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
+            return steps.membership(*planned)
+        if function in _LAZY and len(planned) == 2:
+            return steps.lazy(found, *planned)
         if function in _FOLDED and len(args) == 1 and type(args[0]) is ast.Literal:
-            return _folded(found, args[0].value)
-        return _invoking(found, steps)
+            return steps.folded(found, args[0].value)
+        return steps.invoking(found, planned)
 
     def _list(self, node: ast.ListExpr) -> Closure:
-        steps = [(self.plan(element), place in node.optional) for place, element in enumerate(node.elements)]
+        elements = [(self.plan(element), place in node.optional) for place, element in enumerate(node.elements)]
         price = 0 if is_constant(node) else cost.LIST
 
         def make(frame: Frame) -> object:
             result: list[object] = []
-            for step, optional in steps:
+            for step, optional in elements:
                 value = step(frame)
                 if not optional:
                     result.append(value)
@@ -215,12 +203,12 @@ class Planner:
         return make
 
     def _map(self, node: ast.MapExpr) -> Closure:
-        steps = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in node.entries]
+        entries = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in node.entries]
         price = 0 if is_constant(node) else cost.MAP
 
         def make(frame: Frame) -> object:
             result: dict[object, object] = {}
-            for key, step, optional in steps:
+            for key, step, optional in entries:
                 name, value = key(frame), step(frame)
                 if optional:
                     if type(value) is not OptionalValue:
@@ -261,156 +249,3 @@ class Planner:
             return result if flat else OptionalValue(result)
 
         return optional_map
-
-
-def dotted_name(node: ast.Expr) -> str | None:
-    """`a.b.c` if the node is nothing but names and selections."""
-    fields: list[str] = []
-    while type(node) is ast.Select and not node.optional:
-        fields.append(node.field)
-        node = node.operand
-    if type(node) is not ast.Ident:
-        return None
-    return ".".join((node.name, *reversed(fields)))
-
-
-def is_constant(node: ast.Expr) -> bool:
-    """Whether Kubernetes folds the node into a constant: literals, and lists and maps of nothing else."""
-    match node:
-        case ast.Literal():
-            return True
-        case ast.ListExpr():
-            return not node.optional and all(map(is_constant, node.elements))
-        case ast.MapExpr():
-            return all(not e.optional and is_constant(e.key) and is_constant(e.value) for e in node.entries)
-    return False
-
-
-def _failing(message: str) -> Closure:
-    def fail(frame: Frame) -> object:
-        raise EvaluationError(message)
-
-    return fail
-
-
-def _optional_field(frame: Frame, value: object, field: str) -> OptionalValue:
-    if type(value) is OptionalValue:
-        if not value.present:
-            return NONE
-        value = value.value
-    if type(value) is dict:
-        found = value.get(field, _MISSING)
-        if found is not _MISSING:
-            frame.cost += 1
-            return OptionalValue(found)
-    elif type(value) is list:
-        raise no_such_overload("select", value)
-    return NONE
-
-
-def has_field(value: object, field: str) -> bool:
-    """`has(value.field)`; false for what has no fields at all."""
-    if type(value) is OptionalValue:
-        value = value.value
-    return type(value) is dict and field in value
-
-
-def _has(operand: Closure, field: str) -> Closure:
-    def has(frame: Frame) -> object:
-        return has_field(operand(frame), field)
-
-    return has
-
-
-def _logical(terms: list[Closure], absorbing: bool) -> Closure:
-    """`||` if the absorbing value is true, `&&` if it is false: one term with that value settles it, errors or not."""
-    name = "_||_" if absorbing else "_&&_"
-
-    def logical(frame: Frame) -> object:
-        failure: EvaluationError | None = None
-        for term in terms:
-            try:
-                value = term(frame)
-            except EvaluationError as error:
-                failure = failure or error
-                continue
-            if value is absorbing:
-                return absorbing
-            if type(value) is not bool and failure is None:
-                failure = no_such_overload(name, value)
-        if failure is not None:
-            raise failure
-        return not absorbing
-
-    return logical
-
-
-def _conditional(test: Closure, then: Closure, otherwise: Closure) -> Closure:
-    def conditional(frame: Frame) -> object:
-        value = test(frame)
-        if value is True:
-            return then(frame)
-        if value is False:
-            return otherwise(frame)
-        raise no_such_overload("_?_:_", value)
-
-    return conditional
-
-
-def _equality(left: Closure, right: Closure, negated: bool) -> Closure:
-    def equality(frame: Frame) -> object:
-        a, b = left(frame), right(frame)
-        frame.charge(cost.scan_shorter(a, b))
-        return equal(a, b) is not negated
-
-    return equality
-
-
-def _membership(item: Closure, items: Closure) -> Closure:
-    """`in` a literal list, which Kubernetes turns into a set: it costs nothing."""
-
-    def membership(frame: Frame) -> object:
-        value, container = item(frame), items(frame)
-        if type(container) is list:
-            return in_list(value, container)
-        return in_map(value, container)  # type: ignore[arg-type]
-
-    return membership
-
-
-def _lazy(found: Dispatcher, target: Closure, default: Closure) -> Closure:
-    def lazy(frame: Frame) -> object:
-        value = target(frame)
-        if type(value) is not OptionalValue:
-            raise no_such_overload(found.function, value)
-        if value.present:
-            return value if found.function == "or" else value.value
-        return default(frame)
-
-    return lazy
-
-
-def _folded(found: Dispatcher, value: object) -> Closure:
-    def fold(frame: Frame) -> object:
-        return found.overload((value,)).call(value)
-
-    return fold
-
-
-def _invoking(found: Dispatcher, steps: list[Closure]) -> Closure:
-    invoke = found.invoke
-    match steps:
-        case [first]:
-            return lambda frame: invoke(frame, first(frame))
-        case [first, second]:
-            return lambda frame: invoke(frame, first(frame), second(frame))
-        case [first, second, third]:
-            return lambda frame: invoke(frame, first(frame), second(frame), third(frame))
-
-    def many(frame: Frame) -> object:
-        args = []
-        for step in steps:
-            args.append(step(frame))
-        return invoke(frame, *args)
-
-    return many

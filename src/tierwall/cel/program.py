@@ -13,23 +13,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tierwall.cel import ast
+from tierwall.cel.compile import Fast, compiled
 from tierwall.cel.cost import CALL_LIMIT
 from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate import Evaluator
 from tierwall.cel.failure import Failure
 
+# Evaluations after which it pays to compile.
+_OFTEN = 3
+
 
 class Program:
-    """An expression in an environment. Holds no state between evaluations, so threads may share it."""
+    """An expression in an environment. Evaluations leave nothing behind that others could see: threads may share it."""
+
+    __slots__ = ("_evaluator", "_fast", "_uses", "environment", "tree")
 
     def __init__(self, tree: ast.Expr, environment: Environment) -> None:
         self.tree = tree
         self.environment = environment
-        self._exact = Evaluator(tree, environment)
+        self._evaluator: Evaluator | None = None
+        self._fast: Fast | None = None
+        self._uses = 0
 
     def evaluate(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object:
         """The value; raises `EvaluationError` where CEL fails and `CostExceeded` beyond the limit."""
-        return self._exact.evaluate(variables, limit)
+        fast = self._fast
+        if fast is not None:
+            try:
+                return fast(variables, limit)
+            except Exception:
+                # Whatever it was, the exact evaluator says what it means.
+                return self._exact().evaluate(variables, limit)
+        self._uses += 1
+        if self._uses == _OFTEN:
+            self.warm()
+        return self._exact().evaluate(variables, limit)
+
+    def warm(self) -> bool:
+        """Compile now instead of after a few evaluations; whether there is a fast path."""
+        self._uses = _OFTEN
+        self._fast = compiled(self.tree, self.environment)
+        return self._fast is not None
+
+    def exact(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object:
+        """Like `evaluate`, never by the fast path."""
+        return self._exact().evaluate(variables, limit)
+
+    def _exact(self) -> Evaluator:
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self.tree, self.environment)
+        return self._evaluator
 
     def outcome(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object | Failure:
         """The value, or the failure as a value."""
@@ -40,7 +73,7 @@ class Program:
 
     def measure(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> tuple[object, int]:
         """The value and what it cost, by the exact evaluator."""
-        return self._exact.measure(variables, limit)
+        return self._exact().measure(variables, limit)
 
 
 def program(tree: ast.Expr, environment: Environment) -> Program:

@@ -1,9 +1,9 @@
 """The values CEL expressions work on, as Python objects (cel-spec, "Values"; Kubernetes' opaque types).
 
-null, bool, int, double, string, bytes, list and map are plain `None`, `bool`, `int`, `float`, `str`, `bytes`, `list` and
-`dict`, so a JSON object is evaluated as it stands. The rest has a class here. Python's own rules never decide: `True` is
-not 1, and equality and order are the functions below. A map whose keys are not all strings is made by `make_map`, which
-keeps the key `true` apart from the key `1`.
+null, bool, int, double, string, bytes, list and map are plain `None`, `bool`, `int`, `float`, `str`, `bytes`, `list`
+and `dict`, so a JSON object is evaluated as it stands. The rest has a class here. Python's own rules never decide:
+`True` is not 1, and equality and order are the functions below. A map whose keys are not all strings is made by
+`make_map`, which keeps the key `true` apart from the key `1`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Uint(int):
 class Timestamp(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A point in time, in nanoseconds since 1970-01-01T00:00:00Z.
 
-    `offset`, in seconds east of UTC, is how it was written and how `string()` writes it; it takes no part in anything else.
+    `offset`, in seconds east of UTC, is how it was written and how `string()` writes it; nothing else depends on it.
     """
 
     ns: int
@@ -83,16 +83,28 @@ NONE: Final = OptionalValue(None, False)
 
 
 class Opaque:
-    """A value of a type that a library brings: has functions, but no fields."""
+    """A value of a type that a library brings: has functions, but no fields.
+
+    Comparing one with a value of another type is an error in CEL, and so it is in Python: code that compares with `==`
+    cannot take it for "not equal".
+    """
 
     __slots__ = ()
     cel_type: ClassVar[str] = "opaque"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is type(other):
+            return _equal_opaque(self, other)
+        raise no_such_overload("_==_", self, other)
+
+    def __hash__(self) -> int:
+        return hash(self.cel_type)
 
 
 class Quantity(Opaque, msgspec.Struct, frozen=True, gc=False):
     """A Kubernetes resource quantity: exactly `value * 10**scale`.
 
-    `small` says that Kubernetes keeps it as a 64-bit integer with a scale; only such a quantity is ever an integer to it.
+    `small` says that Kubernetes keeps it as a 64-bit integer and a scale; only such a quantity is ever an integer.
     """
 
     cel_type: ClassVar[str] = "kubernetes.Quantity"
@@ -210,6 +222,9 @@ def put(mapping: dict[object, object], key: object, value: object) -> None:
 def map_key(key: object) -> object:
     """The key as a map literal stores it; an error where CEL allows no such key."""
     kind = type(key)
+    if kind is float and key != key:
+        # NaN equals nothing, but Python finds the same object again; a new one is never found.
+        return float("nan")
     if kind is str or kind in NUMERIC:
         return key
     if kind is bool:
@@ -233,7 +248,7 @@ def map_find(mapping: dict[object, object], key: object) -> tuple[bool, object]:
         key = BoolKey(key is True)
     elif kind is not str and kind not in NUMERIC:
         return False, None
-    value = mapping.get(key, _MISSING)
+    value = _MISSING if key != key else mapping.get(key, _MISSING)
     return (False, None) if value is _MISSING else (True, value)
 
 
@@ -263,12 +278,14 @@ def _number(value: object, other: type) -> object:
 
 
 def _equal_lists(left: object, right: object) -> bool:
-    assert isinstance(left, list) and isinstance(right, list)
+    assert isinstance(left, list)
+    assert isinstance(right, list)
     return len(left) == len(right) and all(map(equal, left, right))
 
 
 def _equal_maps(left: object, right: object) -> bool:
-    assert isinstance(left, dict) and isinstance(right, dict)
+    assert isinstance(left, dict)
+    assert isinstance(right, dict)
     if len(left) != len(right):
         return False
     for key, value in left.items():
@@ -279,7 +296,8 @@ def _equal_maps(left: object, right: object) -> bool:
 
 
 def _equal_optionals(left: object, right: object) -> bool:
-    assert isinstance(left, OptionalValue) and isinstance(right, OptionalValue)
+    assert isinstance(left, OptionalValue)
+    assert isinstance(right, OptionalValue)
     if left.present and right.present:
         return equal(left.value, right.value)
     return left.present == right.present
@@ -294,7 +312,7 @@ def _equal_opaque(left: object, right: object) -> bool:
         return left.name == right.name
     if isinstance(left, URL) and isinstance(right, URL):
         return left.text == right.text
-    return left == right
+    return bool(msgspec.structs.astuple(left) == msgspec.structs.astuple(right))  # type: ignore[arg-type]
 
 
 def compare(left: object, right: object) -> int:
@@ -317,16 +335,17 @@ def _sign(left: object, right: object) -> int:
 
 
 def compare_quantities(left: Quantity, right: Quantity) -> int:
-    """-1, 0 or 1 by amount; digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless."""
+    """-1, 0 or 1 by amount."""
     a, b = left.value, right.value
+    # Digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless.
     if (a > 0) - (a < 0) != (b > 0) - (b < 0) or not a:
         return (a > b) - (a < b)
     magnitude = len(str(abs(a))) + left.scale - len(str(abs(b))) - right.scale
     if magnitude:
         return 1 if (magnitude > 0) == (a > 0) else -1
     scale = min(left.scale, right.scale)
-    a, b = a * 10 ** (left.scale - scale), b * 10 ** (right.scale - scale)
-    return (a > b) - (a < b)
+    a, b = a * pow(10, left.scale - scale), b * pow(10, right.scale - scale)
+    return 1 if a > b else -1 if a < b else 0
 
 
 def compare_semvers(left: Semver, right: Semver) -> int:
@@ -355,7 +374,7 @@ def size_of(value: object) -> int:
     if kind is IP:
         return 4 if value.version == 4 else 16  # type: ignore[attr-defined]
     if kind is CIDR:
-        return -(-value.bits // 8)  # type: ignore[attr-defined]
+        return int(-(-value.bits // 8))  # type: ignore[attr-defined]
     return 1
 
 

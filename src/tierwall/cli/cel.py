@@ -135,7 +135,50 @@ def batch(file: str, release: int | None, extensions: bool) -> None:
         fail(f"{bad} line{'s' if bad > 1 else ''} could not be read as a question")
 
 
-# `tierwall cel partial` belongs here.
+@cel.command("partial")
+@click.argument("expression")
+@click.option("--known", metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
+@click.option(
+    "--unknown",
+    multiple=True,
+    metavar="NAME[,NAME…]",
+    help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable.",
+)
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
+@_release_option
+@_extensions_option
+def partially(
+    expression: str, known: str | None, unknown: tuple[str, ...], output: str, release: int | None, extensions: bool
+) -> None:
+    """Print what is left of EXPRESSION when only some of its variables are known.
+
+    It names no known variable, and for every value of the unknowns it gives what EXPRESSION gives. With `-o json` the
+    answer also has the unknowns that remain and the outcomes still possible.
+
+    Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
+    """
+    from tierwall.cel.encode import EncodingError, decode
+    from tierwall.cel.environment import NEWEST, Environment
+    from tierwall.cel.errors import ParseError
+    from tierwall.cel.failure import Failure
+    from tierwall.cel.partial import PartialError, partial, report
+    from tierwall.cel.types import DYN
+
+    names = [name.strip() for each in unknown for name in each.split(",") if name.strip()]
+    try:
+        values = {name: decode(value) for name, value in read_object(known).items()}
+        environment = Environment(release or NEWEST, dict.fromkeys((*values, *names), DYN), extensions)
+        left = partial(environment.parse(expression), values, names, environment=environment)
+        if output == "json":
+            click.echo(json_line(report(left)))
+        elif left.error is not None:
+            fail(left.error)
+        else:
+            click.echo(left.text)
+    except ParseError as error:
+        fail(error.render())
+    except (Failure, EncodingError, PartialError) as error:
+        fail(str(error))
 
 
 def _lines(file: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ _CHECK_COST = 350_000
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the authorizer. `service_account` is `(namespace, name)`, or None for the user of the request."""
+    """What is asked. `service_account` is `(namespace, name)`, or None for the user of the request."""
 
     verb: str
     service_account: tuple[str, str] | None = None

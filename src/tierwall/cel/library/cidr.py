@@ -1,4 +1,4 @@
-"""CIDR ranges (apiserver pkg/cel/library/cidr.go). Host bits are kept; a range of one family never contains the other."""
+"""CIDR ranges (apiserver pkg/cel/library/cidr.go). Host bits are kept; families never mix."""
 
 from __future__ import annotations
 

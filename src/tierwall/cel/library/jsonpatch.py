@@ -1,4 +1,4 @@
-"""Keys of JSON Patch paths (apiserver pkg/cel/library/jsonpatch.go). Offered to mutations only, so to no base environment."""
+"""Keys of JSON Patch paths (apiserver pkg/cel/library/jsonpatch.go). Offered to mutations only."""
 
 from __future__ import annotations
 

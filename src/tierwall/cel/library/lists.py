@@ -6,6 +6,7 @@ Lists of mixed types follow the Go code: `isSorted`, `min` and `max` step over p
 from __future__ import annotations
 
 from functools import cmp_to_key
+from itertools import pairwise
 
 from tierwall.cel import cost
 from tierwall.cel.failure import EvaluationError
@@ -48,7 +49,7 @@ def _require_comparable(items: list[object]) -> None:
 def is_sorted(items: list[object]) -> bool:
     """Whether no element is greater than the next."""
     _require_comparable(items)
-    return all(_order(a, b) != 1 for a, b in zip(items, items[1:], strict=False))
+    return all(_order(a, b) != 1 for a, b in pairwise(items))
 
 
 def total(items: list[object]) -> object:
@@ -137,8 +138,12 @@ def sort_by_keys(items: list[object], keys: list[object]) -> list[object]:
         compare(keys[0], keys[0])
     except EvaluationError:
         raise EvaluationError("list elements must be comparable") from None
-    order = sorted(range(len(keys)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b])))
-    return [items[place] for place in order]
+
+    def order(a: tuple[object, object], b: tuple[object, object]) -> int:
+        sign = _order(a[0], b[0])
+        return 0 if sign == 2 else sign
+
+    return [item for _, item in sorted(zip(keys, items, strict=True), key=cmp_to_key(order))]
 
 
 def distinct(items: list[object]) -> list[object]:

@@ -1,6 +1,6 @@
 """Operators (cel-spec, "List of Standard Definitions"): arithmetic, order, equality, membership, indexing, size.
 
-Arithmetic never crosses types; order and equality do among numbers. Every result is within int64 or uint64, or an error.
+Arithmetic never crosses types; order and equality do among numbers. Every result is in range, or an error.
 """
 
 from __future__ import annotations
@@ -104,17 +104,14 @@ def _add_texts(left: str, right: str) -> str:
 
 def index_list(items: list[object], index: object) -> object:
     """`list[index]`; a double or uint that is a whole number is an index too."""
-    kind = type(index)
-    if kind is int or kind is Uint:
-        position = index
-    elif kind is float and index.is_integer():  # type: ignore[attr-defined]
-        position = int(index)  # type: ignore[call-overload]
-    elif kind is float:
+    if type(index) is int or type(index) is Uint or (type(index) is float and index.is_integer()):
+        position = int(index)
+    elif type(index) is float:
         raise EvaluationError(f"unsupported index value: {index}")
     else:
         raise no_such_overload("_[_]", items, index)
-    if 0 <= position < len(items):  # type: ignore[operator]
-        return items[position]  # type: ignore[index]
+    if 0 <= position < len(items):
+        return items[position]
     raise EvaluationError(f"index out of bounds: {position}")
 
 

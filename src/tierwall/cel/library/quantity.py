@@ -95,10 +95,7 @@ def as_integer(quantity: Quantity) -> int:
 
 def as_float(quantity: Quantity) -> float:
     """The value as a double, with the rounding of Go's `base * math.Pow10(exponent)`."""
-    if quantity.scale > 308:
-        power = float("inf")
-    else:
-        power = 0.0 if quantity.scale < -323 else float(f"1e{quantity.scale}")
+    power = float(f"1e{min(max(quantity.scale, -400), 400)}")
     try:
         return float(quantity.value) * power if quantity.scale else float(quantity.value)
     except OverflowError:

@@ -30,16 +30,16 @@ def parse(text: str, normalize: bool = False) -> Semver:
     match = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise _invalid(given)
-    numbers = [int(match[i]) for i in (1, 2, 3)]
+    major, minor, patch = int(match[1]), int(match[2]), int(match[3])
     prerelease: list[int | str] = []
     for part in match[4].split(".") if match[4] is not None else ():
         if not _PART.fullmatch(part) or (part.isdigit() and len(part) > 1 and part[0] == "0"):
             raise _invalid(given)
         prerelease.append(int(part) if part.isdigit() else part)
     build = tuple(match[5].split(".")) if match[5] is not None else ()
-    if "" in build or any(n > UINT_MAX for n in (*numbers, *prerelease) if isinstance(n, int)):
+    if "" in build or any(n > UINT_MAX for n in (major, minor, patch, *prerelease) if isinstance(n, int)):
         raise _invalid(given)
-    return Semver(*numbers, tuple(prerelease), build)
+    return Semver(major, minor, patch, tuple(prerelease), build)
 
 
 def _normalized(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts (cel-spec standard definitions; cel-go ext.Strings version 2, the one Kubernetes offers). Positions are code points."""
+"""Texts (cel-spec; cel-go ext.Strings version 2, the one Kubernetes offers). Positions count code points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tierwall.cel.types import BOOL, DYN, INT, STRING, Type, list_of
 from tierwall.cel.values import type_name
 
 # What Go's strings.TrimSpace cuts: unicode.IsSpace.
-_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _QUOTED = {

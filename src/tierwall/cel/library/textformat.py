@@ -1,4 +1,4 @@
-"""`"…".format([…])` as Kubernetes has it: cel-go's first formatter, which groups digits and writes exponents as `×10⁰³`."""
+"""`"…".format([…])` as Kubernetes has it: cel-go's first formatter, with grouped digits and exponents as `×10⁰³`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,249 @@
+"""The fast path's code: a tree as the source of one Python function.
+
+The code may give up at any point by raising: the exact evaluator then starts over. So it has one duty only: whatever it
+does return is what the exact evaluator returns. Where Python and CEL differ (`True == 1`, `"a" in "abc"`, `x[-1]`,
+comparing a bool with an int) the code tests types, calls an exact function, or raises.
+
+`&&`, `||`, `all` and `exists` catch what their operands raise, because one operand that settles the result settles it
+whatever the others do. Only names made here and constants through `repr` enter the source; everything else is an object
+in the namespace.
+
+Cost: `k` is an upper bound of what the exact evaluator would charge, kept by loops and by calls whose cost depends on
+data; what does not is added up beforehand. Beyond the limit the code gives up, and the exact evaluator decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tierwall.cel import ast, cost
+from tierwall.cel.comprehend import iterate, iterate_pairs
+from tierwall.cel.dispatch import exceeded, index
+from tierwall.cel.environment import Environment
+from tierwall.cel.failure import EvaluationError
+from tierwall.cel.fields import dotted_name, has_field, is_constant, optional_field
+from tierwall.cel.library.operators import in_list, in_map
+from tierwall.cel.values import Uint, equal, no_such_overload
+
+
+class Unsupported(Exception):
+    """A tree that the exact evaluator alone handles."""
+
+
+class Miss(Exception):
+    """Raised by generated code that gives up."""
+
+
+def _not(value: object) -> bool:
+    if type(value) is bool:
+        return not value
+    raise Miss
+
+
+def _contains(value: object, container: object) -> bool:
+    if type(container) is list:
+        return in_list(value, container)
+    if type(container) is dict:
+        return in_map(value, container)
+    raise no_such_overload("@in", value, container)
+
+
+# What a failing operand of `&&` or `||` may raise. Exceeding the cost is not among them.
+FAILURES = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, EvaluationError, Miss)
+NAMESPACE: dict[str, object] = {
+    "__builtins__": {},
+    "dict": dict,
+    "list": list,
+    "str": str,
+    "int": int,
+    "len": len,
+    "type": type,
+    "Miss": Miss,
+    "FAILURES": FAILURES,
+    "has_field": has_field,
+    "optional_field": optional_field,
+    "index": index,
+    "equal": equal,
+    "contains": _contains,
+    "negated": _not,
+    "iterate": iterate,
+    "iterate_pairs": iterate_pairs,
+    "scan_shorter": cost.scan_shorter,
+    "exceeded": exceeded,
+}
+_NAME = re.compile(r"[citx][0-9]")
+# Trees with more nodes would take long to compile and are rarely evaluated often.
+_MAX_NODES = 2_000
+# Integers that a double holds exactly: equality with them is the same in Python and in CEL.
+_EXACT = 1 << 53
+
+
+class Value:
+    """The Python expression of a node. `kind` is its CEL type where certain; an `atom` may be written twice."""
+
+    __slots__ = ("atom", "kind", "text")
+
+    def __init__(self, text: str, kind: str | None = None, atom: bool = False) -> None:
+        self.text = text
+        self.kind = kind
+        self.atom = atom
+
+
+class Generator:
+    """Writes the function of one tree. Calls and comprehensions are in `generate_calls` and `generate_loops`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.namespace: dict[str, object] = dict(NAMESPACE)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.scope: dict[str, str] = {}
+        self.variables: dict[str, str] = {}
+        # Cost of one run of the innermost block that does not depend on data.
+        self.static = 0
+        # Whether the cost depends on data, and whether calls are made that charge for themselves.
+        self.dynamic = False
+        self.metered = False
+        self._names = 0
+        self._nodes = 0
+
+    def source(self, tree: ast.Expr) -> str:
+        """The source of `def run(v, limit, f)`; `f` is a meter and only there where `metered` says so."""
+        result = self.value(tree)
+        head = ["def run(v, limit, f):", f" k = {self.static}", " if k > limit: raise Miss"]
+        head += [f" {name} = v[{variable!r}]" for variable, name in self.variables.items()]
+        if self.dynamic or self.metered:
+            self.emit(f"r = {result.text}")
+            self.emit(f"if k{' + f.cost' if self.metered else ''} > limit: raise Miss")
+            self.emit("return r")
+        else:
+            self.emit(f"return {result.text}")
+        return "\n".join((*head, *self.lines, ""))
+
+    def emit(self, line: str) -> None:
+        """Add a line to the current block."""
+        self.lines.append(" " * self.depth + line)
+
+    def name(self, prefix: str = "t") -> str:
+        """A name that nothing else has."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def constant(self, value: object) -> str:
+        """The name of an object in the namespace."""
+        name = self.name("c")
+        self.namespace[name] = value
+        return name
+
+    def atom(self, value: Value) -> Value:
+        """The value under a name, computed here."""
+        if value.atom:
+            return value
+        name = self.name()
+        self.emit(f"{name} = {value.text}")
+        return Value(name, value.kind, atom=True)
+
+    def named(self, value: Value) -> str:
+        """The value under a name unless it begins with one: Python warns of `True["a"]` and `1 is True`."""
+        return value.text if _NAME.match(value.text) else self.atom(Value(value.text)).text
+
+    def charge(self, amount: str) -> None:
+        """Add a cost that depends on data."""
+        self.dynamic = True
+        self.emit(f"k += {amount}")
+        self.emit("if k > limit: raise exceeded(limit)")
+
+    def value(self, node: ast.Expr) -> Value:
+        """Write what the node needs, and give the expression of its value."""
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise Unsupported
+        match node:
+            case ast.Literal():
+                return self._literal(node.value)
+            case ast.Ident():
+                return self._ident(node.name)
+            case ast.Select():
+                return self._select(node)
+            case ast.Has():
+                operand = self.value(node.operand)
+                name = self.name()
+                test = f"{node.field!r} in {name} if type({name} := {operand.text}) is dict"
+                return Value(f"({test} else has_field({name}, {node.field!r}))", "bool")
+            case ast.Call():
+                return self.call(node)
+            case ast.ListExpr() if not node.optional:
+                self.static += 0 if is_constant(node) else cost.LIST
+                return Value("[" + ", ".join([self.value(element).text for element in node.elements]) + "]", "list")
+            case ast.MapExpr():
+                return self._map(node)
+            case ast.Comprehension():
+                return self.comprehension(node)
+            case ast.Bind(macro="bind"):
+                bound = self.atom(self.value(node.value))
+                return self.within({node.variable: bound.text}, node.body)
+        raise Unsupported
+
+    def within(self, names: dict[str, str], node: ast.Expr) -> Value:
+        """The value of a node in which variables have these Python names."""
+        outer = self.scope
+        self.scope = outer | names
+        result = self.value(node)
+        self.scope = outer
+        return result
+
+    def call(self, node: ast.Call) -> Value:
+        """The value of a call."""
+        from tierwall.cel.generate_calls import generate
+
+        return generate(self, node)
+
+    def comprehension(self, node: ast.Comprehension) -> Value:
+        """The value of a comprehension."""
+        from tierwall.cel.generate_loops import generate
+
+        return generate(self, node)
+
+    def _literal(self, value: object) -> Value:
+        kind = type(value)
+        if kind is str:
+            return Value(repr(value), "string", atom=True)
+        if kind is bool or value is None or kind is bytes:
+            return Value(repr(value), {bool: "bool", bytes: "bytes"}.get(kind), atom=True)
+        if kind is int or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
+            return Value(f"({value!r})", "int" if kind is int else "double", atom=True)
+        return Value(self.constant(value), "uint" if kind is Uint else None, atom=True)
+
+    def _ident(self, name: str) -> Value:
+        self.static += cost.NAME
+        local = self.scope.get(name)
+        if local is not None:
+            return Value(local, atom=True)
+        name = name.removeprefix(".")
+        if name in self.environment.type_names:
+            raise Unsupported
+        if name not in self.variables:
+            self.variables[name] = self.name("x")
+        return Value(self.variables[name], atom=True)
+
+    def _select(self, node: ast.Select) -> Value:
+        path = dotted_name(node)
+        if path is not None and path.removeprefix(".").partition(".")[0] in self.environment.dotted:
+            raise Unsupported
+        operand = self.value(node.operand)
+        self.static += cost.NAME
+        if node.optional or operand.kind == "optional_type":
+            return Value(f"optional_field({operand.text}, {node.field!r})", "optional_type")
+        # A list, a text or an optional refuses a text as its index, so only a map gets through.
+        return Value(f"{self.named(operand)}[{node.field!r}]")
+
+    def _map(self, node: ast.MapExpr) -> Value:
+        self.static += 0 if is_constant(node) else cost.MAP
+        entries = []
+        for entry in node.entries:
+            key = entry.key
+            if entry.optional or type(key) is not ast.Literal or type(key.value) is not str:
+                raise Unsupported
+            entries.append(f"{key.value!r}: {self.value(entry.value).text}")
+        return Value("{" + ", ".join(entries) + "}", "map")

@@ -1,0 +1,193 @@
+"""Random chains, policies, requests and objects: the shipped decision against the model, errors included (R8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_model import FIELDS, Authorizer, Policy, expected, one_phase, value
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.api.question import ask
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+KNOWN = (
+    'request.verb == "create"',
+    'request.verb in ["create", "get"]',
+    'request.userInfo.username == "alice"',
+    '"dev" in request.userInfo.groups',
+    'request.resource == "pods"',
+    'request.namespace == "ns"',
+    'request.userInfo.username.startsWith("a")',
+    "true",
+    "false",
+    'request.nope == "x"',
+    "has(request.userInfo.nope.more)",
+    'request.userInfo.extra["x"] == []',
+    "1 / 0 == 1",
+    "request.verb",
+    "7",
+    'request.verb == 1 || request.apiGroup == "apps"',
+)
+UNKNOWN = (
+    "object.a == 1",
+    "object.a in [1, 2]",
+    "object.b == 1",
+    "has(object.b)",
+    "object.c == 1",
+    "[1, 3].exists(x, object.c == x)",
+    "[1, 2].all(x, object.c != x)",
+    "object.flag",
+    'request.name == "n"',
+    'request.name.startsWith("n")',
+    'operation == "CREATE"',
+)
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> str:
+    """A policy's expression; every field of the object is looked at only once, so no two parts hang together."""
+    fresh = {"a", "b", "c", "flag", "name", "operation"}
+
+    def grow(depth: int) -> str:
+        if depth == 0 or draw(st.integers(0, 3)) == 0:
+            left = [one for one in UNKNOWN if any(word in one for word in fresh) and _field(one) in fresh]
+            atom = draw(st.sampled_from((*KNOWN, *left) if len(fresh) > 2 else KNOWN))
+            if atom in UNKNOWN:
+                fresh.discard(_field(atom))
+            return atom
+        match draw(st.integers(0, 5)):
+            case 0 | 1:
+                return f"({grow(depth - 1)}) && ({grow(depth - 1)})"
+            case 2 | 3:
+                return f"({grow(depth - 1)}) || ({grow(depth - 1)})"
+            case 4:
+                return f"!({grow(depth - 1)})"
+            case _:
+                return f"({grow(depth - 1)}) ? ({grow(depth - 1)}) : ({grow(depth - 1)})"
+
+    return grow(draw(st.integers(0, 3)))
+
+
+def _field(atom: str) -> str:
+    if "request.name" in atom:
+        return "name"
+    return "operation" if "operation" in atom else next(one for one in FIELDS if f"object.{one}" in atom)
+
+
+AUTHORIZERS = st.lists(
+    st.one_of(
+        st.builds(
+            Authorizer, st.just("CEL"), st.sampled_from(("one", "two", "three")), st.sampled_from(("Deny", "NoOpinion"))
+        ),
+        st.sampled_from((Authorizer("AlwaysAllow", "yes"), Authorizer("AlwaysDeny", "silent"))),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda one: one.name,
+)
+POLICIES = st.lists(
+    st.builds(
+        Policy,
+        st.sampled_from(("Allow", "Allow", "Deny", "NoOpinion")),
+        expressions(),
+        st.sampled_from(("one", "one", "two", "three", "elsewhere")),
+        st.sampled_from(("", "", "ns", "other")),
+    ),
+    max_size=6,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from(("alice", "bob")),
+        "verb": st.sampled_from(("create", "create", "update", "get", "list")),
+        "resource": st.sampled_from(("pods", "services", "*")),
+        "version": st.just("v1"),
+        "groups": st.sampled_from(([], ["dev"], ["ops", "dev"])),
+    },
+    optional={
+        "namespace": st.sampled_from(("ns", "other")),
+        "name": st.sampled_from(("n", "m", "")),
+        "conditions": st.sampled_from(("HumanReadable", "Optimized", "")),
+    },
+)
+OBJECTS = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **{name: st.sampled_from([one for one in values if one is not None]) for name, values in FIELDS.items()},
+            "metadata": st.sampled_from(({"name": "n"}, {"name": "m"}, {"name": 7}, {}, "text")),
+        },
+    ),
+)
+DATA = st.fixed_dictionaries({"object": OBJECTS}, optional={"operation": st.sampled_from(("CREATE", "UPDATE"))})
+
+
+def snapshot(chain: list[Authorizer], policies: list[Policy]) -> Snapshot:
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "AuthorizationConfiguration",
+            "authorizers": [
+                {"type": one.type, "name": one.name, **({"failureMode": one.mode} if one.type == "CEL" else {})}
+                for one in chain
+            ],
+        }
+    ]
+    for number, policy in enumerate(policies):
+        objects.append(
+            {
+                "apiVersion": "tierwall.io/v1alpha1",
+                "kind": "AuthorizationPolicy" if policy.namespace else "ClusterAuthorizationPolicy",
+                "metadata": {"name": f"p{number}", **({"namespace": policy.namespace} if policy.namespace else {})},
+                "spec": {"authorizer": policy.authorizer, "effect": policy.effect, "expression": policy.expression},
+            }
+        )
+    return Snapshot.of(load_objects(objects))
+
+
+@settings(max_examples=700)
+@given(AUTHORIZERS, POLICIES, QUESTIONS, st.one_of(st.none(), DATA))
+def test_every_answer_is_what_the_settled_semantics_say(
+    chain: list[Authorizer], policies: list[Policy], question: dict[str, Any], data: dict[str, Any] | None
+) -> None:
+    want = expected(chain, policies, question, data)
+    got = ask(snapshot(chain, policies), {**question, **(data or {})}, {})
+    assert got["verdict"] == want.verdict
+    assert got["called"] == want.called
+    assert want.final is None or got["final"] == want.final
+    if want.verdict == "Conditional":
+        assert [one["authorizer"] for one in got["conditionSets"]] == [name for name, _ in want.sets]
+        for one, (_, answer) in zip(got["conditionSets"], want.sets, strict=True):
+            if answer.verdict != "Conditional":
+                assert one["allowed" if answer.verdict == "Allow" else "denied"] is True
+                continue
+            effects = one["effects"]
+            assert effects.get("Deny", 0) == answer.deny
+            assert answer.no_opinion is None or effects.get("NoOpinion", 0) == answer.no_opinion
+            assert effects.get("Allow", 0) == answer.allow if answer.allow is not None else effects["Allow"] >= 1
+
+
+@settings(max_examples=500)
+@given(AUTHORIZERS, POLICIES, QUESTIONS, DATA)
+def test_r008_two_phases_come_to_what_one_phase_comes_to(
+    chain: list[Authorizer], policies: list[Policy], question: dict[str, Any], data: dict[str, Any]
+) -> None:
+    question["conditions"] = "HumanReadable"
+    got = ask(snapshot(chain, policies), {**question, **data}, {})
+    said = [one_phase(one, policies, question, data) for one in chain]
+    decider = next((one for one in said if one[0] != "NoOpinion"), None)
+    if decider is not None and got["verdict"] == "Deny":
+        # A conditional Deny before a Deny is a Deny in the first phase already.
+        assert "Deny" in {verdict for verdict, _ in said}
+    else:
+        assert got["final"] == (decider[0] if decider is not None else "NoOpinion")
+    if decider is None and any(error for _, error in said) and got["verdict"] != "Deny":
+        deny_errors = any(
+            error and any(one.effect == "Deny" and value(one, question, data) == "E" for one in policies)
+            for _, error in said
+        )
+        assert got.get("error") or not deny_errors
+    if not any(value(one, question, data) == "E" for one in policies):
+        assert "error" not in got

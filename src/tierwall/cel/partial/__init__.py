@@ -11,7 +11,8 @@ value, or an error where the original has one.
 
 from __future__ import annotations
 
-from tierwall.cel.partial.residual import Partial, PartialError
+from tierwall.cel.partial.answer import Partial, report
+from tierwall.cel.partial.residual import PartialError
 from tierwall.cel.partial.specialised import Specialised, partial, specialise
 
-__all__ = ["Partial", "PartialError", "Specialised", "partial", "specialise"]
+__all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise"]

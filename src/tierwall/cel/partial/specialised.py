@@ -9,9 +9,9 @@ from typing import TypeAlias
 from tierwall.cel.ast import Expr
 from tierwall.cel.checker import Checked
 from tierwall.cel.environment import Environment
+from tierwall.cel.partial.answer import Partial
 from tierwall.cel.partial.engine import engine_of
 from tierwall.cel.partial.names import Unknowns
-from tierwall.cel.partial.residual import Partial
 from tierwall.cel.partial.specialise import MAX_LENGTH, Scope, Specialiser, start
 from tierwall.cel.types import DYN, Type
 

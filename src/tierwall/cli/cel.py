@@ -31,7 +31,7 @@ _extensions_option = click.option(
 )
 
 
-@click.group("cel")
+@click.group("cel", epilog="Example: tierwall cel eval 'a + 1' --vars facts.json")
 def cel() -> None:
     """Evaluate, partially evaluate and check CEL expressions, as Kubernetes reads them."""
 

@@ -63,17 +63,20 @@ def run(suites: Iterable[Suite], using: Engine) -> Iterator[dict[str, Any]]:
 
 def _judge(suite: Suite, case: Case, answer: Answer) -> dict[str, Any]:
     out: dict[str, Any] = {"ok": False, "got": dict(answer.got or {}), "want": dict(case.expect)}
-    if place := suite.resource.position(case.path):
-        out |= {"line": place.line}
     if answer.skipped:
         return out | {"ok": None, "skipped": answer.skipped}
-    if answer.got is None:
-        return out | {"error": answer.error}
     try:
-        differences = plane(case.plane).mismatches(case.expect, answer.got)
+        if answer.got is None:
+            out["error"] = answer.error
+        elif differences := plane(case.plane).mismatches(case.expect, answer.got):
+            out["mismatches"] = differences
+        else:
+            return out | {"ok": True}
     except InputError as error:
-        return out | {"error": _words(error)}
-    return out | ({"mismatches": differences} if differences else {"ok": True})
+        out["error"] = _words(error)
+    if place := suite.resource.position(case.path):
+        out["line"] = place.line
+    return out
 
 
 def _words(error: InputError) -> str:

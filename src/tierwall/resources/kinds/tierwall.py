@@ -55,7 +55,7 @@ _test_spec = obj(
     optional("resources", array(string()), "Files, folders or globs, relative to the test."),
     optional("objects", array(any_object()), "Objects, added to those of `resources`."),
     optional("defaults", mapping(any_value()), "Keys that every question has, unless it says otherwise."),
-    required("cases", array(_case), "The questions."),
+    required("cases", array(_case, list_type="map", keys=("name",)), "The questions."),
 )
 
 KINDS = (

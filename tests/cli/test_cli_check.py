@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tierwall.cli.main import root
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Position
+from tierwall.render import github, junit, text
+
+BROKEN = """\
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: a}
+spec:
+  priority: 5
+  priority: 1001
+  subject:
+    pods:
+      namespaceSeletor: {}
+      podSelector: {}
+"""
+
+
+def check(*args: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(root, ["check", *args], input=text)
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(BROKEN)
+    return tmp_path
+
+
+def test_every_problem_is_reported_at_once_sorted_by_place_with_hints(broken: Path) -> None:
+    result = check("a.yaml")
+    assert result.exit_code == 4
+    assert result.stdout.splitlines() == [
+        "a.yaml:6:3: error[TW004]: key `priority` is repeated; only the last one counts (remove one of them)",
+        "a.yaml:6:13: error[TW105]: spec.priority: Invalid value: 1001: "
+        "spec.priority in body should be less than or equal to 1000",
+        'a.yaml:9:7: error[TW101]: unknown field "spec.subject.pods.namespaceSeletor" '
+        "(did you mean `namespaceSelector`?)",
+        "a.yaml:9:7: error[TW102]: spec.subject.pods.namespaceSelector: Required value",
+    ]
+    assert result.stderr == "4 errors in 1 object of 1 file\n"
+
+
+def test_json_has_the_same_findings_and_the_counts(broken: Path) -> None:
+    document = json.loads(check("a.yaml", "-o", "json").stdout)
+    assert (document["errors"], document["warnings"], document["objects"]) == (4, 0, 1)
+    assert [(one["code"], one["line"], one["column"]) for one in document["diagnostics"]] == [
+        ("TW004", 6, 3), ("TW105", 6, 13), ("TW101", 9, 7), ("TW102", 9, 7),
+    ]  # fmt: skip
+
+
+def test_sarif_names_the_rule_the_file_and_the_place(broken: Path) -> None:
+    run = json.loads(check("a.yaml", "-o", "sarif").stdout)["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "a.yaml"}, "region": {"startLine": 6, "startColumn": 3}}
+
+
+def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
+    (broken / "good.yaml").write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
+    tree = ElementTree.fromstring(check(".", "-o", "junit").stdout)
+    failures = {case.get("name"): len(case.findall("failure")) for case in tree.iter("testcase")}
+    assert failures == {"./a.yaml": 4, "./good.yaml": 0}
+
+
+def test_junit_drops_characters_xml_cannot_hold() -> None:
+    found = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
+    ElementTree.fromstring(junit.diagnostics([found], []))
+
+
+def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> None:
+    found = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
+    assert list(github.diagnostics([found])) == [
+        "::error file=a%2Cb%3Ac.yaml,line=2,col=3,title=TW105::50%25%0Amore (x)"
+    ]
+
+
+def test_on_a_terminal_a_caret_stands_under_the_offending_text() -> None:
+    found = Diagnostic("TW101", "unknown field", Position("a.yaml", 9, 7), hint="did you mean `x`?")
+    lines = list(text.diagnostics([found], lambda file, number: "      namespaceSeletor: {}", True, False))
+    assert lines[1:] == [
+        "    9 |       namespaceSeletor: {}",
+        "      |       ^^^^^^^^^^^^^^^^",
+        "      = hint: did you mean `x`?",
+    ]
+
+
+def test_a_caret_in_a_long_line_shows_its_neighbourhood() -> None:
+    found = Diagnostic("TW101", "unknown field", Position("a.json", 1, 5001))
+    lines = list(text.diagnostics([found], lambda file, number: "x" * 5000 + "HERE " + "y" * 5000, True, False))
+    assert lines[1].index("HERE") == lines[2].index("^^^^")
+    assert len(lines[1]) < 200
+
+
+def test_kinds_that_are_not_ours_are_counted_and_passed_over() -> None:
+    result = check("-", text="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+    assert result.exit_code == 0
+    assert "passed over, not ours to judge: 1 ConfigMap" in result.stderr
+
+
+def test_a_list_is_judged_item_by_item_at_the_place_of_the_item() -> None:
+    items = (
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n"
+        "  metadata: {name: good}\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: BAD}\n"
+    )
+    result = check("-", text=items)
+    assert result.exit_code == 4
+    assert result.stdout.startswith('stdin:9:20: error[TW105]: metadata.name: Invalid value: "BAD"')
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("a: [", "TW002"),
+        ("\x00\x01", "TW005"),
+        ("[" * 5000 + "]" * 5000, "TW003"),
+        ("- 1\n", "TW006"),
+        ("x: 1\n", "TW006"),
+    ],
+)
+def test_input_that_cannot_be_used_is_said_so(content: str, code: str) -> None:
+    result = check("-", text=content)
+    assert result.exit_code == (4 if code == "TW006" else 1)
+    assert f"[{code}]" in result.stdout
+
+
+def test_a_missing_file_is_named_with_the_nearest_one_there(broken: Path) -> None:
+    result = check("b.yaml")
+    assert result.exit_code == 1
+    assert result.stdout == "b.yaml:1:1: error[TW001]: there is no such file or folder (did you mean `a.yaml`?)\n"
+
+
+def test_an_object_defined_twice_is_a_warning_that_names_both_places() -> None:
+    once = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
+    result = check("-", "-o", "json", text=f"{once}---\n{once}")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert (found["code"], found["line"], found["related"][0]["line"]) == ("TW007", 5, 1)
+    assert result.exit_code == 4
+
+
+def test_an_unknown_command_names_the_nearest_one() -> None:
+    result = CliRunner().invoke(root, ["chekc"])
+    assert result.exit_code == 2
+    assert "did you mean `check`?" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
+    result = CliRunner().invoke(root, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_TIERWALL_COMPLETE" in result.stdout
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    from tierwall.cli.explain import QUESTIONS
+    from tierwall.cli.main import COMMANDS
+
+    for path in [*([name] for name in COMMANDS), *(["explain", name] for name in QUESTIONS)]:
+        result = CliRunner().invoke(root, [*path, "--help"])
+        assert result.exit_code == 0, path
+        assert "Example" in result.stdout, f"{' '.join(path)} --help shows no example"

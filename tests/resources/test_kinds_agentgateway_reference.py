@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from tierwall.resources.kinds.agentgateway import agentgateway_backend, agentgateway_policy
 from tierwall.resources.kinds.agentgateway.backend import backend_section
+from tierwall.resources.kinds.agentgateway.backend_kind import agentgateway_backend
+from tierwall.resources.kinds.agentgateway.model_kind import agentgateway_model
+from tierwall.resources.kinds.agentgateway.policy import agentgateway_policy
 from tierwall.resources.kinds.gateway_types.names import DURATION
+from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.schema import Rule, Schema
 
 LINE = re.compile(r"^(?P<name>[A-Za-z0-9]+)(?P<required>\*?): (?P<rest>.*)$")
@@ -29,6 +32,7 @@ LIMITS = {
     "minProps": "min_properties",
     "maxProps": "max_properties",
 }
+KINDS = (agentgateway_policy, agentgateway_backend, agentgateway_model)
 
 
 @dataclass
@@ -205,9 +209,8 @@ def reference_differences(text: str, schema: Schema, path: str) -> Iterator[str]
 def at(path: str) -> Schema:
     """The schema at a dotted path; lists are stepped into. `backend…` is the section of that name."""
     first, *rest = path.split(".")
-    roots = [agentgateway_policy, agentgateway_backend]
     schema: Schema | None = None
-    for kind in roots:
+    for kind in KINDS:
         spec = kind.schema.property("spec")
         assert spec is not None
         part = spec.schema.property(first)
@@ -224,11 +227,12 @@ def at(path: str) -> Schema:
     return schema
 
 
-@pytest.mark.parametrize("kind", [agentgateway_policy, agentgateway_backend], ids=lambda kind: kind.kind)
-def test_every_field_limit_and_rule_of_the_reference_is_in_the_schema(kind, shared: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_field_limit_and_rule_of_the_reference_is_in_the_schema(kind: Kind, shared: Path) -> None:
     text = (shared / "reference" / "agentgateway-policies.md").read_text()
     body = text.split(f"\n### {kind.kind} — ", 1)[1].split("```text\n", 1)[1].split("\n```", 1)[0]
     spec = kind.schema.property("spec")
+    assert spec is not None
     assert list(differences(tree(body), spec.schema, "spec")) == []
 
 

@@ -17,7 +17,7 @@ from tierwall.resources.schema import (
 )
 
 _values = array(obj(required("field", short_string), required("value", any_value())), min_items=1, max_items=64)
-_expressions = array(
+field_transformations = array(
     obj(required("field", short_string), required("expression", cel_expression)), min_items=1, max_items=64
 )
 _messages = array(obj(required("role", string()), required("content", string())))
@@ -27,8 +27,8 @@ ai = obj(
     optional("promptGuard", prompt_guard),
     optional("defaults", _values),
     optional("overrides", _values),
-    optional("transformations", _expressions),
-    optional("finalTransformations", _expressions),
+    optional("transformations", field_transformations),
+    optional("finalTransformations", field_transformations),
     optional("modelAliases", mapping(string(), max_properties=64)),
     optional(
         "promptCaching",

@@ -9,6 +9,7 @@ from tierwall.resources.kinds.agentgateway.references import (
 from tierwall.resources.kinds.agentgateway.scalars import cel_expression, duration, short_string, url
 from tierwall.resources.kinds.gateway_types.references import backend_object_reference
 from tierwall.resources.schema import (
+    Schema,
     any_value,
     array,
     at_most_one_of,
@@ -219,49 +220,45 @@ _token_exchange = obj(
     title="OAuthTokenExchange",
 )
 
-_PRIMARY = (
-    "key",
-    "secretRef",
-    "passthrough",
-    "aws",
-    "azure",
-    "gcp",
-    "oauthTokenExchange",
-    "crossAppAccess",
-    "jwtSign",
+_PRIMARY = {
+    "key": inline_key,
+    "secretRef": secret_key_ref,
+    "passthrough": obj(),
+    "aws": aws_auth,
+    "azure": _azure_auth,
+    "gcp": gcp_auth,
+    "oauthTokenExchange": _token_exchange,
+    "crossAppAccess": _cross_app_access,
+    "jwtSign": _jwt_sign,
+}
+_credentials = array(
+    obj(required("location", insertion_location), required("secretRef", secret_key_ref)), min_items=1, max_items=8
 )
 
-backend_auth = obj(
-    optional("key", inline_key),
-    optional("secretRef", secret_key_ref),
-    optional("passthrough", obj()),
-    optional("aws", aws_auth),
-    optional("azure", _azure_auth),
-    optional("gcp", gcp_auth),
-    optional("oauthTokenExchange", _token_exchange),
-    optional("crossAppAccess", _cross_app_access),
-    optional("jwtSign", _jwt_sign),
-    optional(
-        "credentials",
-        array(
-            obj(required("location", insertion_location), required("secretRef", secret_key_ref)),
-            min_items=1,
-            max_items=8,
+
+def _auth(*without: str) -> Schema:
+    """One primary kind of authentication, further credentials, or both."""
+    kinds = {name: schema for name, schema in _PRIMARY.items() if name not in without}
+    return obj(
+        *(optional(name, schema) for name, schema in kinds.items()),
+        optional("credentials", _credentials),
+        optional("location", insertion_location),
+        rule(
+            " || ".join(f"has(self.{name})" for name in ("credentials", *kinds)),
+            f"must specify credentials, or at most one of {'/'.join(kinds)}"
+            " (credentials may be combined with a primary auth kind)",
         ),
-    ),
-    optional("location", insertion_location),
-    rule(
-        " || ".join(f"has(self.{name})" for name in ("credentials", *_PRIMARY)),
-        f"must specify credentials, or at most one of {'/'.join(_PRIMARY)}"
-        " (credentials may be combined with a primary auth kind)",
-    ),
-    rule(
-        "has(self.location) ? has(self.key) || has(self.secretRef) || has(self.passthrough) : true",
-        "location may only be set for key, secretRef, or passthrough auth",
-    ),
-    at_most_one_of(*_PRIMARY),
-    title="BackendAuth",
-)
+        rule(
+            "has(self.location) ? has(self.key) || has(self.secretRef) || has(self.passthrough) : true",
+            "location may only be set for key, secretRef, or passthrough auth",
+        ),
+        at_most_one_of(*kinds),
+        title="BackendAuth",
+    )
+
+
+backend_auth = _auth()
+model_auth = _auth("crossAppAccess", "jwtSign")
 
 # The narrower forms that guardrail services take.
 bedrock_auth = obj(

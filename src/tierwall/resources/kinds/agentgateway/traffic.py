@@ -49,6 +49,12 @@ _PREROUTING = (
 _body = obj(optional("maxBytes", byte_size()), optional("failureMode", failure_mode))
 
 _header_modifier = header_modifier(string(min_length=1, max_length=4096))
+header_modifiers = obj(
+    optional("request", _header_modifier),
+    optional("response", _header_modifier),
+    at_least_one_of("request", "response"),
+    title="HeaderModifiers",
+)
 
 _direct_response: tuple[Property | Rule, ...] = (
     optional("status", integer(minimum=200, maximum=599, format="int32")),
@@ -105,14 +111,7 @@ traffic_section = obj(
     optional("rateLimit", rate_limit),
     optional("cors", cors),
     optional("csrf", obj(optional("additionalOrigins", array(short_string, min_items=1, max_items=16)))),
-    optional(
-        "headerModifiers",
-        obj(
-            optional("request", _header_modifier),
-            optional("response", _header_modifier),
-            at_least_one_of("request", "response"),
-        ),
-    ),
+    optional("headerModifiers", header_modifiers),
     optional("hostRewrite", obj(required("mode", enum("Auto", "None")))),
     optional(
         "timeouts",

@@ -6,18 +6,19 @@ function may be called like a plain one and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tierwall.cel.environment import Environment, Function
 from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.library.operators import index_list, index_map
-from tierwall.cel.library.optionals import index_optional
+from tierwall.cel.library.optionals import index_optional, optional_index
 from tierwall.cel.table import Overload
 from tierwall.cel.types import Param, Type
 from tierwall.cel.values import OptionalValue, no_such_overload, type_name
 
 # Choosing among the overloads of a few types is cached; a caller cannot fill the cache with new types.
 _MAX_CACHED = 256
+_INDEX = ("_[_]", "_[?_]")
 
 
 class Meter:
@@ -77,14 +78,14 @@ class Dispatcher:
 
 
 class IndexDispatcher(Dispatcher):
-    """`_[_]`, whose key may be of any type whatever the container."""
+    """`_[_]` and `_[?_]`, where container and key may be of any types."""
 
     __slots__ = ()
 
     def invoke(self, meter: Meter, *args: object) -> object:
         """Charge for the access, then make it."""
         meter.charge(1)
-        return index(*args)
+        return index(*args) if self.function == "_[_]" else optional_index(*args)
 
 
 def index(container: object, key: object) -> object:
@@ -115,17 +116,14 @@ def dispatcher(environment: Environment, function: str, count: int) -> Dispatche
     ]
     if not overloads:
         return None
-    return (IndexDispatcher if function == "_[_]" else Dispatcher)(function, overloads)
+    return (IndexDispatcher if function in _INDEX else Dispatcher)(function, overloads)
 
 
 def apply(environment: Environment, function: str, args: Sequence[object]) -> object:
     """The function applied to values; raises `EvaluationError` where CEL fails. Costs nothing."""
-    if function == "_[_]":
-        return index(*args)
+    if function in _INDEX and len(args) == 2:
+        return index(*args) if function == "_[_]" else optional_index(*args)
     found = dispatcher(environment, function, len(args))
     if found is None:
         raise EvaluationError(f"unknown function: {function}({', '.join(map(type_name, args))})")
     return found.overload(args).call(*args)
-
-
-Step = Callable[..., object]

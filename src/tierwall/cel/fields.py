@@ -47,7 +47,9 @@ def optional_field(value: object, field: str) -> OptionalValue:
 
 
 def has_field(value: object, field: str) -> bool:
-    """`has(value.field)`; false for what has no fields at all."""
+    """`has(value.field)`; false for what has no fields at all, but for a list, as in cel-go."""
     if type(value) is OptionalValue:
         value = value.value
+    if type(value) is list:
+        raise no_such_overload("has", value)
     return type(value) is dict and field in value

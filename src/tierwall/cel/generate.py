@@ -24,7 +24,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.fields import dotted_name, has_field, is_constant, optional_field
 from tierwall.cel.library.operators import in_list, in_map
-from tierwall.cel.values import Uint, equal, no_such_overload
+from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
 
 
 class Unsupported(Exception):
@@ -69,6 +69,8 @@ NAMESPACE: dict[str, object] = {
     "negated": _not,
     "iterate": iterate,
     "iterate_pairs": iterate_pairs,
+    "none": NONE,
+    "OptionalValue": OptionalValue,
     "scan_shorter": cost.scan_shorter,
     "exceeded": exceeded,
 }
@@ -112,7 +114,7 @@ class Generator:
         """The source of `def run(v, limit, f)`; `f` is a meter and only there where `metered` says so."""
         result = self.value(tree)
         head = ["def run(v, limit, f):", f" k = {self.static}", " if k > limit: raise Miss"]
-        head += [f" {name} = v[{variable!r}]" for variable, name in self.variables.items()]
+        head += [f" {name} = {self._load(variable)}" for variable, name in self.variables.items()]
         if self.dynamic or self.metered:
             self.emit(f"r = {result.text}")
             self.emit(f"if k{' + f.cost' if self.metered else ''} > limit: raise Miss")
@@ -120,6 +122,13 @@ class Generator:
         else:
             self.emit(f"return {result.text}")
         return "\n".join((*head, *self.lines, ""))
+
+    def _load(self, variable: str) -> str:
+        """Read a variable; a name of a type is that type where no variable has it."""
+        named = self.environment.type_names.get(variable)
+        if named is None:
+            return f"v[{variable!r}]"
+        return f"v.get({variable!r}, {self.constant(TypeValue(named.params[0].name))})"
 
     def emit(self, line: str) -> None:
         """Add a line to the current block."""
@@ -180,9 +189,8 @@ class Generator:
                 return self._map(node)
             case ast.Comprehension():
                 return self.comprehension(node)
-            case ast.Bind(macro="bind"):
-                bound = self.atom(self.value(node.value))
-                return self.within({node.variable: bound.text}, node.body)
+            case ast.Bind():
+                return self._bind(node)
         raise Unsupported
 
     def within(self, names: dict[str, str], node: ast.Expr) -> Value:
@@ -221,8 +229,6 @@ class Generator:
         if local is not None:
             return Value(local, atom=True)
         name = name.removeprefix(".")
-        if name in self.environment.type_names:
-            raise Unsupported
         if name not in self.variables:
             self.variables[name] = self.name("x")
         return Value(self.variables[name], atom=True)
@@ -237,6 +243,27 @@ class Generator:
             return Value(f"optional_field({operand.text}, {node.field!r})", "optional_type")
         # A list, a text or an optional refuses a text as its index, so only a map gets through.
         return Value(f"{self.named(operand)}[{node.field!r}]")
+
+    def _bind(self, node: ast.Bind) -> Value:
+        outer = self.static
+        bound = self.value(node.value)
+        if node.macro == "bind":
+            return self.within({node.variable: self.atom(bound).text}, node.body)
+        # The macro uses its target twice; what that costs beyond data is charged twice.
+        self.static += self.static - outer + 3
+        if bound.kind != "optional_type" or self.metered or self.dynamic:
+            raise Unsupported
+        bound = self.atom(bound)
+        result, inner = self.name(), self.name()
+        self.emit(f"if not {bound.text}.present: {result} = none")
+        self.emit("else:")
+        self.depth += 1
+        self.emit(f"{inner} = {bound.text}.value")
+        body = self.within({node.variable: inner}, node.body)
+        flat = node.macro == "optFlatMap"
+        self.emit(f"{result} = {body.text if flat else f'OptionalValue({body.text})'}")
+        self.depth -= 1
+        return Value(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
 
     def _map(self, node: ast.MapExpr) -> Value:
         self.static += 0 if is_constant(node) else cost.MAP

@@ -7,7 +7,7 @@ from tierwall.cel.dispatch import Dispatcher, dispatcher
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.fields import dotted_name, is_constant
 from tierwall.cel.generate import _EXACT, Generator, Unsupported, Value
-from tierwall.cel.library.regex import compiled
+from tierwall.cel.library.regex import searcher
 
 _ORDER = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _PREFIXES = {"startsWith": "startswith", "endsWith": "endswith"}
@@ -181,7 +181,7 @@ def _special(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value
         return Value(f"len({own.value(args[0]).text})", "int")
     if len(args) == 2 and type(args[1]) is ast.Literal and type(args[1].value) is str:
         return _text_test(own, function, args[0], args[1].value)
-    if function in ("orValue", "hasValue", "value") and own.environment.lookup(function) is not None:
+    if function in ("or", "orValue", "hasValue", "value") and own.environment.lookup(function) is not None:
         return _optional(own, function, args)
     return None
 
@@ -198,12 +198,12 @@ def _text_test(own: Generator, function: str, target: ast.Expr, part: str) -> Va
         return Value(f"({text.text}.find({part!r}) >= 0)", "bool")
     if function == "matches":
         try:
-            search = own.constant(compiled(part).search)
+            search = own.constant(searcher(part))
         except EvaluationError:
             raise Unsupported from None
         text = own.atom(own.value(target))
         own.charge(f"(len({text.text}) + 10) // 10 * {-(-len(part) // 4)}")
-        return Value(f"({search}({text.text}.encode()) != None)", "bool")
+        return Value(f"({search}({text.text}.encode()) is not None)", "bool")
     return None
 
 
@@ -218,9 +218,9 @@ def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Valu
     if function == "value" and len(args) == 1:
         own.emit(f"if not {operand.text}.present: raise Miss")
         return Value(f"{operand.text}.value")
-    if function == "orValue" and len(args) == 2:
+    if function in ("or", "orValue") and len(args) == 2:
         result = own.name()
-        own.emit(f"if {operand.text}.present: {result} = {operand.text}.value")
+        own.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
         own.emit("else:")
         own.depth += 1
         own.emit(f"{result} = {own.value(args[1]).text}")
@@ -230,8 +230,6 @@ def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Valu
 
 
 def _through_table(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
-    if function == "or":
-        raise Unsupported
     found = _dispatcher(own, function, len(args))
     values = [own.value(arg).text for arg in args]
     own.metered = True

@@ -37,6 +37,7 @@ from tierwall.cel.values import (
     int64,
     map_find,
     no_such_overload,
+    type_name,
     uint64,
 )
 
@@ -102,17 +103,21 @@ def _add_texts(left: str, right: str) -> str:
     return left + right
 
 
-def index_list(items: list[object], index: object) -> object:
-    """`list[index]`; a double or uint that is a whole number is an index too."""
+def list_place(items: list[object], index: object) -> int | None:
+    """The place in a list that an index means, None if it is beyond; a uint or a whole double is an index too."""
     if type(index) is int or type(index) is Uint or (type(index) is float and index.is_integer()):
-        position = int(index)
-    elif type(index) is float:
-        raise EvaluationError(f"unsupported index value: {index}")
+        place = int(index)
     else:
-        raise no_such_overload("_[_]", items, index)
-    if 0 <= position < len(items):
-        return items[position]
-    raise EvaluationError(f"index out of bounds: {position}")
+        raise EvaluationError(f"unsupported index in list: {type_name(index)}")
+    return place if 0 <= place < len(items) else None
+
+
+def index_list(items: list[object], index: object) -> object:
+    """`list[index]`."""
+    place = list_place(items, index)
+    if place is None:
+        raise EvaluationError(f"index out of bounds: {index}")
+    return items[place]
 
 
 def index_map(mapping: dict[object, object], key: object) -> object:

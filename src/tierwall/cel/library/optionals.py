@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tierwall.cel.failure import EvaluationError
-from tierwall.cel.library.operators import index_list, index_map
+from tierwall.cel.library.operators import list_place
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, INT, A, B, list_of, map_of, optional_of
-from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, no_such_overload
+from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
+
+_KEYS = frozenset((bool, int, Uint, float, str))
 
 
 def of_non_zero(value: object) -> OptionalValue:
@@ -62,15 +64,14 @@ def optional_index(container: object, key: object) -> OptionalValue:
     """`x[?key]`: none where there is no such element; the container may itself be optional."""
     if isinstance(container, OptionalValue):
         return optional_index(container.value, key) if container.present else NONE
-    try:
-        if isinstance(container, dict):
-            return OptionalValue(index_map(container, key))
-        if isinstance(container, list):
-            return OptionalValue(index_list(container, key))
-    except EvaluationError as error:
-        if str(error).startswith(("no such key", "index out of bounds")):
-            return NONE
-        raise
+    if type(key) not in _KEYS:
+        raise no_such_overload("_[?_]", container, key)
+    if isinstance(container, dict):
+        found, value = map_find(container, key)
+        return OptionalValue(value) if found else NONE
+    if isinstance(container, list):
+        place = list_place(container, key)
+        return OptionalValue(container[place]) if place is not None else NONE
     # What has no elements at all has none of this name either, as in cel-go.
     return NONE
 

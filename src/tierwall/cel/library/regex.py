@@ -6,6 +6,7 @@ matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import re2
@@ -21,6 +22,7 @@ _OPTIONS.never_capture = True
 _OPTIONS.max_mem = 8 << 20
 # A pattern that no cost limit would let run.
 _LONGEST = 1 << 20
+_SMALL_PROGRAM = 1000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
 _LONGEST_SEARCH = 200_000_000
 
@@ -45,9 +47,25 @@ def encoded(text: str) -> bytes:
         raise EvaluationError("invalid UTF-8 in text, cannot match") from None
 
 
+@lru_cache(maxsize=1024)
+def searcher(pattern: str) -> Callable[[bytes], object]:
+    """A function that gives None where the pattern matches nowhere in the text.
+
+    A set of one pattern answers yes or no, and twice as fast as a search that also says where; but it has nothing to
+    fall back on where its automaton outgrows the memory it may take, so only small programs are made into one.
+    """
+    regexp = compiled(pattern)
+    if regexp.programsize > _SMALL_PROGRAM:
+        return regexp.search  # type: ignore[no-any-return]
+    only = re2.Set.SearchSet(_OPTIONS)
+    only.Add(pattern.encode())
+    only.Compile()
+    return only.Match  # type: ignore[no-any-return]
+
+
 def matches(text: str, pattern: str) -> bool:
     """Whether the pattern matches anywhere in the text."""
-    return compiled(pattern).search(encoded(text)) is not None
+    return searcher(pattern)(encoded(text)) is not None
 
 
 def find(text: str, pattern: str) -> str:

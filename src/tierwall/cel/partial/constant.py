@@ -238,3 +238,25 @@ _WRITERS: dict[type, Callable[[Any], Expr]] = {
     Semver: _semver,
     Format: _format,
 }
+
+
+def bound_value(value: object, limit: int) -> None:
+    """Refuse a known value whose constant would be longer than `limit`, without writing it first."""
+    left = limit
+    todo: list[object] = [value]
+    while todo and left >= 0:
+        value = todo.pop()
+        if type(value) is str or type(value) is bytes:
+            left -= len(value)
+        elif type(value) is list:
+            left -= 2 * len(value)
+            if left >= 0:
+                todo += value
+        elif type(value) is dict:
+            left -= 4 * len(value)
+            if left >= 0:
+                todo += value.keys()
+                todo += value.values()
+        left -= 1
+    if left < 0:
+        raise PartialError(f"residual too long: more than {limit} characters; a large known value is used whole")

@@ -15,8 +15,9 @@ from tierwall.cel.ast import Call, Expr, Literal
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.constant import dyn
 from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing
-from tierwall.cel.partial.signature import BOOL, fits
+from tierwall.cel.partial.signature import fits
 from tierwall.cel.partial.tree import operands, rebuilt
+from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     expr = result.expr
     can = outcomes.negation(result.can)
     if type(expr) is Call and expr.function == "!_" and boolean:
-        return settled(Residual(expr.args[0], can, result.size - 1, BOOL))
+        # Without its negations the operand may show that it is no bool.
+        return settled(Residual(expr.args[0], can | outcomes.OTHER, result.size - 1))
     return settled(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
 
 

@@ -13,19 +13,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from tierwall.cel.ast import Bind, Call, Comprehension, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
+from tierwall.cel.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
 from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.partial import outcomes, signature
 from tierwall.cel.partial.binding import binding
-from tierwall.cel.partial.constant import constant, dyn
-from tierwall.cel.partial.engine import Engine, signatures
+from tierwall.cel.partial.constant import bound_value, constant, value_type
+from tierwall.cel.partial.engine import Engine
+from tierwall.cel.partial.holes import holed
 from tierwall.cel.partial.logic import conditional, connective, fallback, negation
 from tierwall.cel.partial.names import HOLED, Analysis, Path, Unknowns, path_of
 from tierwall.cel.partial.residual import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial.tree import length, operands, own_length, rebuilt, renamed
 from tierwall.cel.partial.unroll import comprehension
-from tierwall.cel.types import Type
-from tierwall.cel.values import OptionalValue, TypeValue, map_key
+from tierwall.cel.partial.writing import writer
+from tierwall.cel.types import BOOL, Type
+from tierwall.cel.values import TypeValue
 
 Frame: TypeAlias = dict[str, object]
 Run: TypeAlias = Callable[[Frame], Result]
@@ -126,7 +128,7 @@ class Specialiser:
             if self.unknowns.exact(path):
                 return Fixed(self._unknown(node, path))
             if self.unknowns.kind(path) == HOLED:
-                return self._holed(node, path)
+                return holed(self, node, path)
         kind = type(node)
         if kind is Ident:
             return Fixed(Residual(node, outcomes.ANY & ~outcomes.ERROR, own_length(node)))
@@ -150,42 +152,20 @@ class Specialiser:
         name = ".".join((path.root.removeprefix("."), *path.fields))
         declared = self.types.get(name) or self.nodes.get(id(node))
         if type(node) is Has:
-            return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), signature.BOOL)
+            return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         if type(node) is Call and node.function == "_[_]":
             # A path that stands for a variable of its own is found as `a.b`, not as `a["b"]`.
             node = Select(node.args[0], path.fields[-1])
-        # An unknown is bound in every completion, so naming it cannot fail.
-        can = signature.can_be(declared) & ~outcomes.ERROR
+        # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing.
+        can = signature.can_be(declared) & ~(0 if path.fields else outcomes.ERROR)
         return Residual(node, can, length(node), declared)
-
-    def _holed(self, node: Expr, path: Path) -> Run:
-        """A known map with an unknown inside: as a whole it is a map that is written out around the hole."""
-        known = self.known(node, {})
-        holes = self.unknowns.below(path)
-        presence = type(node) is Has
-
-        def run(frame: Frame) -> Result:
-            value = known(frame)
-            if presence:
-                if value is True:
-                    return True
-                return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), signature.BOOL)
-            if isinstance(value, Failed):
-                value = {}
-            if type(value) is OptionalValue or type(value) is not dict:
-                return value
-            expr = _with_holes(value, _chain(path), holes)
-            size = length(expr)
-            self.bound(size)
-            return Residual(expr, outcomes.OTHER, size)
-
-        return run
 
     def _strict(self, node: Expr, scope: Scope) -> Run:
         """The function of a part that needs all its operands."""
         parts = operands(node)
         runs = [self.stage(part, scope) for part in parts]
         apply = self.application(node)
+        written = writer(self, node, parts, apply)
 
         def run(frame: Frame) -> Result:
             results = []
@@ -198,9 +178,7 @@ class Specialiser:
                 if kind is Residual:
                     pending = True
                 results.append(result)
-            if pending:
-                return self._written(node, parts, results, apply)
-            return apply(results)
+            return written(results) if pending else apply(results)
 
         return run
 
@@ -219,124 +197,16 @@ class Specialiser:
 
         return apply
 
-    def _written(
-        self, node: Expr, parts: Sequence[Expr], results: list[Result], apply: Callable[[Sequence[object]], Result]
-    ) -> Result:
-        """The node with its operands replaced by what is left of them."""
-        kind = type(node)
-        if kind is ListExpr and node.optional:  # type: ignore[union-attr]
-            return self._optional_list(node, parts, results)  # type: ignore[arg-type]
-        if kind is MapExpr:
-            return self._map(node, parts, results)  # type: ignore[arg-type]
-        always = signature.always_fails(node, results, apply)
-        if always is not None:
-            return always
-        exprs: list[Expr] = []
-        size = own_length(node)
-        for part, result in zip(parts, results, strict=True):
-            if type(result) is Residual:
-                exprs.append(result.expr)
-                size += result.size
-            else:
-                expr, more = self.spell(part, result)
-                exprs.append(expr)
-                size += more
-        hidden = signature.hidden(node, parts, results)
-        for i in hidden:
-            exprs[i] = dyn(exprs[i])
-            size += 5
-        if kind is Select or (kind is Call and node.target is not None):  # type: ignore[union-attr]
-            exprs[0] = self._apart(node, parts[0], exprs[0])
-        self.bound(size)
-        can, own = signature.result(node, results)
-        if own is None:
-            own = signature.certain(self.nodes.get(id(node)))
-            can &= signature.can_be(own)
-        return Residual(rebuilt(node, exprs), can, size, own)
-
-    def _apart(self, node: Expr, before: Expr, after: Expr) -> Expr:
-        """The operand of a selection or member call, kept from becoming part of a dotted name."""
-        if path_of(before) is not None:
-            return after
-        path = path_of(after)
-        if path is None:
-            return after
-        if type(node) is Select:
-            name = ".".join((path.root.removeprefix("."), *path.fields, node.field))
-            return dyn(after) if any(unknown.startswith(name) for unknown in self.unknowns.names) else after
-        assert type(node) is Call
-        name = ".".join((path.root.removeprefix("."), *path.fields, node.function))
-        return dyn(after) if signatures().has(name) else after
-
-    def _optional_list(self, node: ListExpr, parts: Sequence[Expr], results: list[Result]) -> Result:
-        marked = set(node.optional)
-        exprs: list[Expr] = []
-        marks: list[int] = []
-        size = own_length(node)
-        for i, (part, result) in enumerate(zip(parts, results, strict=True)):
-            if type(result) is Residual:
-                if i in marked:
-                    marks.append(len(exprs))
-                exprs.append(result.expr)
-                size += result.size
-                continue
-            if i in marked:
-                if type(result) is not OptionalValue:
-                    return Failed("cannot initialize optional list element from a value that is not optional")
-                if not result.present:
-                    continue
-                result, part = result.value, node
-            expr, more = self.spell(part, result)
-            exprs.append(expr)
-            size += more
-        self.bound(size)
-        return Residual(ListExpr(tuple(exprs), tuple(marks), node.at), outcomes.VALUE, size)
-
-    def _map(self, node: MapExpr, parts: Sequence[Expr], results: list[Result]) -> Result:
-        entries: list[Entry] = []
-        size = own_length(node)
-        can = outcomes.OTHER
-        for i, entry in enumerate(node.entries):
-            key, value = results[2 * i], results[2 * i + 1]
-            if entry.optional and type(value) is OptionalValue and not value.present and type(key) is not Residual:
-                continue
-            if type(key) is Residual:
-                can |= outcomes.ERROR
-                name, more = key.expr, key.size
-            else:
-                try:
-                    map_key(key)
-                except EvaluationError as error:
-                    if not entry.optional or type(value) is not Residual:
-                        return Failed(str(error))
-                    can |= outcomes.ERROR
-                name, more = self.spell(parts[2 * i], key)
-            size += more
-            if type(value) is Residual:
-                can |= outcomes.ERROR if entry.optional else value.can & outcomes.ERROR
-                entries.append(Entry(name, value.expr, entry.optional))
-                size += value.size
-                continue
-            part = parts[2 * i + 1]
-            if entry.optional:
-                if type(value) is not OptionalValue:
-                    return Failed("cannot initialize optional entry from a value that is not optional")
-                if not value.present:
-                    entries.append(Entry(name, constant(value), True))
-                    continue
-                value, part = value.value, node
-            expr, more = self.spell(part, value)
-            entries.append(Entry(name, expr))
-            size += more
-        self.bound(size)
-        return Residual(MapExpr(tuple(entries), node.at), can, size)
-
     def spell(self, node: Expr, value: object) -> tuple[Expr, int]:
         """The constant of a known operand and its length: as it was written, if it was written as a constant."""
         if type(node) is Literal or (type(node) is Ident and type(value) is TypeValue and value.name == node.name):
             return node, own_length(node)
+        if type(value) is str and value.isascii():
+            size = 2 + len(value)
+            self.bound(size)
+            return Literal(value), size
         if type(value) is list or type(value) is dict or type(value) is str:
-            signature.bound_value(value, self.limit)
+            bound_value(value, self.limit)
         expr = constant(value)
         size = length(expr)
         self.bound(size)
@@ -349,7 +219,7 @@ class Specialiser:
         if isinstance(result, Failed):
             return Residual(failing(result.message), outcomes.ERROR, FAILING_SIZE + len(result.message))
         expr, size = self.spell(node, result)
-        return Residual(expr, outcomes.of_value(result), size, signature.type_of(result))
+        return Residual(expr, outcomes.of_value(result), size, value_type(result))
 
     def bound(self, size: int) -> None:
         """Refuse a residual that has grown too long."""
@@ -372,41 +242,3 @@ def start(known: Mapping[str, object]) -> Frame:
     frame = dict(known)
     frame[_ROUNDS] = 0
     return frame
-
-
-def _chain(path: Path) -> Expr:
-    """The path as optional selections, which are none where something is missing on the way."""
-    node: Expr = Ident(path.root)
-    for field in path.fields:
-        node = Select(node, field, True)
-    return node
-
-
-def _with_holes(value: dict[object, object], chain: Expr, holes: Sequence[tuple[str, ...]]) -> Expr:
-    """A map literal whose unknown entries are read from the unknown itself, if they are there."""
-    inside: dict[str, list[tuple[str, ...]]] = {}
-    for hole in holes:
-        inside.setdefault(hole[0], []).append(hole[1:])
-    entries: list[Entry] = []
-    whole = constant({key: each for key, each in value.items() if key not in inside})
-    assert isinstance(whole, MapExpr)
-    entries += whole.entries
-    for name, rest in sorted(inside.items()):
-        inner = Select(chain, name, True)
-        below = value.get(name)
-        if () in rest:
-            entries.append(Entry(Literal(name), inner, True))
-        else:
-            entries.append(
-                Entry(Literal(name), dyn(_with_holes(below if isinstance(below, dict) else {}, inner, rest)))
-            )
-    if len(entries) > len(whole.entries):
-        entries = [Entry(entry.key, _hidden_once(entry.value), entry.optional) for entry in entries]
-    return MapExpr(tuple(entries))
-
-
-def _hidden_once(expr: Expr) -> Expr:
-    """`dyn(expr)`, but `request.?name` stays an optional value."""
-    if isinstance(expr, Select) or (isinstance(expr, Call) and expr.function == "dyn"):
-        return expr
-    return dyn(expr)

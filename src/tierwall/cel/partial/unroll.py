@@ -15,7 +15,7 @@ from tierwall.cel.ast import Call, Comprehension, Entry, Expr, Ident, ListExpr, 
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.logic import Joined
 from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.partial.signature import BOOL
+from tierwall.cel.types import BOOL
 from tierwall.cel.values import map_keys, no_such_overload
 
 if TYPE_CHECKING:

@@ -1,0 +1,198 @@
+"""A strict node written again: its unknown operands as what is left of them, its known ones as constants.
+
+The residual has to pass the checker wherever the original did. A constant that came out of a dynamic variable may
+stand beside a part whose type is certain, and no overload may fit the two; `dyn()` around the constant keeps the
+expression as dynamic as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from tierwall.cel.ast import Call, Expr, Has, ListExpr, MapExpr, Select
+from tierwall.cel.partial import outcomes
+from tierwall.cel.partial.constant import dyn, value_type
+from tierwall.cel.partial.containers import list_writer, map_writer
+from tierwall.cel.partial.engine import signatures
+from tierwall.cel.partial.names import path_of
+from tierwall.cel.partial.residual import Failed, Residual, Result
+from tierwall.cel.partial.signature import can_be, certain, fits
+from tierwall.cel.partial.tree import own_length, qualified, rebuilt
+from tierwall.cel.types import BOOL, DYN, Object, Type
+from tierwall.cel.values import TypeValue, no_such_overload
+
+if TYPE_CHECKING:
+    from tierwall.cel.partial.specialise import Specialiser
+
+Apply: TypeAlias = Callable[[Sequence[object]], Result]
+Write: TypeAlias = Callable[[list[Result]], Result]
+
+_SCALARS = frozenset(("null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
+_REGEX = frozenset(("matches", "find", "findAll"))
+# Characters that `dyn()` adds.
+_HIDDEN = 5
+_REMEMBERED = 64
+
+
+def writer(own: Specialiser, node: Expr, parts: Sequence[Expr], apply: Apply) -> Write:
+    """The function that writes the node from its operands' results, at least one of them a residual."""
+    if isinstance(node, MapExpr):
+        return map_writer(own, node, parts)
+    if isinstance(node, ListExpr):
+        return list_writer(own, node, parts)
+    if isinstance(node, Call):
+        return _CallWriter(own, node, parts, apply).write
+    return _OtherWriter(own, node, parts).write
+
+
+class _OtherWriter:
+    """Selections, presence tests and messages."""
+
+    def __init__(self, own: Specialiser, node: Expr, parts: Sequence[Expr]) -> None:
+        self.own = own
+        self.node = node
+        self.parts = parts
+        self.size = own_length(node)
+        self.checked = certain(own.nodes.get(id(node)))
+        # Only an operand that was no path can become one when it is written again.
+        self.may_join = bool(parts) and isinstance(node, Select | Call) and path_of(parts[0]) is None
+
+    def write(self, results: list[Result]) -> Result:
+        exprs: list[Expr] = []
+        size = self.size
+        for part, result in zip(self.parts, results, strict=True):
+            if type(result) is Residual:
+                exprs.append(result.expr)
+                size += result.size
+            else:
+                expr, more = self.own.spell(part, result)
+                exprs.append(expr)
+                size += more
+        for i in self.hidden(results):
+            exprs[i] = dyn(exprs[i])
+            size += _HIDDEN
+        if self.may_join:
+            exprs[0] = self.apart(exprs[0])
+        self.own.bound(size)
+        can, known = self.outcome(results)
+        if known is None and self.checked is not None:
+            known = self.checked
+            can &= can_be(known)
+        return Residual(rebuilt(self.node, exprs), can, size, known)
+
+    def hidden(self, results: list[Result]) -> Sequence[int]:
+        """The operands whose constants need `dyn()` around them."""
+        return ()
+
+    def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
+        """The outcomes and the type of what is written."""
+        node, operand = self.node, results[0] if results else None
+        if isinstance(node, Has) and isinstance(operand, Residual):
+            return outcomes.TRUE | outcomes.FALSE | (operand.can & outcomes.ERROR), BOOL
+        if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
+            known = _field(operand.type, node.field)
+            return can_be(known), known
+        return outcomes.ANY, None
+
+    def apart(self, operand: Expr) -> Expr:
+        """The operand of a selection or member call, kept from becoming part of a dotted name."""
+        node, path = self.node, path_of(operand)
+        if path is None or (isinstance(node, Call) and node.target is None):
+            return operand
+        parts = (path.root.removeprefix("."), *path.fields)
+        if isinstance(node, Call):
+            return dyn(operand) if signatures().has(".".join((*parts, node.function))) else operand
+        assert isinstance(node, Select)
+        name = ".".join((*parts, node.field))
+        return dyn(operand) if any(each.startswith(name) for each in self.own.unknowns.names) else operand
+
+
+class _CallWriter(_OtherWriter):
+    """Calls of functions and operators."""
+
+    def __init__(self, own: Specialiser, node: Call, parts: Sequence[Expr], apply: Apply) -> None:
+        super().__init__(own, node, parts)
+        self.function = node.function
+        self.apply = apply
+        name = qualified(node) or node.function.removeprefix(".")
+        self.params = signatures().params(name, len(parts))
+        self.result = signatures().result(name, len(parts))
+        self.equality = self.function in ("_==_", "_!=_")
+        self.passing = self.function in ("dyn", "type") and len(parts) == 1
+        self.regex = self.function in _REGEX and len(parts) == 2
+        self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def write(self, results: list[Result]) -> Result:
+        # Where a known operand is of no use whatever the other is, the call always fails. Kubernetes' checker refuses
+        # some such literals, so they must not be written into a residual.
+        if self.function == "@in" and not isinstance(results[1], Residual | list | dict):
+            return Failed(str(no_such_overload("@in", "", results[1])))
+        if self.regex and type(results[1]) is not Residual:
+            tried = self.apply(("", results[1]))
+            if isinstance(tried, Failed):
+                return tried
+        return super().write(results)
+
+    def hidden(self, results: list[Result]) -> Sequence[int]:
+        if self.function == "@in" and (results[1] == [] or results[1] == {}):
+            # Kubernetes' optimizer takes `x in []` for false, without looking at `x`, where it sees the empty list.
+            return (1,)
+        key = tuple([each.type if type(each) is Residual else type(each) for each in results])
+        found = self._seen.get(key)
+        if found is None:
+            found = self._hidden(results)
+            # The type of a list or map is not all there is to say about what is in it.
+            if list not in key and dict not in key and len(self._seen) < _REMEMBERED:
+                self._seen[key] = found
+        return found
+
+    def _hidden(self, results: list[Result]) -> tuple[int, ...]:
+        known = [each.type or DYN if type(each) is Residual else value_type(each) for each in results]
+        if not self.params or any(fits(each, known) for each in self.params):
+            return ()
+        return tuple(i for i, each in enumerate(results) if type(each) is not Residual and type(each) is not TypeValue)
+
+    def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
+        if self.equality:
+            return _equality(self.function, results), BOOL
+        if self.passing and isinstance(results[0], Residual):
+            can = results[0].can
+            return (can, None) if self.function == "dyn" else (outcomes.OTHER | (can & outcomes.ERROR), None)
+        if self.function == "@in" and (results[1] == [] or results[1] == {}):
+            return outcomes.FALSE | outcomes.ERROR, BOOL
+        return self.result
+
+
+def _equality(function: str, results: Sequence[Result]) -> int:
+    left = results[0]
+    failing = 0
+    for each in results:
+        if type(each) is Residual:
+            failing |= each.can & outcomes.ERROR
+    # Only an opaque value, somewhere on the left, makes a comparison fail.
+    plain = left.type if type(left) is Residual else value_type(left)
+    if plain is None or plain.name not in _SCALARS:
+        failing = outcomes.ERROR
+    ones, others = (each.can if type(each) is Residual else outcomes.of_value(each) for each in results)
+    values = outcomes.TRUE | outcomes.FALSE
+    if not (ones | others) & outcomes.OTHER:
+        # Both are bools: they can be equal only if there is a bool that both can be.
+        equal = bool(ones & others & values)
+        differ = bool(
+            (ones & outcomes.TRUE and others & outcomes.FALSE) or (ones & outcomes.FALSE and others & outcomes.TRUE)
+        )
+    else:
+        equal = bool(ones & others & (values | outcomes.OTHER))
+        differ = True
+    if function == "_!=_":
+        equal, differ = differ, equal
+    return (outcomes.TRUE if equal else 0) | (outcomes.FALSE if differ else 0) | failing
+
+
+def _field(known: Type | None, field: str) -> Type | None:
+    if isinstance(known, Object):
+        return certain(dict(known.fields).get(field))
+    if known is not None and known.name == "map" and len(known.params) == 2:
+        return certain(known.params[1])
+    return None

@@ -243,7 +243,10 @@ def np_port(entry: Object, destination: Object, protocol: str, port: int) -> boo
     wanted = entry.get("port")
     if isinstance(wanted, str):
         return named(destination, wanted, protocol, port)
-    return wanted is None or port in range(wanted, entry.get("endPort", wanted) + 1)
+    if wanted is None:
+        return True
+    first, last = int(wanted), int(entry.get("endPort") or wanted)
+    return first <= port <= last
 
 
 def np_peer(peer: Object, namespace: str, other: Object) -> bool:

@@ -44,7 +44,7 @@ class End(Struct, frozen=True, eq=False, gc=False):
     def __str__(self) -> str:
         if self.kind == "pod":
             return f"{self.namespace}/{self.name}"
-        return f"node {self.name}" if self.kind == "node" else self.name
+        return f"node:{self.name}" if self.kind == "node" else self.name
 
 
 def address_end(address: Address) -> End:

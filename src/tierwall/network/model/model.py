@@ -52,6 +52,7 @@ class Model:
         self._pods = {(one.namespace, one.name): one for one in self.pods}
         self._nodes = {one.name: one for one in self.nodes}
         self._by_address: dict[Address, End] | None = None
+        self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _Index((*self.admin, *self.network_policies, *self.baseline))
         self._stacks: dict[tuple[End, Direction], Stack] = {}
         self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack, Stack]] = {}
@@ -76,6 +77,19 @@ class Model:
             order.sort(key=lambda one: one.under_policy)
             self._by_address = {address: one for one in order for address in one.addresses}
         return self._by_address.get(address)
+
+    def namespaces_selected(self, selector: Selector) -> Iterable[str]:
+        """The names of the namespaces a selector selects."""
+        demanded = _demanded(selector)
+        if not demanded:
+            return [name for name, labels in self.namespaces.items() if selector.matches(labels)]
+        if self._namespaces_by_label is None:
+            self._namespaces_by_label = {}
+            for name, labels in self.namespaces.items():
+                for label in labels.items():
+                    self._namespaces_by_label.setdefault(label, []).append(name)
+        candidates = (name for label in demanded for name in self._namespaces_by_label.get(label, ()))
+        return [name for name in candidates if selector.matches(self.namespaces[name])]
 
     def stack(self, subject: End, direction: Direction) -> Stack:
         """The policies that have a say about a pod in one direction."""

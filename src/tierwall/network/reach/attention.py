@@ -1,0 +1,107 @@
+"""What the policies of a model look at: label keys and values, named ports, address blocks, nodes, domains.
+
+Two ends that agree in all of it are treated alike by every policy, so they belong to one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tierwall.core.labels import Selector
+from tierwall.network.model.addresses import Block
+from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import (
+    AddressPeer,
+    DomainPeer,
+    NamedPort,
+    NodePeer,
+    PodPeer,
+    PortRange,
+    Related,
+    Relation,
+    Rule,
+)
+
+# Stands for any value of a key that no policy names.
+OTHER = None
+
+
+class Labels:
+    """The keys and values that selectors of one sort of object look at."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, set[str]] = {}
+        self._exact: set[str] = set()
+
+    def look(self, selector: Selector) -> None:
+        """Take in what a selector looks at."""
+        for requirement in selector.requirements:
+            self._values.setdefault(requirement.key, set()).update(requirement.values)
+
+    def tell_apart(self, keys: Iterable[str]) -> None:
+        """Every value of these keys counts, because policies compare them with each other."""
+        for key in keys:
+            self._values.setdefault(key, set())
+            self._exact.add(key)
+
+    def name(self, key: str, value: str) -> None:
+        """One value of a key counts."""
+        self._values.setdefault(key, set()).add(value)
+
+    def seen(self, labels: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
+        """What of some labels is looked at; a value that nobody names is OTHER."""
+        values, exact = self._values, self._exact
+        found = [
+            (key, value if key in exact or value in values[key] else OTHER)
+            for key, value in labels.items()
+            if key in values
+        ]
+        found.sort()  # INVARIANT: keys are unique, so values (of which one may be None) are never compared
+        return tuple(found)
+
+
+class Attention:
+    """Everything that some policy of a model looks at."""
+
+    def __init__(self, model: Model, blocks: Iterable[Block] = ()) -> None:
+        self.namespaces, self.pods, self.nodes = Labels(), Labels(), Labels()
+        self.named_ports: set[str] = set()
+        self.port_ranges: set[PortRange] = set()
+        self.blocks: dict[Block, None] = dict.fromkeys(blocks)
+        self.by_node = self.by_domain = False
+        for policy in model.policies:
+            self.namespaces.look(policy.namespaces)
+            self.pods.look(policy.pods)
+            relations: set[Relation] = set()
+            for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+                relations.update(self._rule(rule))
+            if relations & {Relation.SELF, Relation.NOT_SELF}:
+                self._by_name(policy.namespaces, model)
+
+    def _rule(self, rule: Rule) -> Iterator[Relation]:
+        for port in rule.ports or ():
+            if isinstance(port, NamedPort):
+                self.named_ports.add(port.name)
+            else:
+                self.port_ranges.add(port)
+        for peer in rule.peers or ():
+            if isinstance(peer, PodPeer):
+                self.pods.look(peer.pods)
+                if isinstance(peer.namespaces, Related):
+                    self.namespaces.tell_apart(peer.namespaces.keys)
+                    yield peer.namespaces.relation
+                else:
+                    self.namespaces.look(peer.namespaces)
+            elif isinstance(peer, AddressPeer):
+                self.blocks.update(dict.fromkeys(peer.blocks))
+            elif isinstance(peer, NodePeer):
+                self.by_node = True
+                self.nodes.look(peer.nodes)
+            elif isinstance(peer, DomainPeer):
+                self.by_domain = True
+
+    def _by_name(self, subjects: Selector, model: Model) -> None:
+        """Namespaces that a policy compares with others by identity count by name."""
+        for name in model.namespaces_selected(subjects):
+            self.namespaces.name(NAMESPACE_NAME, name)

@@ -1,0 +1,150 @@
+"""The whole matrix: for every group of destinations, which sources reach it on which ports, and why.
+
+A connection passes if the source's egress and the destination's ingress both let it, so a group's entry is its
+ingress row met with its column of egress. Destinations with equal rows and columns are one group; the work grows
+with the number of different rows and columns, not with pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from tierwall.core.verdict import Verdict
+from tierwall.network.model.rules import Direction
+from tierwall.network.outcome import Outcome, both
+from tierwall.network.reach.classes import Classes, bits, mask_of
+from tierwall.network.reach.columns import Column, Columns
+from tierwall.network.reach.portspace import PortSpace
+from tierwall.network.reach.rows import Row, Rows
+
+
+class Passage(NamedTuple):
+    """Ports on which a connection fares alike, and how each direction was settled."""
+
+    ports: int
+    egress: Outcome
+    ingress: Outcome
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the whole connection."""
+        return both(self.egress.verdict, self.ingress.verdict)
+
+
+# All the ways in which some sources reach some destinations, in order; ports do not overlap.
+Passages: TypeAlias = tuple[Passage, ...]
+
+
+class Group(Struct, frozen=True, eq=False):
+    """Destinations that are reached alike: disjoint sets of sources, each with its passages."""
+
+    destinations: int
+    sources: tuple[tuple[int, Passages], ...]
+
+
+class Matrix(Struct, frozen=True, eq=False):
+    """Who reaches whom on what. Pairs of ends that are both not under policy are left out: no policy is about them."""
+
+    classes: Classes
+    ports: PortSpace
+    groups: tuple[Group, ...]
+
+
+def matrix(
+    classes: Classes,
+    *,
+    why: bool = False,
+    denied: bool = False,
+    sources: int = -1,
+    destinations: int = -1,
+    ports: int | None = None,
+) -> Matrix:
+    """The matrix of all classes, or of some sources, destinations and ports.
+
+    With `why` passages are told apart by the rules that settle them; with `denied` those that do not pass are there
+    too.
+    """
+    rows = Rows(classes, why)
+    asked = classes.everybody & sources
+    by_row: dict[Row, list[int]] = {}
+    for bit in bits(asked):
+        by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
+    columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
+    wanted = rows.ports.everything if ports is None else ports
+    met: dict[tuple[int, int, bool], list[int]] = {}
+    pairs: dict[tuple[int, int, bool], tuple[Row, Column]] = {}
+    for bit in bits(classes.everybody & destinations):
+        one = classes.all[bit]
+        row, column = rows.row(one, Direction.INGRESS), columns.column(bit)
+        key = id(row), id(column), one.one.under_policy
+        pairs[key] = row, column
+        met.setdefault(key, []).append(bit)
+    found: dict[tuple[tuple[int, Passages], ...], list[int]] = {}
+    for key, numbers in met.items():
+        row, column = pairs[key]
+        among = asked if key[2] else asked & classes.under_policy
+        entry = _meet(row, column, among, wanted, denied)
+        if entry:
+            found.setdefault(entry, []).extend(numbers)
+    in_order = sorted(found.items(), key=lambda item: min(item[1]))
+    groups = tuple(Group(mask_of(numbers), entry) for entry, numbers in in_order)
+    return Matrix(classes, rows.ports, groups)
+
+
+def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, Passages], ...]:
+    """An ingress row and an egress column: disjoint sets of sources with their passages."""
+    pieces: list[tuple[int, Passages]] = []
+    for cell, parts in row:
+        cell &= ports
+        for ingress, mask in parts:
+            if not cell or (ingress.verdict is Verdict.DENY and not denied):
+                continue
+            for sent, egress, sources in column:
+                common, those = sent & cell, mask & sources & among
+                if common and those:
+                    pieces = _add(pieces, those, Passage(common, egress, ingress))
+    merged: dict[Passages, int] = {}
+    for those, passages in pieces:
+        key = _joined(passages)
+        merged[key] = merged.get(key, 0) | those
+    return tuple(sorted(((mask, passages) for passages, mask in merged.items()), key=lambda one: one[0] & -one[0]))
+
+
+def _add(pieces: list[tuple[int, Passages]], those: int, passage: Passage) -> list[tuple[int, Passages]]:
+    """Give some sources one more passage, cutting sets that only partly have it."""
+    out: list[tuple[int, Passages]] = []
+    for mask, passages in pieces:
+        inside = mask & those
+        if inside:
+            out.append((inside, (*passages, passage)))
+            those ^= inside
+            mask ^= inside
+        if mask:
+            out.append((mask, passages))
+    if those:
+        out.append((those, (passage,)))
+    return out
+
+
+def _joined(passages: Passages) -> Passages:
+    """Passages settled alike become one; by lowest port."""
+    found: dict[tuple[Outcome, Outcome], int] = {}
+    for ports, egress, ingress in passages:
+        found[egress, ingress] = found.get((egress, ingress), 0) | ports
+    joined = (Passage(ports, *settled) for settled, ports in found.items())
+    return tuple(sorted(joined, key=lambda one: one.ports & -one.ports))
+
+
+def pairs(found: Matrix) -> Iterator[tuple[int, int, Passages]]:
+    """Every pair of classes with a passage.
+
+    Source, destination, passages. Grows with pairs: for small matrices only.
+    """
+    for group in found.groups:
+        for destination in bits(group.destinations):
+            for sources, passages in group.sources:
+                for source in bits(sources):
+                    yield source, destination, passages

@@ -1,0 +1,83 @@
+"""The matrix of all connections equals asking about each pair: verdicts, and the rules that settle each direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
+from network_snapshots import snapshot
+
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import decide
+from tierwall.network.model.addresses import parse_address
+from tierwall.network.model.ends import End, address_end
+from tierwall.network.model.model import Model
+from tierwall.network.reach.classes import Classes, EndClass, bits
+from tierwall.network.reach.matrix import Matrix, Passages, matrix
+
+Object = dict[str, Any]
+
+
+def every_end(model: Model, classes: Classes) -> list[tuple[End, EndClass]]:
+    """Pods and nodes, and addresses outside the cluster, each with its class."""
+    found = [(end, classes.of(end)) for end in (*model.pods, *model.nodes)]
+    inside = {address for end in (*model.pods, *model.nodes) for address in end.addresses}
+    for text in OUTSIDE:
+        address = parse_address(text)
+        assert address is not None
+        if address not in inside:
+            holding = [one for one in classes.all if any(low <= address <= high for low, high in one.spans)]
+            assert len(holding) == 1
+            found.append((address_end(address), holding[0]))
+    return found
+
+
+def expanded(found: Matrix) -> dict[tuple[int, int], Passages]:
+    """Passages by pair of classes; no pair may be there twice."""
+    out: dict[tuple[int, int], Passages] = {}
+    for group in found.groups:
+        for destination in bits(group.destinations):
+            for sources, passages in group.sources:
+                for source in bits(sources):
+                    assert (source, destination) not in out
+                    out[source, destination] = passages
+    return out
+
+
+@settings(max_examples=150)
+@given(clusters(most_policies=6))
+def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None:
+    model = Model(snapshot(objects))
+    classes = Classes(model)
+    plain, full = matrix(classes), matrix(classes, why=True, denied=True)
+    passing, settled = expanded(plain), expanded(full)
+    ends = every_end(model, classes)
+    for source, source_class in ends:
+        for destination, destination_class in ends:
+            pair = source_class.bit, destination_class.bit
+            if source is destination or not (source.under_policy or destination.under_policy):
+                continue
+            for protocol in PROTOCOLS:
+                for port in (*PORTS, 9, 65535):
+                    want = decide(model, source, destination, protocol, port)
+                    at = full.ports.at(protocol, port)
+                    (passage,) = [one for one in settled[pair] if one.ports & at]
+                    assert passage.egress == want.egress.outcome
+                    assert passage.ingress == want.ingress.outcome
+                    found = [one.verdict for one in passing.get(pair, ()) if one.ports & plain.ports.at(protocol, port)]
+                    assert found == ([want.verdict] if want.verdict is not Verdict.DENY else [])
+
+
+@settings(max_examples=100)
+@given(clusters(most_policies=6))
+def test_a_part_of_the_matrix_is_the_same_as_in_the_whole(objects: list[Object]) -> None:
+    classes = Classes(Model(snapshot(objects)))
+    whole = expanded(matrix(classes))
+    some = sum(1 << one.bit for one in classes.all if one.bit % 2)
+    part = expanded(matrix(classes, sources=some, destinations=~some))
+    assert part == {
+        (source, destination): passages
+        for (source, destination), passages in whole.items()
+        if some >> source & 1 and not some >> destination & 1
+    }

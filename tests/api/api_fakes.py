@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tierwall.api.attributes import Attributes
 from tierwall.api.condition import Condition, Effect, FailureMode
 from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
 
 FAKE_TYPE = "tierwall.io/fake"
 CREATE = Attributes(user="alice", verb="create", resource="pods", version="v1", namespace="dev")
@@ -57,3 +61,31 @@ class Fake:
 def data(**results: object) -> ConditionData:
     """Data under which the condition with text `x` is `results["x"]`."""
     return ConditionData(object=results)
+
+
+def policy(
+    name: str, effect: str, expression: str, authorizer: str = "policies", namespace: str = "", description: str = ""
+) -> Resource:
+    """A ClusterAuthorizationPolicy, or an AuthorizationPolicy where a namespace is given."""
+    kind = "AuthorizationPolicy" if namespace else "ClusterAuthorizationPolicy"
+    spec = {"authorizer": authorizer, "effect": effect, "expression": expression, "description": description}
+    value = {"metadata": {"name": name}, "spec": spec}
+    return Resource("tierwall.io", "v1alpha1", kind, namespace, name, value)
+
+
+def configuration(*authorizers: dict[str, Any]) -> Resource:
+    """An AuthorizationConfiguration."""
+    value = {"authorizers": list(authorizers)}
+    return Resource("apiserver.config.k8s.io", "v1", "AuthorizationConfiguration", "", "", value)
+
+
+def objects(*values: dict[str, Any]) -> Snapshot:
+    """A snapshot of plain objects."""
+    found = []
+    for value in values:
+        group, _, version = str(value["apiVersion"]).rpartition("/")
+        metadata = value.get("metadata") or {}
+        found.append(
+            Resource(group, version, value["kind"], metadata.get("namespace", ""), metadata.get("name", ""), value)
+        )
+    return Snapshot.of(found)

@@ -58,8 +58,8 @@ def value(policy: Policy, question: dict[str, Any], data: dict[str, Any]) -> str
         "extra": {},
     }
     if name_unknown(question):
-        metadata = (data.get("object") or {}).get("metadata") or {}
-        name = metadata.get("name")
+        metadata = (data.get("object") or {}).get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
         request["name"] = name if isinstance(name, str) else ""
     names = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
     variables = {"request": request, **{name: data.get(name) for name in names}}

@@ -7,6 +7,7 @@ part is, and else fails if one part does), and packed where that is not enough. 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -14,20 +15,19 @@ from msgspec.structs import replace
 from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
 from tierwall.api.condition_set import MAX_CONDITIONS
 from tierwall.api.packing import MAX_UNPACKED_BYTES, pack
-from tierwall.api.policy import Policy, condition_id
 from tierwall.cel.ast import Call, Expr
 from tierwall.cel.printer import to_text
 
 
-def conditions_of(policy: Policy, tree: Expr) -> list[Condition]:
-    """The conditions that stand for one policy's residual; nearly always one."""
-    whole = _condition(policy, policy.id, to_text(tree))
+def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
+    """The conditions that say what is left of one; nearly always one."""
+    whole = replace(condition, text=to_text(tree), type=CEL_TYPE)
     if fits(whole.text):
         return [whole]
     if isinstance(tree, Call) and tree.function == "_||_":
         parts = [
-            _packed(_condition(policy, condition_id(policy.namespace, f"{policy.resource.name}.{n}"), to_text(part)))
-            for n, part in enumerate(tree.args)
+            _packed(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
+            for number, part in enumerate(tree.args)
         ]
         if all(fits(part.text) for part in parts):
             return parts
@@ -47,8 +47,12 @@ def fits(text: str) -> bool:
     return len(text.encode("utf-8", "surrogatepass")) <= MAX_CONDITION_BYTES
 
 
-def _condition(policy: Policy, id: str, text: str) -> Condition:
-    return Condition(id, policy.effect, text, CEL_TYPE, policy.description, policy.source)
+def _part_id(id: str, number: int) -> str:
+    """The id of one part, still a label key: a long name gives way to its digest."""
+    prefix, slash, name = id.rpartition("/")
+    if len(name) > 58:
+        name = f"{name[:40].rstrip('-_.')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{prefix}{slash}{name}.{number}"
 
 
 def _packed(condition: Condition) -> Condition:

@@ -60,7 +60,7 @@ class Expression:
             found = self._specialised(name_unknown)({"request": request})
         except (Failure, PartialError) as why:
             return Failed(str(why))
-        return _outcome(found)
+        return outcome(found)
 
     def _specialised(self, name_unknown: bool) -> Specialised:
         if name_unknown:
@@ -73,7 +73,8 @@ class Expression:
         return self._named
 
 
-def _outcome(found: Partial) -> bool | Failed | Left:
+def outcome(found: Partial) -> bool | Failed | Left:
+    """What a partial evaluation says of a policy."""
     if found.error is not None:
         return Failed(found.error)
     if found.residual is None:
@@ -93,16 +94,19 @@ def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
 
     The text is parsed and interpreted under a cost limit; it is never code.
     """
-    if condition.type == PACKED_CEL_TYPE:
-        try:
-            text = unpack(condition.text)
-        except ValueError as why:
-            raise ConditionError(str(why)) from None
-    elif condition.type == CEL_TYPE:
-        text = condition.text
-    else:
+    return decide(_program(condition_text(condition)), variables)
+
+
+def condition_text(condition: Condition) -> str:
+    """The CEL text of a condition; ConditionError if it is of another type."""
+    if condition.type == CEL_TYPE:
+        return condition.text
+    if condition.type != PACKED_CEL_TYPE:
         raise ConditionError(f"type `{condition.type}` is not evaluated here")
-    return decide(_program(text), variables)
+    try:
+        return unpack(condition.text)
+    except ValueError as why:
+        raise ConditionError(str(why)) from None
 
 
 def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, Any]) -> bool:

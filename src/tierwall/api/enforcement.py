@@ -1,0 +1,122 @@
+"""What the API server does with a chain's answers: the filter before the request, and admission after it.
+
+KEP-5681, "AuthorizationConditionsEnforcer", "Compound Authorization" and "deletecollection support". The filter lets a
+request through if it is allowed, or can become allowed and conditions can be enforced on it; admission then evaluates
+the conditions on the final object, and lets through only Allow. An update that turns out to create, and a connect
+request, are asked about twice, and both answers must come to Allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import ALLOW, DENY, Decision
+
+OPERATIONS = {
+    "create": "CREATE",
+    "update": "UPDATE",
+    "patch": "UPDATE",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a request: the answer, in which phase it fell, and the data it fell on if there was any."""
+
+    decision: Decision
+    phase: str
+    data: ConditionData | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """The request goes through."""
+        return self.decision.verdict is ALLOW
+
+
+def proceeds(attributes: Attributes, decision: ChainDecision) -> bool:
+    """Whether the filter lets a request on: allowed, or conditional where admission will enforce it."""
+    if not decision.is_conditional:
+        return decision.verdict is ALLOW
+    return attributes.supports_conditions and decision.can_become_allowed
+
+
+def admitted(decision: ChainDecision, data: ConditionData) -> Decision:
+    """What admission makes of an answer: anything but Allow is refused.
+
+    Both objects must be in one API version, since a condition cannot know which of two it looks at.
+    """
+    versions = [one.get("apiVersion") for one in (data.object, data.old_object) if isinstance(one, dict)]
+    if decision.is_conditional and len(versions) == 2 and all(versions) and versions[0] != versions[1]:
+        return Decision(DENY, "failed closed", f"objects in versions `{versions[0]}` and `{versions[1]}`")
+    return decision.evaluate(data)
+
+
+def judge(chain: Chain, attributes: Attributes, *data: ConditionData) -> Outcome:
+    """A request through the filter and admission; every object in turn, the first that is refused ends it."""
+    decision = chain.authorize(attributes)
+    if not proceeds(attributes, decision):
+        return Outcome(_refused(decision), "authorization")
+    for one in data:
+        final = admitted(decision, one)
+        if final.verdict is not ALLOW:
+            return Outcome(final, "admission", one)
+    return Outcome(Decision(ALLOW, decision.reason), "admission" if data else "authorization")
+
+
+def _refused(decision: ChainDecision) -> Decision:
+    if not decision.is_conditional:
+        return decision
+    return Decision(decision.failure, "conditional, and cannot become allowed here", decision.error)
+
+
+def judge_write(
+    chain: Chain,
+    attributes: Attributes,
+    *,
+    object: Any = None,
+    old_object: Any = None,
+    options: Any = None,
+    namespace_object: Any = None,
+) -> Outcome:
+    """A create, update, patch or delete. An update or patch without a stored object is a create as well.
+
+    A patch is an UPDATE to admission. What becomes a create is a CREATE to admission, and both the conditions of the
+    update and those of the create have to hold.
+    """
+    becomes_create = attributes.verb in ("update", "patch") and old_object is None
+    data = ConditionData(
+        operation="CREATE" if becomes_create else OPERATIONS[attributes.verb],
+        object=object,
+        old_object=old_object,
+        options=options,
+        namespace_object=namespace_object,
+        requester=attributes,
+    )
+    outcome = judge(chain, attributes, data)
+    if becomes_create and outcome.is_allowed:
+        return judge(chain, msgspec.structs.replace(attributes, verb="create"), data)
+    return outcome
+
+
+def judge_delete_collection(
+    chain: Chain, attributes: Attributes, stored: Iterable[Any], options: Any = None
+) -> Outcome:
+    """A deletecollection: every object is a DELETE of its own; the first that is refused ends it."""
+    data = (ConditionData(operation="DELETE", old_object=one, options=options, requester=attributes) for one in stored)
+    return judge(chain, attributes, *data)
+
+
+def judge_connect(chain: Chain, attributes: Attributes, connect_options: Any) -> Outcome:
+    """A connect request: the verb it came with, and `create`, each on operation CONNECT and the connect options."""
+    data = ConditionData(operation="CONNECT", object=connect_options, requester=attributes)
+    outcome = judge(chain, attributes, data)
+    if outcome.is_allowed and attributes.verb != "create":
+        return judge(chain, msgspec.structs.replace(attributes, verb="create"), data)
+    return outcome

@@ -1,0 +1,141 @@
+"""Impersonation in stages (KEP-5681, "Constrained Impersonation through Conditional Authorization").
+
+1. `impersonate` is authorized like any verb; policies may ask about `impersonatedRequest`, which is unknown then.
+2. The impersonation filter knows that request: conditions are evaluated with it as far as they go.
+3. What is left concerns the object. It travels with the user, in the extra key `k8s.io/impersonation-conditions`, and
+   is read back as the first authorizer of the chain, which can only deny.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
+from tierwall.api.data import UNKNOWN, ConditionData
+from tierwall.api.decision import ALLOW, Decision, deny, no_opinion
+from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
+from tierwall.api.packing import pack
+from tierwall.api.settlement import Settlement
+from tierwall.api.wire import seed
+from tierwall.cel.errors import ParseError
+from tierwall.cel.failure import Failure
+from tierwall.cel.partial import PartialError, partial
+
+EXTRA_KEY = "k8s.io/impersonation-conditions"
+_LATER = tuple(name for name in (*UNKNOWN, AUTHORIZER, "request.name") if name != "impersonatedRequest")
+
+
+def impersonate(chain: Chain, attributes: Attributes, impersonated_request: Mapping[str, Any]) -> ChainDecision:
+    """Stages 1 and 2: the answer to `impersonate` once the impersonated request is known; may still be conditional."""
+    first = chain.authorize(attributes)
+    if not first.is_conditional:
+        return first
+    known = dict(impersonated_request)
+    return Chain(_Stage(name, staged(decision, known)) for name, decision in first.entries()).authorize(attributes)
+
+
+def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decision:
+    """An answer with the impersonated request put in."""
+    if not isinstance(decision, Conditional):
+        return decision
+    conditions = decision.conditions
+    settlement = Settlement(conditions.authorizer, conditions.failure_mode)
+    for one in conditions.conditions:
+        try:
+            tree = parse(condition_text(one))
+            found = partial(
+                tree,
+                {"impersonatedRequest": impersonated_request},
+                _LATER,
+                boolean=True,
+                environment=ENVIRONMENT,
+            )
+        except (ConditionError, ParseError, Failure, PartialError) as why:
+            settlement.add(one, Failed(str(why)))
+        else:
+            settlement.add(one, outcome(found))
+    return settlement.decision()
+
+
+class _Stage:
+    """An authorizer's answer after a stage; CEL conditions are all it has."""
+
+    condition_types = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
+
+    def __init__(self, name: str, decision: Decision) -> None:
+        self.name = name
+        self._decision = decision
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        return self._decision
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        variables = data.variables()
+        return conditions.evaluate(lambda condition: holds(condition, variables))
+
+
+def carried(decision: ChainDecision) -> tuple[str, ...]:
+    """Stage 3, sending: the values of the extra key for a conditional answer; nothing for Allow.
+
+    Only the conditions of one authorizer can travel; with more, and for any other answer, ValueError.
+    """
+    if decision.verdict is ALLOW:
+        return ()
+    entries = decision.entries()
+    if len(entries) != 1 or not isinstance(entries[0][1], Conditional):
+        raise ValueError("only the conditions of one authorizer can travel with a user")
+    wire = seed.write_set("impersonation", Conditional(conditions=deny_only(entries[0][1].conditions)))
+    return (msgspec.json.encode(wire).decode(),)
+
+
+def deny_only(conditions: ConditionSet) -> ConditionSet:
+    """Conditions that deny exactly where these do not come to Allow."""
+    return ConditionSet(conditions.authorizer, tuple(_denials(conditions)), FailureMode.DENY)
+
+
+def _denials(conditions: ConditionSet) -> Iterator[Condition]:
+    for one in (*conditions.of(Effect.DENY), *conditions.of(Effect.NO_OPINION)):
+        yield msgspec.structs.replace(one, effect=Effect.DENY)
+    allows = conditions.of(Effect.ALLOW)
+    grants = " || ".join(f"({condition_text(one)})" for one in allows) or "false"
+    text, kind = f"!({grants})", CEL_TYPE
+    if len(text.encode()) > 1024:
+        text, kind = pack(text), PACKED_CEL_TYPE
+    yield Condition("not-allowed", Effect.DENY, text, kind, "the impersonation is not allowed")
+
+
+class CarriedConditions:
+    """Stage 3, receiving: the conditions that came with the user, as the first authorizer of the chain.
+
+    Only a front proxy whose headers are trusted may set the key; what cannot be read denies.
+    """
+
+    condition_types = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
+
+    def __init__(self, name: str = "impersonation") -> None:
+        self.name = name
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """A conditional Deny if the user came with conditions, else no opinion."""
+        values = dict(attributes.extra).get(EXTRA_KEY)
+        if values is None:
+            return no_opinion("not impersonated under conditions")
+        try:
+            (text,) = values
+            _, found = seed.read_set(msgspec.json.decode(text, type=seed.WireSet))
+        except (ValueError, msgspec.MsgspecError) as why:
+            return deny("failed closed", f"`{EXTRA_KEY}` cannot be read: {why}")
+        if not isinstance(found, Conditional) or found.can_become_allowed:
+            return deny("failed closed", f"`{EXTRA_KEY}` holds something else than Deny conditions")
+        return conditional(self.name, found.conditions.conditions, FailureMode.DENY)
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """The second phase."""
+        variables = data.variables()
+        return conditions.evaluate(lambda condition: holds(condition, variables))

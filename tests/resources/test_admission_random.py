@@ -151,7 +151,7 @@ _plain_values = st.recursive(
 _plain_objects = st.dictionaries(st.sampled_from([part.name for part in PLAIN.properties]), _plain_values, max_size=6)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(_plain_objects)
 def test_the_structural_part_agrees_with_json_schema(value: dict[str, Any]) -> None:
     problems: list[Problem] = []

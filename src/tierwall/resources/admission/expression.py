@@ -10,10 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.cel import ast
-from tierwall.cel.environment import Environment
-from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.failure import Failure
+from tierwall.cel import Environment, Failure, Program, ast, program
 from tierwall.cel.structural import unescape
 from tierwall.cel.types import DYN
 
@@ -29,11 +26,33 @@ def compile_expression(expression: str) -> Evaluate:
 
     def evaluate(value: Any, item: Any) -> Any:
         try:
-            return _evaluator(expression).evaluate({"self": value, "item": item})
+            return _program(expression).evaluate({"self": value, "item": item})
         except Failure as failure:
             raise Failed(str(failure)) from None
 
     return evaluate
+
+
+@cache
+def fields_read(expression: str) -> frozenset[str] | None:
+    """The fields of `self` that the expression can see, or None if it sees `self` as a whole."""
+    found: set[str] = set()
+    stack: list[Any] = [_unescaped(_environment().parse(expression))]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack += node
+        elif _is_self(node):
+            return None
+        elif isinstance(node, ast.Select | ast.Has) and _is_self(node.operand):
+            found.add(node.field)
+        elif isinstance(node, ast.Node | ast.Entry):
+            stack += (getattr(node, name) for name in node.__struct_fields__)
+    return frozenset(found)
+
+
+def _is_self(node: ast.Expr) -> bool:
+    return isinstance(node, ast.Ident) and node.name == "self"
 
 
 @cache
@@ -42,10 +61,10 @@ def _environment() -> Environment:
 
 
 @cache
-def _evaluator(expression: str) -> Evaluator:
+def _program(expression: str) -> Program:
     environment = _environment()
     tree = environment.parse(expression)
-    return Evaluator(_unescaped(tree) if "__" in expression else tree, environment)
+    return program(_unescaped(tree) if "__" in expression else tree, environment)
 
 
 def _unescaped(node: Any) -> Any:

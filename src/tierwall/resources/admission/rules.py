@@ -6,10 +6,10 @@ overload) refuses the object, as does one that is false. `self` is bound to the 
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from tierwall.resources.admission import wording
-from tierwall.resources.admission.expression import Failed, compile_expression
+from tierwall.resources.admission.expression import Failed, compile_expression, fields_read
 from tierwall.resources.admission.problem import (
     DUPLICATE,
     REQUIRED,
@@ -23,23 +23,35 @@ from tierwall.resources.admission.problem import (
 )
 from tierwall.resources.schema import Rule, Schema
 
-Run = Callable[[Any, Trail, list[Problem]], None]
+
+class Run(Protocol):
+    """Runs rules on a value; those that could see a field named in `damaged` are left out."""
+
+    def __call__(
+        self, value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()
+    ) -> None: ...
+
 
 _CODES = {"FieldValueRequired": REQUIRED, "FieldValueDuplicate": DUPLICATE, "FieldValueNotSupported": UNSUPPORTED}
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
 
 
 def compile_rules(schema: Schema, *, native: bool) -> Run:
-    """A function that runs every rule of `schema` on a value that fits it."""
-    runs = [_one(rule, schema, native) for rule in schema.rules]
-    if len(runs) == 1:
-        return runs[0]
+    """A function that runs every rule of `schema` on a value that fits it, but for what it is told is damaged."""
+    runs = [(rule, _one(rule, schema, native)) for rule in schema.rules]
 
-    def run_all(value: Any, trail: Trail, problems: list[Problem]) -> None:
-        for run in runs:
-            run(value, trail, problems)
+    def run_all(value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()) -> None:
+        for rule, run in runs:
+            if not damaged or _blind_to(rule, damaged):
+                run(value, trail, problems)
 
     return run_all
+
+
+def _blind_to(rule: Rule, damaged: frozenset[Step]) -> bool:
+    """Whether a rule cannot see any of the damaged fields."""
+    seen = fields_read(rule.expression)
+    return seen is not None and rule.each not in damaged and damaged.isdisjoint(seen)
 
 
 def field_steps(field_path: str) -> tuple[Step, ...]:
@@ -50,7 +62,7 @@ def field_steps(field_path: str) -> tuple[Step, ...]:
     return found
 
 
-def _one(rule: Rule, schema: Schema, native: bool) -> Run:
+def _one(rule: Rule, schema: Schema, native: bool) -> Callable[[Any, Trail, list[Problem]], None]:
     evaluate = compile_expression(rule.expression)
     place = field_steps(rule.field_path)
 

@@ -1,8 +1,8 @@
 """Structural validation: a schema is compiled once into functions that check a value and say everything that is wrong.
 
-Follows kube-openapi's validators and apiextensions' list-type checks. A node's CEL rules run only if nothing beneath it
-is missing, of a wrong type, too long, unsupported or unknown: the API server skips all rules of such an object; here
-only the rules that could see the damage are skipped, so that more is said at once.
+Follows kube-openapi's validators and apiextensions' list-type checks. Where a value is missing, of a wrong type, too
+long, unsupported or unknown, the API server skips all CEL rules of the object; here only the rules that could see the
+damage are skipped, so that more is said at once.
 """
 
 from collections.abc import Iterable
@@ -22,6 +22,7 @@ from tierwall.resources.admission.problem import (
     Check,
     Problem,
     Problems,
+    Step,
     Trail,
     steps,
 )
@@ -53,10 +54,15 @@ class Compiler:
         run = compile_rules(schema, native=self.native)
 
         def checked(value: Any, trail: Trail, problems: Problems) -> bool:
-            sound = check(value, trail, problems)
-            if sound and value is not None:
-                run(value, trail, problems)
-            return sound
+            before = len(problems)
+            if check(value, trail, problems):
+                if value is not None:
+                    run(value, trail, problems)
+                return True
+            damaged = _damaged(problems[before:], trail)
+            if damaged and type(value) is dict:
+                run(value, trail, problems, damaged)
+            return False
 
         return checked
 
@@ -190,6 +196,15 @@ class Compiler:
             return sound
 
         return check
+
+
+def _damaged(problems: Problems, trail: Trail) -> frozenset[Step]:
+    """The fields of the node at `trail` that have problems in them; none if the node itself is damaged."""
+    depth = len(steps(trail))
+    # Required fields are missed at the object that lacks them, and an unknown field may have been meant to be any.
+    if any(len(one.path) <= depth + (one.code == UNKNOWN_FIELD) for one in problems):
+        return frozenset()
+    return frozenset(one.path[depth] for one in problems)
 
 
 def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Check | None, values: Check) -> bool:

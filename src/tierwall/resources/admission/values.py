@@ -46,7 +46,7 @@ def _enum(schema: Schema, *, sound: bool) -> Check:
     allowed = frozenset(values)
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if value in allowed:
+        if type(value) in (str, int) and value in allowed:
             return True
         path = steps(trail)
         texts = [str(one) for one in values]

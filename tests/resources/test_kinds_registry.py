@@ -1,0 +1,58 @@
+"""Kinds are found by apiVersion and kind; what is not ours is passed over, what is nearly ours is not."""
+
+import pytest
+
+from tierwall.resources.admission import admit
+from tierwall.resources.kinds.registry import all_kinds, find_kind, misnamed
+
+
+def test_every_kind_is_found_by_its_own_name() -> None:
+    for kind in all_kinds():
+        assert find_kind(kind.api_version, kind.kind) is kind
+
+
+def test_one_version_of_each_custom_resource_is_stored() -> None:
+    stored: dict[tuple[str, str], int] = {}
+    for kind in all_kinds():
+        if kind.is_crd:
+            stored[kind.group, kind.kind] = stored.get((kind.group, kind.kind), 0) + kind.storage
+    assert set(stored.values()) == {1}
+
+
+def test_policy_kinds_are_strict_and_read_kinds_are_not() -> None:
+    lenient = {kind.kind for kind in all_kinds() if not kind.strict}
+    workloads = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"}
+    assert {"Namespace", "Node", "Pod", "Service"} | workloads <= lenient
+    for name in ("NetworkPolicy", "AdminNetworkPolicy", "AgentgatewayPolicy", "Role", "PolicyTest"):
+        assert name not in lenient
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "Ingress", "Widget"])
+def test_a_kind_that_is_not_ours_is_passed_over(kind: str) -> None:
+    assert admit({"apiVersion": "v1", "kind": kind, "whatever": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "hint"),
+    [
+        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolcy", "did you mean `AdminNetworkPolicy`?"),
+        ("networking.k8s.io/v1", "networkPolicy", "did you mean `NetworkPolicy`?"),
+        ("networking.k8s.io/v2", "NetworkPolicy", "NetworkPolicy is known in `networking.k8s.io/v1`"),
+        ("v2", "Pod", "Pod is known in `v1`"),
+    ],
+)
+def test_a_kind_that_is_nearly_ours_is_an_error_with_a_hint(api_version: str, kind: str, hint: str) -> None:
+    (problem,) = admit({"apiVersion": api_version, "kind": kind})
+    assert problem.message == f'no matches for kind "{kind}" in version "{api_version}"'
+    assert problem.hint == hint
+
+
+def test_other_kinds_of_a_shared_group_are_not_misnamed() -> None:
+    assert misnamed("networking.k8s.io/v1", "Ingress") is None
+    assert misnamed("example.com/v1", "NetworkPolicy") is None
+
+
+def test_a_document_without_a_type_is_told_what_it_lacks() -> None:
+    assert [problem.message for problem in admit({})] == ["apiVersion: Required value", "kind: Required value"]
+    assert admit([])[0].expected == "object"
+    assert admit({"apiVersion": 1, "kind": "Pod"})[0].path == ("apiVersion",)

@@ -383,6 +383,8 @@ class _Checker:
         given = [self.check(arg) for arg in node.args]
         self.locals = outer
         macro = node.macro
+        if macro in ("filter", "transformMap"):
+            one = self.read_back(node.variables[0], one, node.at)
         if macro in ("all", "exists", "exists_one", "existsOne", "filter"):
             self.expect(BOOL, given[0], node.args[0])
             return list_of(self.settled(one)) if macro == "filter" else BOOL
@@ -400,6 +402,15 @@ class _Checker:
                 self.report(node.args[-1].at, f"expected a map with one entry, found {self.shown(value)}")
             return self.settled(entry)
         return list_of(self.settled(value))
+
+    def read_back(self, name: str, given: Type, at: int) -> Type:
+        """The type of a macro's variable where cel-go's expansion reads it: `.v` would be a declared variable there."""
+        if not name.startswith("."):
+            return given
+        declared = self.declared(name[1:])
+        if declared is None:
+            self.report(at, f"undeclared variable `{name}`")
+        return declared or ERROR
 
     def elements(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:
         """The types of the iteration variables over `target`, which has type `given`."""
@@ -422,6 +433,7 @@ class _Checker:
             if not self.assign(given, optional_of(inner)):
                 self.report(node.value.at, f"expected an optional value, found {self.shown(given)}")
             given = self.settled(inner)
+        self.read_back(node.variable, given, node.at)
         outer = self.locals
         self.locals = {**outer, node.variable: given}
         body = self.check(node.body)

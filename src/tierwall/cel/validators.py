@@ -72,6 +72,8 @@ def _literal(node: ast.Call, value: object, overloads: Overloads, report: Report
         if function == "matches" and isinstance(value, str):
             compiled(value)
         elif function == "duration" or function == "timestamp":
+            if value is None:
+                raise ValueError("null has no time")
             overloads[id(node)][0].call(value)
     except Exception as error:
         report(node.args[0].at, f"invalid argument of `{function}`: {error}")

@@ -19,6 +19,8 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ATOM = re.compile(rb"[^\s,\]}]*")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# Brackets, commas of arrays and strings; group 1 is a string that is a key.
+_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*+")[ \t\n\r]*+:|"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # Lists longer than this are remembered, since many of their items may be asked for.
@@ -64,26 +66,30 @@ class JsonPlaces:
         return found
 
     def repeats(self, limit: int = 100) -> Iterator[tuple[tuple[str | int, ...], int]]:
-        """Path and offset of keys that are set again in the same object."""
-        todo: list[tuple[tuple[str | int, ...], int, int]] = [((), *self._span)]
+        """Path and offset of keys that are set again in the same object, the first `limit` of them."""
+        # Of every open collection: the keys seen (None for an array), and the key or index at which we are.
+        seen: list[set[str] | None] = []
+        path: list[str | int] = []
         given = 0
-        while todo:
-            path, start, end = todo.pop()
-            inner: list[tuple[tuple[str | int, ...], int, int]] = []
-            if self._data[start : start + 1] == b"{":
-                seen: set[str] = set()
-                for entry in self._object(start, end):
-                    if entry.key in seen:
-                        yield (*path, entry.key), entry.key_at
-                        given += 1
-                        if given >= limit:
-                            return
-                    seen.add(entry.key)
-                    inner.append(((*path, entry.key), entry.start, entry.end))
-            elif self._data[start : start + 1] == b"[":
-                starts, ends = self._array(start, end)
-                inner = [((*path, index), *span) for index, span in enumerate(zip(starts, ends, strict=True))]
-            todo += reversed([one for one in inner if self._data[one[1] : one[1] + 1] in (b"{", b"[")])
+        for found in _TOKEN.finditer(self._data, *self._span):
+            token = found.group()
+            if token in (b"{", b"["):
+                seen.append(set() if token == b"{" else None)
+                path.append(0)
+            elif token in (b"}", b"]"):
+                seen.pop()
+                path.pop()
+            elif token == b",":
+                if isinstance(here := path[-1], int):
+                    path[-1] = here + 1
+            elif found.group(1) is not None and seen and (keys := seen[-1]) is not None:
+                key = path[-1] = json.loads(found.group(1).decode("utf-8", "replace"))
+                if key in keys:
+                    yield tuple(path), found.start()
+                    given += 1
+                    if given >= limit:
+                        return
+                keys.add(key)
 
     def _object(self, start: int, end: int) -> list[_Entry]:
         if start in self._entries:

@@ -18,7 +18,8 @@ MAX_DEPTH = 10_000
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# The next bracket that stands in no string.
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]|\\.)*+")*+([\[\]{}])', re.DOTALL)
 _CONSTANT = re.compile(r"(?<=[\s:,\[])(?:NaN|-?Infinity)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_BRACKET: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
@@ -100,7 +101,7 @@ def _space_end(text: str, at: int) -> int:
 def _value_end(text: str, start: int, max_depth: int) -> int:
     """Where the value at `start` ends; raises if there is none."""
     try:
-        return _BOUNDS.raw_decode(text, start)[1]
+        end = _BOUNDS.raw_decode(text, start)[1]
     except JSONDecodeError as error:
         if error.doc is not text:
             constant = _CONSTANT.search(text, start)
@@ -108,6 +109,9 @@ def _value_end(text: str, start: int, max_depth: int) -> int:
         raise JsonError(_WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
     except RecursionError:
         return _decode_deep(text, start, max_depth)[1]
+    if text[start] in "-0123456789" and text[end : end + 1] in (".", "e", "E"):
+        raise JsonError("expected a digit", end + 1)
+    return end
 
 
 def _refuse_constant(name: str) -> Any:
@@ -192,10 +196,10 @@ def _check_depth(data: bytes, start: int, max_depth: int) -> None:
             break
         brackets = rest
     depth = 0
-    for octet in _STRING.sub(b"", data).translate(None, _NOT_BRACKET):
-        depth += 1 if octet in b"[{" else -1
+    for found in _BRACKET.finditer(data):
+        depth += 1 if found.group(1) in b"[{" else -1
         if depth > max_depth:
-            raise JsonError(f"nested deeper than {max_depth} levels", start, "TW003", final=True)
+            raise JsonError(f"nested deeper than {max_depth} levels", start + found.start(1), "TW003", final=True)
 
 
 def _decode_deep(text: str, at: int, max_depth: int) -> tuple[Any, int]:

@@ -33,7 +33,7 @@ from tierwall.resources.yaml.scalars import json_number, key_text, plain_scalar
 _SUSPICIOUS: Final = bytes([*range(0x0A), *range(0x0B, 0x20), 0x7F]) + b"?\\%\xc2\xe2\xef"
 _ORDINARY: Final = bytes(octet for octet in range(256) if octet not in _SUSPICIOUS)
 _DIFFERS = re.compile(
-    rb"[\x00-\x09\x0b-\x1f\x7f]"  # control characters; tabs and lone carriage returns among them
+    rb"[\x00-\x08\x0b-\x1f\x7f]"  # control characters, lone carriage returns among them
     rb"|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef[\xbb\xbf]"
     rb"|\\['/]"  # escapes that only one of the two knows
     rb"|(?m:^%)"
@@ -41,8 +41,14 @@ _DIFFERS = re.compile(
 # In flow context the two part over `?`.
 _FLOW_START = re.compile(rb"(?m:^|[ ,\[{])[\[{](?![\]}])")
 
+# Errors of libyaml for text that Go reads: a `:` before a flow indicator, and flow indicators in tags.
+_DOUBTFUL: Final = frozenset(
+    ("found unexpected ':'", "did not find expected whitespace or line break", "did not find expected tag URI")
+)
+
 _MISSING: Final = object()
 _NO_KEY: Final = object()
+_DEEP = 1000
 _MEMO_SIZE = 1 << 16
 
 _GIVE_UP: Final = None
@@ -71,15 +77,23 @@ class FastReader:
 
     @staticmethod
     def refuse(octets: bytes) -> None:
-        """Raise libyaml's error for a document, if it has one."""
+        """Raise libyaml's error for an ordinary document, if it has one that Go has too."""
+        if not _is_ordinary(octets):
+            return
         next_event = CParser(octets).get_event
+        depth = 0
         try:
-            while next_event().__class__ is not DocumentEndEvent:
-                pass
+            # libyaml's time grows with the square of the depth, so the exact reader gets what is deep.
+            while (kind := next_event().__class__) is not StreamEndEvent and depth < _DEEP:
+                if kind is MappingStartEvent or kind is SequenceStartEvent:
+                    depth += 1
+                elif kind is MappingEndEvent or kind is SequenceEndEvent:
+                    depth -= 1
         except MarkedYAMLError as error:
-            raise YamlError(str(error.problem), error.problem_mark.index if error.problem_mark else 0) from None
-        except YAMLError as error:
-            raise YamlError(str(error).partition("\n")[0], 0) from None
+            if error.problem not in _DOUBTFUL and error.problem_mark is not None:
+                raise YamlError(str(error.problem), error.problem_mark.index) from None
+        except YAMLError:
+            return
 
     def _build(self, next_event: Any) -> tuple[Any, bool] | None:
         # One loop without calls, because this is where loading spends its time.
@@ -134,7 +148,8 @@ class FastReader:
                 into, key = pop()
                 into_map = key is not _NO_KEY
             elif kind is DocumentEndEvent:
-                return root[0], repeated
+                # What follows the end of a document is dropped, but how far it is still scanned differs.
+                return (root[0], repeated) if next_event().__class__ is StreamEndEvent else _GIVE_UP
             else:
                 return _GIVE_UP
             if into_map:

@@ -24,7 +24,7 @@ from yaml.events import (
 from tierwall.resources.yaml.compose import K, Node
 from tierwall.resources.yaml.decode import is_merge, key_of
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.exact import tree_of
+from tierwall.resources.yaml.exact import root_offset, tree_of
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
@@ -46,19 +46,24 @@ class YamlPlaces:
         self._root: Node | None = None
         # The entry of a large document that was asked for last.
         self._entry: tuple[tuple[str | int, ...], Node | None, int] = ((), None, 0)
-        if len(text) > _SMALL:
-            self._outline = _outline_of(text)
-        if self._outline is None:
-            self._root = tree_of(text).root
+        self._read = False
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
         """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        if not path:
+            return root_offset(self._text)
+        if not self._read:
+            self._read = True
+            if len(self._text) > _SMALL:
+                self._outline = _outline_of(self._text)
+            if self._outline is None:
+                self._root = tree_of(self._text).root
         if self._outline is None:
             return _locate(self._root, path, key) if self._root is not None else 0
         first = path[0] if path else None
         spans = self._outline.get(first) if isinstance(first, str) else None
         if not spans:
-            return 0
+            return root_offset(self._text)
         if len(path) == 1 or not isinstance(path[1], int) or not 0 <= path[1] < len(spans) - 1:
             return spans[0][0]
         start, end, column = spans[path[1] + 1]

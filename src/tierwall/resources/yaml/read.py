@@ -6,6 +6,8 @@ value is none. Documents that are empty or null are left out.
 
 from __future__ import annotations
 
+import re
+
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
@@ -15,10 +17,12 @@ from tierwall.resources.yaml.exact import read_exactly
 from tierwall.resources.yaml.fast import FastReader
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
 
+_MEANT_AS_JSON = re.compile(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
-# Text beyond this size that is no JSON is not tried as YAML, and a document beyond it that libyaml refuses is not read
-# again exactly: its error is known, and more certainty would cost seconds.
-_LARGE = 8 << 20
+# Text beyond this size that begins as JSON and is none is not tried as YAML: it would take long to fail again.
+_LARGE_JSON = 8 << 20
+# A document beyond this size that libyaml refuses is not read again exactly, which would take long to fail again.
+_LARGE_YAML = 256 << 10
 
 
 class StreamReader:
@@ -44,7 +48,7 @@ class StreamReader:
                 problems.append(_bad_separator(source, chunk))
                 continue
             problem = self._read_yaml(source, chunk, documents)
-            if problem is not None and index == 0 and json_problem is not None:
+            if problem is not None and index == 0 and json_problem is not None and _MEANT_AS_JSON.match(source.data):
                 problem = _json_diagnostic(source, json_problem)
             if problem is not None:
                 problems.append(problem)
@@ -59,7 +63,7 @@ class StreamReader:
             try:
                 found = stream.next(at)
             except JsonError as error:
-                if count > 1 or error.final or len(data) > _LARGE:
+                if count > 1 or error.final or len(data) > _LARGE_JSON:
                     return -1, error
                 start = yaml_start_after_json(data, at)
                 return (-1 if start is None else start), error
@@ -75,7 +79,7 @@ class StreamReader:
         found = self._fast.value(octets)
         try:
             if found is None:
-                if len(octets) > _LARGE:
+                if len(octets) > _LARGE_YAML:
                     self._fast.refuse(octets)
                 text = _decoded(octets)
                 value, repeats = read_exactly(text, self._max_depth)

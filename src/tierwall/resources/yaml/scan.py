@@ -226,7 +226,7 @@ class Scanner:
                 if char == "\t"
                 else f"put the text that starts with `{char}` in quotes"
             )
-            raise YamlError(f"found character {_shown(char)} that cannot start any token", at, hint=hint)
+            raise YamlError(f"found {_shown(char)}, which cannot start a value", at, hint=hint)
         return None
 
     def _to_next_token(self) -> None:

@@ -1,0 +1,288 @@
+"""The fast reader against the exact one, values against their printed forms, and positions against the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from yaml_texts import JSON, MESSES, as_json, as_yaml, same, through_json_text
+
+from tierwall.resources.document import Document
+from tierwall.resources.read import Limits, read_text
+from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.exact import read_exactly
+from tierwall.resources.yaml.fast import FastReader
+
+
+def one_document(text: str | bytes) -> Document:
+    read = read_text(text)
+    assert read.diagnostics == ()
+    assert len(read.documents) == 1
+    return read.documents[0]
+
+
+@settings(max_examples=1500)
+@given(MESSES)
+@example("'c\n\n d'\n[!@,&null}\"\\\n \",:")
+@example("[a?b, c]")
+@example("[a:,]")
+def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -> None:
+    document = text.replace("\r\n", "\n") + "\n"
+    fast = FastReader(10_000).value(document.encode())
+    if fast is None:
+        return
+    exact = read_exactly(document)
+    assert same(fast, (exact.value, bool(exact.repeats)))
+
+
+@settings(max_examples=600)
+@given(
+    JSON.filter(lambda value: value is not None),
+    st.booleans(),
+    st.integers(2, 6),
+    st.sampled_from([20, 80, 10_000]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_value_printed_as_yaml_reads_back_equal(
+    value: Any, flow: bool, indent: int, width: int, ascii_only: bool, starts: bool
+) -> None:
+    text = as_yaml(value, flow, indent, width, ascii_only, starts)
+    if starts:
+        # PyYAML starts a scalar or flow document on the line of the separator, which Kubernetes refuses.
+        text = text.replace("--- ", "---\n", 1)
+    # The comment keeps a flow map from being taken for JSON, whose floats stay floats.
+    read = read_text("# a comment\n" + text)
+    assert read.diagnostics == ()
+    assert same([document.value for document in read.documents], [through_json_text(value)])
+
+
+@settings(max_examples=600)
+@given(st.dictionaries(st.text(max_size=6), JSON, max_size=5), st.integers(0, 4), st.booleans())
+def test_any_object_printed_as_json_reads_back_equal(value: Any, indent: int, ascii_only: bool) -> None:
+    text = as_json(value, indent, ascii_only)
+    if not ascii_only:
+        text = text.encode("utf-8", "replace").decode()
+    document = one_document(text)
+    assert document.is_json
+    if ascii_only or "?" not in text:
+        assert same(document.value, without_surrogates(value))
+
+
+def without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(child) for key, child in value.items()}
+    return [without_surrogates(child) for child in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=1500)
+@given(
+    MESSES.map(str.encode)
+    | st.binary(max_size=60)
+    | st.tuples(MESSES, st.binary(max_size=3), MESSES).map(lambda p: p[0].encode() + p[1] + p[2].encode())
+)
+def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> None:
+    read = read_text(data, name="f.yaml")
+    rows = data.split(b"\n")
+    for one in read.diagnostics:
+        assert one.position is not None
+        assert one.position.file == "f.yaml"
+        assert 1 <= one.position.line <= len(rows)
+        width = len(rows[one.position.line - 1].decode("utf-8", "replace"))
+        assert 1 <= one.position.column <= width + 1
+        assert one.message == one.message.strip()
+        assert not one.message.endswith(".")
+    for document in read.documents:
+        assert document.value is not None
+        document.position(("a", 0, "b"))
+        assert document.repeated == document.repeated
+
+
+def nodes_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Any]]:
+    found: list[tuple[tuple[str | int, ...], Any]] = [(path, value)]
+    if isinstance(value, dict):
+        for key, child in value.items():
+            found += nodes_of(child, (*path, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            found += nodes_of(child, (*path, index))
+    return found
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(st.text("abc日", min_size=1, max_size=3), JSON, min_size=1, max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "first: doc\n---\n", "\n\n# é\n---\n"]),
+)
+def test_positions_point_at_the_text_of_the_node(value: Any, as_text: bool, flow: bool, before: str) -> None:
+    text = as_json(value, 2, False) if as_text else before + as_yaml(value, flow, 2, 10_000, False, False)
+    rows = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").split("\n")
+    document = read_text(text).documents[-1]
+    for path, node in nodes_of(document.value):
+        at = document.position(path)
+        rest = rows[at.line - 1][at.column - 1 :]
+        if isinstance(node, str):
+            assert rest.startswith('"')
+        elif isinstance(node, bool) or node is None:
+            assert rest.startswith({True: "true", False: "false", None: "null"}[node])
+        elif isinstance(node, int | float):
+            assert rest[0] in "-.0123456789"
+        elif not node or flow or as_text:
+            assert rest[0] in "[{"
+        if path and isinstance(path[-1], str):
+            at = document.position(path, key=True)
+            assert rows[at.line - 1][at.column - 1] in '"?'
+
+
+def test_a_missing_node_is_placed_at_its_nearest_ancestor() -> None:
+    document = one_document("a:\n  b:\n  - c: 1\n")
+    assert document.position(("a", "b", 0, "nope", 3))[1:] == (3, 5)
+    assert document.position(("a", "b", 7))[1:] == (3, 3)
+    assert document.position(("x",))[1:] == (1, 1)
+    assert document.position(("a", "b"), key=True)[1:] == (2, 3)
+
+
+def test_merged_and_aliased_nodes_are_placed_where_they_are_written() -> None:
+    document = one_document("base: &b\n  p: 1\n  q: 2\nuse:\n  q: 0\n  <<: *b\nagain: *b\n")
+    assert document.value["use"] == {"p": 1, "q": 2}
+    assert document.position(("use", "p"))[1:] == (2, 6)
+    assert document.position(("use", "q"))[1:] == (3, 6)
+    assert document.position(("again",))[1:] == (7, 8)
+    assert document.position(("again", "q"), key=True)[1:] == (3, 3)
+
+
+def test_nodes_of_a_large_document_are_placed_without_reading_all_of_it_exactly() -> None:
+    item = "- kind: Pod\n  spec:\n    m: {}\n    é: [1, {{x: y}}]\n"
+    text = "kind: List\nitems:\n" + "".join(item.format(index) for index in range(8000)) + "metadata: {a: 1}\n"
+    document = one_document(text)
+    assert document.position(("items", 7999, "spec", "é", 1, "x"))[1:] == (2 + 7999 * 4 + 4, 16)
+    assert document.position(("items", 0, "kind"), key=True)[1:] == (3, 3)
+    assert document.position(("items", 5, "spec", "m"))[1:] == (2 + 5 * 4 + 3, 8)
+    assert document.position(("items", 8000))[1:] == document.position(("items",))[1:]
+    assert document.position(("nope",))[1:] == (1, 1)
+
+
+def test_the_last_item_of_a_long_json_list_is_placed() -> None:
+    items = ",\n".join(f'{{"n": {index}, "s": "é{{[", "t": [{index}]}}' for index in range(20_000))
+    document = one_document(f'{{"kind": "List",\n"items": [\n{items}\n], "metadata": {{}} }}')
+    at = document.position(("items", 19_999, "t", 0))
+    assert at[1:] == (20_002, len('{"n": 19999, "s": "é{[", "t": [') + 1)
+    assert document.position(("items", 3, "s"), key=True)[1:] == (6, len('{"n": 3, ') + 1)
+    assert document.position(("metadata",))[1:] == (20_003, len('], "metadata": ') + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("a: 1\nb: 2\na: 3\n", [(("a",), 3, 1)]),
+        ("- x\n- {k: 1, 'k': 2}\n", [((1, "k"), 2, 10)]),
+        ('{"a": {"b": [0, {"c": 1,\n "c": 2}]}, "a": 1}', [(("a", "b", 1, "c"), 2, 2), (("a",), 2, 13)]),
+        ("b: &b {p: 1}\nc:\n  p: 2\n  <<: *b\n", [(("c", "p"), 4, 3)]),
+        ("x: 0\n---\nz:\n  on: 1\n  yes: 2\n", [(("z", "true"), 5, 3)]),
+        ('{"a": ",", "b": ["}", {"c": 1}], "c": 2}', []),
+        ("a: 1\nA: 2\n", []),
+    ],
+)
+def test_repeated_keys_are_placed(text: str, places: list[tuple[tuple[str | int, ...], int, int]]) -> None:
+    found = [one for document in read_text(text).documents for one in document.repeated]
+    assert [(path, at.line, at.column) for path, at in found] == places
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("a: [1, 2\nb: 3\n", (2, 2), "expected `,` or `]`"),
+        ("a: 1\n\tb: 2\n", (2, 1), "a tab"),
+        ("a: b: c\n", (1, 5), "mapping values are not allowed"),
+        ("a: 1\n---\nb: @x\n", (3, 4), "`@`"),
+        ("a: 1\n--- {b: 2}\n", (2, 1), "after `---`"),
+        ("a: *x\n", (1, 4), "unknown anchor `x`"),
+        ('a: "x\n', (1, 4), "not closed"),
+        ("a:\n  b: .nan\n", (2, 6), "not finite"),
+        ("a: !!int x\n", (1, 4), "`!!int`"),
+        ("~: 1\n", (1, 1), "null"),
+        ('{"a": 1\n "b": 2}', (2, 2), "expected `,`"),
+        ('{"a": 1e999}', (1, 7), "float64"),
+        ("a: 1\r\nb: [\r\n", (2, 5), "the end of the document"),
+        ("\ufeffa: @", (1, 4), "`@`"),
+        ("a: caf\x00\n", (1, 7), "U+0000"),
+    ],
+)
+def test_errors_say_what_is_wrong_and_where(text: str, place: tuple[int, int], words: str) -> None:
+    read = read_text(text)
+    assert len(read.diagnostics) == 1
+    assert read.diagnostics[0].position is not None
+    assert read.diagnostics[0].position[1:] == place
+    assert words in read.diagnostics[0].message
+
+
+def test_all_errors_are_found_at_once_and_good_documents_kept() -> None:
+    read = read_text("a: [\n---\nb: 1\n---\nc: @\n--- x\nd: 1\n")
+    assert [one.position[1] for one in read.diagnostics if one.position] == [1, 5, 6]
+    assert [document.value for document in read.documents] == [{"b": 1}, {"d": 1}]
+
+
+DEEP = 9_999
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+MERGE_BOMB = "a0: &a0 {x: 1, y: 2}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 15)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (BOMB, "TW003"),
+        (MERGE_BOMB, "TW003"),
+        ("[" * 200_000, "TW003"),
+        ("- " * 200_000, "TW003"),
+        ("? " * 200_000, "TW003"),
+        ("a: " + "{a: " * 200_000, "TW003"),
+        ('{"a": ' * 200_000, "TW003"),
+        ('{"a": ' * 1000 + "1" + "}" * 1000, "TW003"),
+        ("[" * DEEP + "]" * DEEP, "TW003"),
+        ("a: &x [*x]", "TW002"),
+        ("x" * 3_000_000 + ": 1", "TW002"),
+        ('a: "' + "x" * 3_000_000, "TW002"),
+        ('{"items": [' + '{"a": 1}, ' * 100_000, "TW002"),
+        (b"\xff" * 100_000, "TW005"),
+        (b"a: caf\xe9\n", "TW005"),
+        (b'{"a": "caf\xe9"}', "TW005"),
+    ],
+)
+def test_hostile_input_gets_one_clear_error(text: str | bytes, code: str) -> None:
+    read = read_text(text)
+    assert [one.code for one in read.diagnostics] == [code]
+    assert read.documents == ()
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "- " * 9_000 + "x"])
+def test_depth_that_kubernetes_takes_is_taken_where_it_is_asked_for(text: str) -> None:
+    read = read_text(text, limits=Limits(depth=10_000))
+    assert read.diagnostics == ()
+    depth = 0
+    value = read.documents[0].value
+    while isinstance(value, dict | list) and value:
+        value = value["a"] if isinstance(value, dict) else value[0]
+        depth += 1
+    assert depth in (DEEP - 1, DEEP, 9_000)
+
+
+def test_aliases_are_read_anew_so_that_changing_one_leaves_the_other() -> None:
+    value = one_document("a: &x {p: [1]}\nb: *x\n").value
+    value["a"]["p"].append(2)
+    assert value["b"] == {"p": [1]}
+
+
+@pytest.mark.parametrize("text", ["a: *x\nb: [", "!!int x: 1", '{"a": 1', "\t"])
+def test_errors_of_the_exact_reader_are_yaml_errors(text: str) -> None:
+    with pytest.raises(YamlError):
+        read_exactly(text + "\n")

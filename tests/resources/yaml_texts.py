@@ -1,0 +1,130 @@
+"""Random texts for the readers: JSON values, YAML that is nearly right, and ways of printing a value as YAML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from hypothesis import strategies as st
+
+INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+WORDS = st.sampled_from(
+    ["yes", "no", "on", "y", "1", "0x1F", "017", "1e3", ".5", "null", "~", "", "<<", "a: b", "- x", "#c"]
+)
+SCALARS = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT | WORDS
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | WORDS, inner, max_size=4),
+    max_leaves=20,
+)
+
+_INDICATORS = [
+    *"ab1:-?[]{},\"'#!|>~%@`\\é😀",
+    "<<:",
+    "...",
+    "---",
+    "[]",
+    "{}",
+    "::1",
+    ".inf",
+    ".5",
+    "1e3",
+    "null",
+    "yes",
+]
+_SPACED = [
+    ": ",
+    "- ",
+    ", ",
+    "? ",
+    " #",
+    "&a ",
+    "*a",
+    "*a ",
+    "!!str ",
+    "!!int ",
+    "!t ",
+    "<<: *a",
+    "!!binary ",
+    "k: ",
+    '"x": ',
+]
+_BREAKS = [
+    "\n",
+    "\n ",
+    "\n  ",
+    "\n- ",
+    "\r",
+    "\r\n",
+    "\x85",
+    "\u2028",
+    "\n---\n",
+    "--- x",
+    "\t",
+    " ",
+    "  ",
+    "\ufeff",
+    "\x00",
+]
+_SCALARS = [
+    "\\n",
+    "\\x41",
+    "\\/",
+    "\\'",
+    "'y'",
+    '{"a": 1}',
+    "aGk=",
+    "a: [",
+    "b: {",
+    "k: |\n  t\n",
+    "|-\n",
+    "|+\n",
+    ">2\n",
+]
+MESSES = st.lists(st.sampled_from([*_INDICATORS, *_SPACED, *_BREAKS, *_SCALARS]), max_size=14).map("".join)
+
+
+class _Quoting(yaml.SafeDumper):
+    """Prints strings in quotes, since PyYAML leaves words plain that are no strings to Go."""
+
+
+_Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def as_yaml(value: Any, flow: bool, indent: int, width: int, ascii_only: bool, starts: bool) -> str:
+    """A value as YAML, in one of many styles."""
+    options: dict[str, Any] = {"default_flow_style": flow, "indent": indent, "width": width, "sort_keys": False}
+    text: str = yaml.dump(value, Dumper=_Quoting, allow_unicode=not ascii_only, explicit_start=starts, **options)
+    return text
+
+
+def as_json(value: Any, indent: int, ascii_only: bool) -> str:
+    """A value as JSON text."""
+    return json.dumps(value, indent=indent or None, ensure_ascii=ascii_only)
+
+
+def through_json_text(value: Any) -> Any:
+    """What is left of a value's numbers when Go writes it as JSON and reads it: whole floats are integers."""
+    if isinstance(value, dict):
+        return {key: through_json_text(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [through_json_text(child) for child in value]
+    if isinstance(value, float) and value.is_integer() and -(2**63) <= (whole := _whole(value)) < 2**63:
+        return whole
+    return value
+
+
+def _whole(value: float) -> int:
+    text = repr(value)
+    if "e" not in text:
+        return int(text.partition(".")[0])
+    mantissa, _, power = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    return int(whole + fraction.ljust(int(power), "0"))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with `1`, `1.0` and `true` kept apart."""
+    return repr(one) == repr(other)

@@ -150,7 +150,8 @@ class _Run:
 
     def _step(self, one: Condition, outcome: str, note: str) -> None:
         policy, origin = (one.source.policy, one.source.origin) if one.source is not None else (None, None)
-        self._steps.append(Step(self._authorizer, outcome, policy, f"condition {one.id}", note, origin))
+        path = ("spec", "expression")
+        self._steps.append(Step(self._authorizer, outcome, policy, f"condition {one.id}", note, origin, path))
 
 
 def _name(condition: Condition) -> str:

@@ -8,6 +8,7 @@ from tierwall.cli.lazy import Lazy, LazyGroup
 
 QUESTIONS = {
     "network": Lazy("tierwall.cli.explain_network:command", "May this pod open a connection to that one?"),
+    "api": Lazy("tierwall.cli.explain_api:command", "May this user do this, and under which conditions?"),
 }
 
 

@@ -11,6 +11,7 @@ COMMANDS = {
     "check": Lazy("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
     "test": Lazy("tierwall.cli.test:command", "Run policy tests."),
     "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
+    "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
     "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": Lazy("tierwall.cli.yaml:yaml_command", "Print YAML as JSON, exactly as Kubernetes reads it."),
     "crds": Lazy("tierwall.cli.crds:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),

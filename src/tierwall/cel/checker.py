@@ -15,6 +15,7 @@ import msgspec
 from tierwall.cel import ast, mismatch
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
+from tierwall.cel.inference import Inference
 from tierwall.cel.structural import escape, field_names, field_type
 from tierwall.cel.table import Overload
 from tierwall.cel.types import (
@@ -34,7 +35,7 @@ from tierwall.cel.types import (
     map_of,
     optional_of,
 )
-from tierwall.cel.unify import Bindings, OversizedType, instantiate, is_ground, is_oversized, most_general
+from tierwall.cel.unify import OversizedType, is_oversized, most_general
 from tierwall.cel.validators import validate
 from tierwall.cel.values import Uint
 
@@ -48,8 +49,6 @@ _LITERALS: dict[type, Type] = {
     Uint: UINT,
 }
 MAX_PROBLEMS = 100
-# Calls remembered in one environment before the memory is emptied.
-_REMEMBERED = 4096
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -85,32 +84,17 @@ def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked
         raise CheckError((problem_at(source, 0, "types too large: expected fewer nested maps"),)) from None
 
 
-class _Checker:
-    __slots__ = (
-        "bindings",
-        "counter",
-        "environment",
-        "locals",
-        "names",
-        "open",
-        "overloads",
-        "problems",
-        "source",
-        "types",
-    )
+class _Checker(Inference):
+    __slots__ = ("locals", "names", "overloads", "problems", "source", "types")
 
     def __init__(self, environment: Environment, source: str) -> None:
-        self.environment = environment
+        super().__init__(environment)
         self.source = source
         self.problems: list[Problem] = []
         self.types: dict[int, Type] = {}
         self.overloads: dict[int, tuple[Overload, ...]] = {}
         self.names: dict[int, str] = {}
         self.locals: dict[str, Type] = {}
-        self.bindings = Bindings()
-        self.counter = 0
-        # Whether a type with a variable has been given to any node.
-        self.open = False
 
     def whole(self, tree: ast.Expr) -> Checked:
         result = self.check(tree)
@@ -128,16 +112,6 @@ class _Checker:
         self.problems.append(problem_at(self.source, at, message, hint))
         if len(self.problems) >= MAX_PROBLEMS:
             raise CheckError(self.problems)
-
-    def variable(self) -> Type:
-        self.counter += 1
-        return Param(f"_{self.counter}")
-
-    def assign(self, given: Type, wanted: Type) -> bool:
-        return given is wanted or self.bindings.fits((given,), (wanted,))
-
-    def settled(self, given: Type) -> Type:
-        return self.bindings.substitute(given) if self.open else given
 
     def check(self, node: ast.Expr) -> Type:
         result = _RULES[type(node)](self, node)
@@ -275,51 +249,14 @@ class _Checker:
         if not self.assign(given, wanted):
             self.report(node.at, f"expected {wanted}, found {self.shown(given)}")
 
-    def shown(self, given: Type) -> Type:
-        return self.bindings.resolve(given)
-
     def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
-        """The result of the overloads that fit; dyn where they differ."""
-        given = tuple(args)
-        closed = not self.open or all(map(is_ground, given))
-        key = (function.name, candidates is function.members, given)
-        if closed:
-            known = self.environment.known_calls.get(key)
-            if known is not None:
-                self.overloads[id(node)] = known[1]
-                return known[0]
-        result: Type | None = None
-        fitting: list[Overload] = []
-        for signature in candidates:
-            overload = signature.overload
-            if len(overload.params) != len(given):
-                continue
-            params, outcome = overload.params, overload.result
-            if signature.variables:
-                fresh = {name: self.variable() for name in signature.variables}
-                params = tuple([instantiate(fresh, param) for param in params])
-                outcome = instantiate(fresh, outcome)
-            if not self.bindings.fits(given, params):
-                continue
-            fitting.append(overload)
-            outcome = self.bindings.substitute(outcome)
-            if result is None:
-                result = outcome
-            elif result.name != "dyn" and result != outcome:
-                result = DYN
-        if result is None:
-            message, hint = mismatch.no_overload(function, candidates, tuple(map(self.shown, given)))
+        found = self.apply(function, candidates, tuple(args))
+        if found is None:
+            message, hint = mismatch.no_overload(function, candidates, tuple(map(self.shown, args)))
             self.report(node.at, message, hint)
             return ERROR
-        found = tuple(fitting)
-        self.overloads[id(node)] = found
-        if not is_ground(result):
-            self.open = True
-        elif closed:
-            if len(self.environment.known_calls) >= _REMEMBERED:
-                self.environment.known_calls.clear()
-            self.environment.known_calls[key] = (result, found)
-        return result
+        self.overloads[id(node)] = found[1]
+        return found[0]
 
     def list_literal(self, node: ast.ListExpr) -> Type:
         joined: Type | None = None
@@ -349,10 +286,6 @@ class _Checker:
             self.report(node.at, "type too large: expected fewer nested maps")
             return ERROR
         return given
-
-    def free(self) -> Type:
-        self.open = True
-        return self.variable()
 
     def unwrapped(self, given: Type, node: ast.Expr) -> Type:
         if given.name == "optional_type":

@@ -43,6 +43,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _KINDS = ("", STRING, BYTES, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
+_HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "in": "in"}
 
 
@@ -80,3 +81,13 @@ def tokenize(source: str) -> Tokens:
         texts.append("")
         starts.append(len(source))
     return tokens
+
+
+def describe_bad(source: str, at: int) -> tuple[str, str | None]:
+    """What is wrong with the text at `at`, where no token begins, and a hint."""
+    char = source[at]
+    if char in "'\"":
+        return "string is not closed, or holds an escape that CEL does not have", None
+    if char == "`":
+        return "quoted name is not closed, or holds more than letters, digits and `_ . - /` and blanks", None
+    return f"unexpected character `{char if char.isprintable() else ascii(char)[1:-1]}`", _HINTS.get(char)

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tierwall.cel import ast, literals
 from tierwall.cel.errors import ParseError, Problem, problem_at
-from tierwall.cel.lexer import BAD, BYTES, DOUBLE, END, ESCAPED, IDENT, INT, STRING, UINT, tokenize
+from tierwall.cel.lexer import BAD, BYTES, DOUBLE, END, ESCAPED, IDENT, INT, STRING, UINT, describe_bad, tokenize
 from tierwall.cel.macros import Syntax, expand_has, expand_member, syntax_of
 
 MAX_SOURCE = 100_000
@@ -38,7 +38,6 @@ _FUNCTIONS = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
 _UNARY = ("!", "-")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _WORD_HINTS = {"and": "write `&&`", "or": "write `||`", "not": "write `!`", "=": "write `==`"}
-_CHARACTER_HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 
 
 class _Stop(Exception):
@@ -97,7 +96,7 @@ class _Parser:
         """Report the token at hand as a syntax error, and stop."""
         kind, text, at = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
         if kind == BAD:
-            message, hint = _bad_text(self.source, at)
+            message, hint = describe_bad(self.source, at)
             self.report(at, message, hint)
         else:
             found = "end of input" if kind == END else f"`{text if len(text) <= 40 else text[:37] + '...'}`"
@@ -423,12 +422,3 @@ def _too_deep(tree: ast.Expr) -> bool:
             return True
         stack.extend((child, counted, levels + 1) for child in ast.children(node))
     return False
-
-
-def _bad_text(source: str, at: int) -> tuple[str, str | None]:
-    char = source[at]
-    if char in "'\"":
-        return "string is not closed, or holds an escape that CEL does not have", None
-    if char == "`":
-        return "quoted name is not closed, or holds more than letters, digits and `_ . - /` and blanks", None
-    return f"unexpected character `{char if char.isprintable() else ascii(char)[1:-1]}`", _CHARACTER_HINTS.get(char)

@@ -44,7 +44,7 @@ CASES = {
     ),
     "a fraction for a whole number": (
         policy(priority=1.5),
-        'spec.priority: Invalid value: "number": spec.priority in body must be of type integer: "number"',
+        'spec.priority: Invalid value: "float64": spec.priority in body must be of type int32: "float64"',
     ),
     "missing": (policy(priority=...), "spec.priority: Required value"),
     "null is as good as missing": (policy(priority=None), "spec.priority: Required value"),
@@ -117,7 +117,7 @@ NAMES = {
         "'example.com', regex used for validation is "
         r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
     ),
-    "x" * 254: f'metadata.name: Invalid value: "{"x" * 254}": must be no more than 253 bytes',
+    "x" * 254: f'metadata.name: Invalid value: "{"x" * 254}": must be no more than 253 characters',
     "": "metadata.name: Required value: name or generateName is required",
 }
 

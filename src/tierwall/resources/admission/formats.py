@@ -45,19 +45,20 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _longer(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} bytes"] if _size(text) > limit else []
+def _longer(text: str, limit: int, unit: str = "characters") -> list[str]:
+    """Go counts bytes, whatever its message says: `characters` for names, `bytes` for labels."""
+    return [f"must be no more than {limit} {unit}"] if _size(text) > limit else []
 
 
-def dns_subdomain(text: str) -> list[str]:
+def dns_subdomain(text: str, unit: str = "characters") -> list[str]:
     """RFC 1123 subdomain: most object names."""
     if _is_subdomain(text):
-        return _longer(text, 253)
+        return _longer(text, 253, unit)
     words = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    return [*_longer(text, 253), _regex(words, _SUBDOMAIN, "example.com")]
+    return [*_longer(text, 253, unit), _regex(words, _SUBDOMAIN, "example.com")]
 
 
 def dns_label(text: str) -> list[str]:
@@ -98,12 +99,12 @@ def label_key(text: str) -> list[str]:
         return [f"a valid label key {words} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     reasons: list[str] = []
     if len(parts) == 2:
-        wrong = dns_subdomain(parts[0]) if parts[0] else ["must be non-empty"]
+        wrong = dns_subdomain(parts[0], "bytes") if parts[0] else ["must be non-empty"]
         reasons += [f"prefix part {reason}" for reason in wrong]
     name = parts[-1]
     if not name:
         reasons.append("name part must be non-empty")
-    reasons += [f"name part {reason}" for reason in _longer(name, 63)]
+    reasons += [f"name part {reason}" for reason in _longer(name, 63, "bytes")]
     if not _is_key(name):
         reasons.append("name part " + _regex(_KEY_WORDS, _KEY, "MyName", "my.name", "123-abc"))
     return reasons
@@ -117,12 +118,12 @@ def annotation_key(text: str) -> list[str]:
 def label_value(text: str) -> list[str]:
     """A label's value."""
     if _is_label_value(text):
-        return _longer(text, 63)
+        return _longer(text, 63, "bytes")
     words = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    return [*_longer(text, 63), _regex(words, f"({_KEY})?", "MyValue", "my_value", "12345")]
+    return [*_longer(text, 63, "bytes"), _regex(words, f"({_KEY})?", "MyValue", "my_value", "12345")]
 
 
 def port_name(text: str) -> list[str]:

@@ -93,6 +93,7 @@ def _subjects(rule: Rule, value: Any) -> Iterator[tuple[Any, tuple[Step, ...]]]:
 def _failure(reason: str, rule: Rule) -> str:
     words = (rule.message or rule.expression).strip()
     if reason.startswith("no such overload"):
+        reason = reason.partition("(")[0]  # cel-go names the function only
         mismatch = "call arguments did not match a supported operator, function or macro signature for rule"
         return f"'{reason}': {mismatch}: {words}"
     return f"{reason} evaluating rule: {words}"

@@ -76,6 +76,7 @@ class Compiler:
             parts.append(self._object(schema))
         parts += [self._combined(schema)] if schema.any_of or schema.one_of or schema.all_of or schema.none_of else []
         nullable = schema.nullable or not wanted
+        form = "" if schema.format.startswith("k8s-") else schema.format
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
             if value is None and nullable:
@@ -86,7 +87,7 @@ class Compiler:
                     Problem(
                         WRONG_TYPE,
                         path,
-                        wording.wrong_type(path, wanted, value),
+                        wording.wrong_type(path, wanted, value, form),
                         expected=wanted.replace(",", " or "),
                         found=wording.type_name(value),
                     )

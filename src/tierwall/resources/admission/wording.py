@@ -139,9 +139,12 @@ def too_long(path: Iterable[Step], limit: int) -> str:
     return f"{field(path)}: Too long: may not be more than {limit} byte{'' if limit == 1 else 's'}"
 
 
-def wrong_type(path: tuple[Step, ...], wanted: str, value: Any) -> str:
-    """A value of another type; the value shown is the name of its type, as upstream."""
+def wrong_type(path: tuple[Step, ...], wanted: str, value: Any, format: str = "") -> str:
+    """A value of another type; the value shown is the name of its type, or of its format where one is wanted."""
     found = quote(type_name(value))
+    if format and value is not None and not isinstance(value, str | list):
+        wanted = format
+        found = quote({bool: "", int: "int64", float: "float64"}.get(type(value), ""))
     return f"{field(path)}: Invalid value: {found}: {in_body(path)} must be of type {wanted}: {found}"
 
 

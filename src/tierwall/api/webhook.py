@@ -1,0 +1,242 @@
+"""The Webhook authorizer: asks another server, caches its answers, and has it evaluate its own conditions.
+
+KEP-5681, "Supporting webhooks through the AuthorizationConditionsReview API". How a review travels is the client's matter
+(`ReviewClient`); here is what an answer means. An unreachable webhook answers by its failure policy. Conditions of a type
+that can be evaluated in this process are; if that fails, and for all other types, the webhook is called back, with all the
+sets it returned at once. A cache entry holds the whole answer, so a cached request is judged from the policies it was first
+judged by.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from tierwall.api.attributes import Attributes, ConditionsMode
+from tierwall.api.authorizer import unsupported
+from tierwall.api.chain import Answer, ChainDecision
+from tierwall.api.condition import CEL_TYPE
+from tierwall.api.condition_set import ConditionError, ConditionSet
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import ALLOW, Decision
+from tierwall.api.expression import decide, holds, parse, program_of
+from tierwall.api.webhook_settings import WebhookSettings
+from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
+from tierwall.cel.errors import ParseError
+from tierwall.core.verdict import Verdict
+
+CACHE_ENTRIES = 8192
+# A request that a user can blow up is not cached, or a few users could fill the memory.
+CACHEABLE_OCTETS = 10_000
+
+
+class WebhookError(Exception):
+    """The webhook could not be asked, or gave no usable answer."""
+
+
+class ReviewClient(Protocol):
+    """Sends a review and gives back the review that came as the answer; WebhookError if there is none."""
+
+    def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        """A SubjectAccessReview."""
+
+    def conditions(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        """An AuthorizationConditionsReview."""
+
+
+class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
+    """The conditional answer of a webhook: the sets of its own chain, evaluated as one."""
+
+    webhook: Webhook
+
+    def evaluate(self, data: ConditionData) -> ChainDecision:
+        """In this process if every condition can be read here, else by the webhook."""
+        result = self.webhook.evaluated(self, data)
+        return ChainDecision(
+            verdict=result.verdict,
+            reason=result.reason,
+            error=result.error,
+            steps=(*self.steps, *result.steps),
+            asked=self.asked,
+            decided_by=self.webhook.name,
+        )
+
+
+class Webhook:
+    """One webhook of the chain. `clock` counts seconds."""
+
+    def __init__(self, name: str, client: ReviewClient, settings: WebhookSettings, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._match = [program_of(parse(text)) for text in settings.match_conditions]
+        self._cache: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
+        self.condition_types = frozenset((CEL_TYPE,))
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """The first phase."""
+        settings = self._settings
+        skipped = self._matched(attributes)
+        if skipped is not None:
+            return skipped
+        shape = settings.shape if attributes.conditions_mode is not ConditionsMode.NONE else Shape.PLAIN
+        version = f"authorization.k8s.io/{settings.version}"
+        spec = spec_of(attributes, version, shape if settings.supports_conditions else Shape.PLAIN)
+        key = msgspec.json.encode(spec)
+        if (known := self._cached(key)) is not None:
+            return known
+        try:
+            reply = self._client.access({"apiVersion": version, "kind": KIND, "spec": spec})
+            decision = self._read(reply)
+        except (WebhookError, WireError) as why:
+            return self._failed(str(why))
+        self._remember(key, decision)
+        return decision
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """Its answers are evaluated as a whole (`RemoteDecision`), never set by set."""
+        return unsupported(self.name)
+
+    def evaluated(self, decision: RemoteDecision, data: ConditionData) -> Decision:
+        """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""
+        if all(one.type == CEL_TYPE for found in decision.condition_sets() for one in found.conditions):
+            result = ChainDecision.evaluate(decision, data)
+            if not result.error:
+                return result
+        failure = decision.failure
+        try:
+            result_there = self._call_back(decision, data)
+        except (WebhookError, WireError) as why:
+            return Decision(failure, "failed closed", f"webhook `{self.name}`: {why}")
+        if result_there.verdict not in decision.possible:
+            why_not = (
+                f"webhook `{self.name}` evaluated its conditions to `{result_there.verdict}`, which they cannot give"
+            )
+            return Decision(failure, "failed closed", why_not)
+        return result_there
+
+    def _call_back(self, decision: RemoteDecision, data: ConditionData) -> Decision:
+        if not self._settings.supports_conditions:
+            raise WebhookError("no endpoint for conditions is configured")
+        entries = decision.entries()
+        if self._settings.shape is Shape.SERIES:
+            uid = "conditions"
+            admission = {
+                "uid": uid,
+                "operation": data.operation,
+                "object": data.object,
+                "oldObject": data.old_object,
+                "options": data.options,
+            }
+            reply = self._client.conditions(series.request(entries, admission))
+            return series.read_response(reply, uid, decision.possible)
+        codec = kep if self._settings.shape is Shape.KEP else seed
+        return seed.read_response(self._client.conditions(codec.request(entries, data)))
+
+    def _read(self, reply: Mapping[str, Any]) -> Decision:
+        status = reply.get("status")
+        if not isinstance(status, Mapping):
+            raise WireError("the reply has no status")
+        if not self._settings.supports_conditions:
+            return read_concrete(status)
+        match self._settings.shape:
+            case Shape.SERIES:
+                found = series.read_status(status, self.name)
+            case Shape.KEP:
+                found = kep.read_status(status)
+            case _:
+                found = seed.read_status(status)
+        if isinstance(found, Decision):
+            return found
+        remote = tuple(Answer(_Here(name), decision) for name, decision in found)
+        return RemoteDecision(verdict=Verdict.CONDITIONAL, answers=remote, asked=(self.name,), webhook=self)
+
+    def _matched(self, attributes: Attributes) -> Decision | None:
+        """The answer without a call, or None if the webhook is to be asked."""
+        variables = {"request": match_request(attributes)}
+        errors: list[str] = []
+        for run in self._match:
+            try:
+                if not decide(run, variables):
+                    return Decision(Verdict.NO_OPINION, "a match condition does not hold")
+            except ConditionError as why:
+                errors.append(str(why))
+        return self._failed(f"a match condition failed: {errors[0]}") if errors else None
+
+    def _failed(self, why: str) -> Decision:
+        return Decision(self._settings.failure_policy, "failure policy", f"webhook `{self.name}`: {why}")
+
+    def _cached(self, key: bytes) -> Decision | None:
+        found = self._cache.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock():
+            del self._cache[key]
+            return None
+        self._cache.move_to_end(key)
+        return found[1]
+
+    def _remember(self, key: bytes, decision: Decision) -> None:
+        lifetime = self._settings.lifetime(decision.verdict is ALLOW)
+        if lifetime <= 0 or len(key) >= CACHEABLE_OCTETS:
+            return
+        self._cache[key] = (self._clock() + lifetime, decision)
+        while len(self._cache) > CACHE_ENTRIES:
+            self._cache.popitem(last=False)
+
+
+class _Here:
+    """Evaluates the CEL conditions of a webhook in this process."""
+
+    condition_types = frozenset((CEL_TYPE,))
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        return Decision(Verdict.NO_OPINION)
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        variables = data.variables()
+        return conditions.evaluate(lambda condition: holds(condition, variables))
+
+
+def match_request(attributes: Attributes) -> dict[str, Any]:
+    """The variable `request` of match conditions: the review's spec, every text in it present."""
+    out: dict[str, Any] = {
+        "user": attributes.user,
+        "groups": list(attributes.groups),
+        "uid": attributes.uid,
+        "extra": {key: list(values) for key, values in attributes.extra},
+    }
+    if not attributes.is_resource_request:
+        return out | {"nonResourceAttributes": {"path": attributes.path, "verb": attributes.verb}}
+    selectors = spec_of(attributes, V1)["resourceAttributes"]
+    return out | {
+        "resourceAttributes": {
+            "namespace": attributes.namespace,
+            "verb": attributes.verb,
+            "group": attributes.group,
+            "version": attributes.version,
+            "resource": attributes.resource,
+            "subresource": attributes.subresource,
+            "name": attributes.name,
+            **{key: selectors[key] for key in ("fieldSelector", "labelSelector") if key in selectors},
+        }
+    }
+
+
+def unreadable_match_conditions(settings: WebhookSettings) -> list[str]:
+    """What is wrong with the match conditions of a webhook, before one is made."""
+    found = []
+    for text in settings.match_conditions:
+        try:
+            parse(text)
+        except ParseError as why:
+            found.append(f"match condition `{text}`: {why}")
+    return found

@@ -1,9 +1,9 @@
 """Seals: conditions that went out are recognised when they come back, without any state (R89, R98).
 
-A condition set's seal is a MAC over everything that decides in it (failure mode, ids, effects, types, texts), carried in the
-prefix of each id: `<mac>.seal.tierwall.io/name`. Whoever holds the key accepts what any holder sealed; a condition that was
-changed, added, dropped or made up is refused before it is read. Descriptions and authorizer names are not covered: the first
-may be left out on the way, and one wire shape drops the second.
+A condition set's seal is a MAC over everything that decides in it (failure mode, ids, effects, types, texts), carried
+in the prefix of each id: `<mac>.seal.tierwall.io/name`. Whoever holds the key accepts what any holder sealed; a
+condition that was changed, added, dropped or made up is refused before it is read. Descriptions and authorizer names
+are not covered: the first may be left out on the way, and one wire shape drops the second.
 """
 
 from __future__ import annotations

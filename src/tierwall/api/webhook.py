@@ -1,10 +1,10 @@
 """The Webhook authorizer: asks another server, caches its answers, and has it evaluate its own conditions.
 
-KEP-5681, "Supporting webhooks through the AuthorizationConditionsReview API". How a review travels is the client's matter
-(`ReviewClient`); here is what an answer means. An unreachable webhook answers by its failure policy. Conditions of a type
-that can be evaluated in this process are; if that fails, and for all other types, the webhook is called back, with all the
-sets it returned at once. A cache entry holds the whole answer, so a cached request is judged from the policies it was first
-judged by.
+KEP-5681, "Supporting webhooks through the AuthorizationConditionsReview API". How a review travels is the client's
+matter (`ReviewClient`); here is what an answer means. An unreachable webhook answers by its failure policy. Conditions
+of a type that can be evaluated in this process are; if that fails, and for all other types, the webhook is called back,
+with all the sets it returned at once. A cache entry holds the whole answer, so a cached request is judged from the
+policies it was first judged by.
 """
 
 from __future__ import annotations

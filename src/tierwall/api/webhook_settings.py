@@ -1,7 +1,7 @@
 """The `webhook` part of an AuthorizationConfiguration, with the API server's defaults.
 
-Conditions are supported only where an endpoint for them is configured: `conditionsEndpointKubeConfigContext` in the KEP's
-words, `conditionsReview` in the words of the API server's commit series.
+Conditions are supported only where an endpoint for them is configured: `conditionsEndpointKubeConfigContext` in the
+KEP's words, `conditionsReview` in the words of the API server's commit series.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refusals read exactly as the API server's; every expectation here was printed by Kubernetes 1.37's own Go code."""
+"""Refusals read exactly as the API server's; the expectations are what Kubernetes 1.37's own Go code prints."""
 
 from typing import Any
 

@@ -1,8 +1,11 @@
 """Kinds are found by apiVersion and kind; what is not ours is passed over, what is nearly ours is not."""
 
+import importlib
+
 import pytest
 
 from tierwall.resources.admission import admit
+from tierwall.resources.kinds import registry
 from tierwall.resources.kinds.registry import all_kinds, find_kind, misnamed
 
 
@@ -56,3 +59,10 @@ def test_a_document_without_a_type_is_told_what_it_lacks() -> None:
     assert [problem.message for problem in admit({})] == ["apiVersion: Required value", "kind: Required value"]
     assert admit([])[0].expected == "object"
     assert admit({"apiVersion": 1, "kind": "Pod"})[0].path == ("apiVersion",)
+
+
+def test_a_kind_is_not_lost_because_its_group_is_not_listed() -> None:
+    groups = {kind.group for kind in all_kinds()}
+    for name in set(registry._MODULES.values()):
+        for kind in importlib.import_module(f"tierwall.resources.kinds.{name}").KINDS:
+            assert kind.group in groups

@@ -1,0 +1,94 @@
+"""For each target of a policy: does the policy attach there, and if not, why (agentgateway reference, 2.8 and 2.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from tierwall.attach.place import SERVICE, Place
+from tierwall.attach.reach import reach
+from tierwall.attach.section import WORDS, has, sections
+from tierwall.attach.target import Entry, entries, resolve
+from tierwall.core.diagnostics import near_miss
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class Problem(StrEnum):
+    """Why a policy does not attach to a target."""
+
+    NO_OBJECT = "missing object"
+    NO_SECTION = "missing section"
+    NOTHING_SELECTED = "nothing selected"
+    NOT_REACHED = "not reachable from any Gateway"
+
+
+class Attached(NamedTuple):
+    """One target: the Gateways through which it is reached, or the problem with its words and a hint.
+
+    `place` is None only where a selector selects nothing.
+    """
+
+    place: Place | None
+    path: tuple[str | int, ...]
+    gateways: tuple[Place, ...] = ()
+    problem: Problem | None = None
+    message: str = ""
+    hint: str = ""
+
+
+def attachment(snapshot: Snapshot, policy: Resource) -> tuple[Attached, ...]:
+    """Each target of a policy, places that are named twice once."""
+    memo: dict[int, tuple[Attached, ...]] = snapshot.once(attachment, lambda _: {})
+    if id(policy) not in memo:
+        found: dict[Place | tuple[str | int, ...], Attached] = {}
+        for entry in entries(policy):
+            for one in _entry(snapshot, policy, entry):
+                found.setdefault(one.place or one.path, one)
+        memo[id(policy)] = tuple(found.values())
+    return memo[id(policy)]
+
+
+def _entry(snapshot: Snapshot, policy: Resource, entry: Entry) -> Iterator[Attached]:
+    targets = resolve(snapshot, policy, entry)
+    if not targets:
+        words = f"no {entry.kind} matching selector found in namespace {policy.namespace}"
+        yield Attached(None, entry.path, problem=Problem.NOTHING_SELECTED, message=words)
+    for target in targets:
+        place, resource = target.place, target.resource
+        name = f"{place.kind} {place.namespace}/{place.name}"
+        if resource is None:
+            hint = _other_object(snapshot, place)
+            yield Attached(place, target.path, (), Problem.NO_OBJECT, f"{name} not found", hint)
+        elif not has(snapshot, resource, place):
+            yield Attached(place, target.path, (), Problem.NO_SECTION, *_no_section(resource, place, name))
+        elif not (gateways := reach(snapshot).gateways(place)):
+            words = f"{name} is not attached to any Gateway"
+            yield Attached(place, target.path, (), Problem.NOT_REACHED, words)
+        elif place.key == SERVICE and not reach(snapshot).port_used(place):
+            words = f"no route or policy refers to port {place.section} of {name}"
+            yield Attached(place, target.path, (), Problem.NOT_REACHED, words)
+        else:
+            yield Attached(place, target.path, gateways)
+
+
+def _no_section(resource: Resource, place: Place, name: str) -> tuple[str, str]:
+    if place.port or place.key == SERVICE:
+        known = ", ".join(sections(resource)) if place.key == SERVICE else ""
+        return f"port {place.port or place.section} not found in {name}", f"it has {known}" if known else ""
+    known_names = sections(resource)
+    hint = near_miss(place.section, known_names)
+    if not hint:
+        word = WORDS.get(place.key, "section")
+        hint = f"its {word}s are {', '.join(known_names)}" if known_names else f"it has no {word} with a name"
+    return f'sectionName "{place.section}" not found in {name}', hint
+
+
+def _other_object(snapshot: Snapshot, place: Place) -> str:
+    here = [one.name for one in snapshot.in_namespace(*place.key, place.namespace)]
+    hint = near_miss(place.name, here)
+    if hint:
+        return hint
+    elsewhere = sorted(one.namespace for one in snapshot.of_kind(*place.key) if one.name == place.name)
+    return f"there is one in namespace {elsewhere[0]}; targets are always in the policy's own" if elsewhere else ""

@@ -1,0 +1,81 @@
+"""Where the rules of a route lead: backends, and other routes that the rule delegates to.
+
+A backendRef to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates: the child must
+be in the same namespace, or name the parent in its parentRefs, or be granted (agentgateway reference, 2.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.grant import permitted
+from tierwall.attach.place import GATEWAY_API, ROUTES, Place
+from tierwall.attach.section import maps, rules
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class BackendRef(NamedTuple):
+    """One backendRef of a rule, by numbers; `place` is what it refers to, `port` the port of a Service."""
+
+    route: Resource
+    rule: int
+    number: int
+    place: Place
+    port: int
+    value: Mapping[str, Any]
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Where in the route it is written."""
+        return ("spec", "rules", self.rule, "backendRefs", self.number)
+
+    def leads(self, snapshot: Snapshot) -> bool:
+        """Whether the reference is permitted and its object there."""
+        target = self.place.resource(snapshot)
+        if target is None:
+            return False
+        if self.place.key in ROUTES and names_parent(target, self.route):
+            return True
+        return permitted(snapshot, self.route, self.place)
+
+    @property
+    def delegates(self) -> bool:
+        """Whether this leads to another route."""
+        return self.place.key in ROUTES
+
+
+def refer(value: Mapping[str, Any], namespace: str) -> Place | None:
+    """What a BackendObjectReference names; the core group, `Service` and the own namespace are the defaults."""
+    group, kind, name = value.get("group") or "", value.get("kind") or "Service", value.get("name")
+    target = value.get("namespace") or namespace
+    if not all(isinstance(text, str) for text in (group, kind, name, target)):
+        return None
+    return Place(group, kind, target, str(name))
+
+
+def backend_refs(route: Resource) -> tuple[BackendRef, ...]:
+    """All backendRefs of all rules, in the order they are written."""
+    out = []
+    for number, rule in enumerate(rules(route)):
+        for index, value in enumerate(maps(rule.get("backendRefs"))):
+            place = refer(value, route.namespace)
+            if place is not None:
+                port = value.get("port")
+                out.append(BackendRef(route, number, index, place, port if type(port) is int else 0, value))
+    return tuple(out)
+
+
+def names_parent(child: Resource, parent: Resource) -> bool:
+    """Whether a route lists another route among its parentRefs."""
+    return any(
+        (
+            one.get("group", GATEWAY_API),
+            one.get("kind", "Gateway"),
+            one.get("namespace") or child.namespace,
+            one.get("name"),
+        )
+        == (parent.group, parent.kind, parent.namespace, parent.name)
+        for one in maps(child.spec.get("parentRefs"))
+    )

@@ -1,0 +1,85 @@
+"""Listeners of Gateways and ListenerSets, and which ListenerSets a Gateway lets in (`allowedListeners`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.namespace import namespace_allowed
+from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class Listener(NamedTuple):
+    """One entry of `spec.listeners`; `owner` is the Gateway or ListenerSet that it is written in."""
+
+    owner: Resource
+    number: int
+    name: str
+    port: int
+    protocol: str
+    hostname: str
+    value: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.owner.reference}#{self.name}"
+
+
+def listeners(owner: Resource) -> tuple[Listener, ...]:
+    """The listeners of a Gateway or ListenerSet; a port that is left out, or no number, is 0."""
+    listed = owner.spec.get("listeners")
+    out = []
+    for index, value in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(value, dict) and isinstance(value.get("name"), str):
+            port, protocol, hostname = value.get("port"), value.get("protocol"), value.get("hostname")
+            out.append(
+                Listener(
+                    owner,
+                    index,
+                    value["name"],
+                    port if type(port) is int else 0,
+                    protocol if isinstance(protocol, str) else "",
+                    hostname if isinstance(hostname, str) else "",
+                    value,
+                )
+            )
+    return tuple(out)
+
+
+def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource | None, str]:
+    """The Gateway that a ListenerSet adds to, or None and the reason."""
+    parent = listener_set.spec.get("parentRef")
+    parent = parent if isinstance(parent, dict) else {}
+    if (parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")) != GATEWAY:
+        return None, "parentRef is no Gateway"
+    namespace, name = parent.get("namespace") or listener_set.namespace, parent.get("name")
+    gateway = snapshot.get(*GATEWAY, str(namespace), str(name))
+    if gateway is None:
+        return None, f"Gateway {namespace}/{name} not found"
+    allowed = gateway.spec.get("allowedListeners")
+    namespaces = allowed.get("namespaces") if isinstance(allowed, dict) else None
+    if not namespace_allowed(snapshot, namespaces, "None", gateway.namespace, listener_set.namespace):
+        return None, f"Gateway {namespace}/{name} does not allow listeners from namespace {listener_set.namespace}"
+    return gateway, ""
+
+
+def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:
+    """The ListenerSets that add listeners to a Gateway, in tie-break order."""
+    return snapshot.once(listener_sets, _listener_sets).get((gateway.namespace, gateway.name), ())
+
+
+def _listener_sets(snapshot: Snapshot) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
+    found: dict[tuple[str, str], list[Resource]] = {}
+    for key in (LISTENER_SET, X_LISTENER_SET):
+        for one in snapshot.of_kind(*key):
+            gateway, _ = parent_gateway(snapshot, one)
+            if gateway is not None:
+                found.setdefault((gateway.namespace, gateway.name), []).append(one)
+    return {name: tuple(sorted(sets, key=lambda one: one.seniority)) for name, sets in found.items()}
+
+
+def gateway_listeners(snapshot: Snapshot, gateway: Resource) -> tuple[Listener, ...]:
+    """A Gateway's own listeners, then those of its ListenerSets."""
+    added = (listener for one in listener_sets(snapshot, gateway) for listener in listeners(one))
+    return (*listeners(gateway), *added)

@@ -1,0 +1,68 @@
+"""Places: what a policy attaches to, and what a question asks about (seed 002, "Targeting rules")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tierwall.core.reference import Reference
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+GATEWAY_API = "gateway.networking.k8s.io"
+AGENTGATEWAY = "agentgateway.dev"
+INFERENCE = "inference.networking.k8s.io"
+
+GATEWAY = (GATEWAY_API, "Gateway")
+LISTENER_SET = (GATEWAY_API, "ListenerSet")
+X_LISTENER_SET = ("gateway.networking.x-k8s.io", "XListenerSet")
+HTTP_ROUTE = (GATEWAY_API, "HTTPRoute")
+GRPC_ROUTE = (GATEWAY_API, "GRPCRoute")
+SERVICE = ("", "Service")
+BACKEND = (AGENTGATEWAY, "AgentgatewayBackend")
+INFERENCE_POOL = (INFERENCE, "InferencePool")
+
+ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
+
+
+class Place(NamedTuple):
+    """An object, or one section or port of it. At most one of `section` and `port` is set."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    section: str = ""
+    port: int = 0
+
+    @classmethod
+    def of(cls, resource: Resource, section: str = "", port: int = 0) -> Place:
+        """The place that is an object, or a part of it."""
+        return cls(resource.group, resource.kind, resource.namespace, resource.name, section, port)
+
+    @property
+    def whole(self) -> Place:
+        """The object without the section."""
+        return self._replace(section="", port=0)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The group and kind."""
+        return self.group, self.kind
+
+    @property
+    def reference(self) -> Reference:
+        """The place as output names it."""
+        return Reference(self.kind, self.namespace, self.name, self.section or (str(self.port) if self.port else ""))
+
+    def resource(self, snapshot: Snapshot) -> Resource | None:
+        """The object, if there is one."""
+        return snapshot.get(self.group, self.kind, self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return str(self.reference)
+
+
+def service_port(section: object) -> str:
+    """A Service's section in its one spelling: `"08080"` and `8080` are the port `"8080"`."""
+    text = str(section)
+    return str(int(text)) if text.isascii() and text.isdigit() and len(text) <= 20 else text

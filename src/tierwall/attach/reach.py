@@ -1,0 +1,183 @@
+"""What Gateways lead to: listeners, ListenerSets, routes, delegated routes, backends, and what those refer to in turn.
+
+A Service or AgentgatewayBackend is also reached where a policy at a reached place, or a reached backend, refers to it
+(an authorization service, a rate limit service, the Services behind an MCP backend): its settings matter there too
+(agentgateway reference, 2.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.backend import BackendRef, backend_refs, refer
+from tierwall.attach.grant import permitted
+from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.attach.namespace import namespace_labels
+from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE, Place
+from tierwall.attach.route import attach_route
+from tierwall.attach.section import maps, rules
+from tierwall.core.labels import Selector, SelectorError
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# Routes may delegate to routes that delegate; agentgateway's own chains are short, and a cycle must end somewhere.
+LONGEST_CHAIN = 16
+
+
+class Way(NamedTuple):
+    """One way of a request: in at a listener, through a chain of routes (parent first), to a rule and its backend."""
+
+    gateway: Resource
+    listener: Listener
+    routes: tuple[Resource, ...]
+    rule: int
+    backend: BackendRef | None
+
+
+class Reach:
+    """The graph of one snapshot, from its Gateways on."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._gateways: dict[Place, dict[Place, None]] = {}
+        self._ports: dict[Place, set[int]] = {}
+        self._on: dict[tuple[Place, Place, int], list[Resource]] = {}
+        self.routes_on_listeners = tuple(
+            on
+            for key in ROUTES
+            for route in sorted(snapshot.of_kind(*key), key=lambda one: (one.namespace, one.name))
+            for on in attach_route(snapshot, route)[0]
+        )
+        for on in self.routes_on_listeners:
+            key = Place.of(on.gateway), Place.of(on.listener.owner), on.listener.number
+            self._on.setdefault(key, []).append(on.route)
+        self.gateways_all = tuple(sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)))
+        for gateway in self.gateways_all:
+            self._walk(gateway)
+
+    def gateways(self, place: Place) -> tuple[Place, ...]:
+        """The Gateways that lead to the object of a place; for a Service's port, those that lead to the Service."""
+        return tuple(sorted(self._gateways.get(place.whole, ())))
+
+    def port_used(self, place: Place) -> bool:
+        """Whether something refers to this port of a Service (or to the Service without naming a port)."""
+        used = self._ports.get(place.whole, set())
+        return not place.section or 0 in used or (place.section.isdigit() and int(place.section) in used)
+
+    def routes(self, gateway: Resource, listener: Listener) -> tuple[Resource, ...]:
+        """The routes on a listener, by kind and name."""
+        return tuple(self._on.get((Place.of(gateway), Place.of(listener.owner), listener.number), ()))
+
+    def ways(self) -> Iterator[Way]:
+        """Every way from a listener to a backend; a listener or rule that leads nowhere ends the way there."""
+        for gateway in self.gateways_all:
+            for listener in gateway_listeners(self._snapshot, gateway):
+                for route in self.routes(gateway, listener):
+                    yield from self._ways(gateway, listener, (route,))
+
+    def _ways(self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...]) -> Iterator[Way]:
+        leading: dict[int, list[BackendRef]] = {}
+        for ref in backend_refs(chain[-1]):
+            if ref.leads(self._snapshot):
+                leading.setdefault(ref.rule, []).append(ref)
+        for number in range(len(rules(chain[-1]))):
+            if number not in leading:
+                yield Way(gateway, listener, chain, number, None)
+            for ref in leading.get(number, ()):
+                if not ref.delegates:
+                    yield Way(gateway, listener, chain, number, ref)
+                    continue
+                child = ref.place.resource(self._snapshot)
+                if child is not None and child not in chain and len(chain) < LONGEST_CHAIN:
+                    yield from self._ways(gateway, listener, (*chain, child))
+
+    def _walk(self, gateway: Resource) -> None:
+        """Mark everything that one Gateway leads to."""
+        own = Place.of(gateway)
+        waiting = [own]
+        for listener in gateway_listeners(self._snapshot, gateway):
+            waiting.append(Place.of(listener.owner))
+            waiting += [Place.of(route) for route in self.routes(gateway, listener)]
+        while waiting:
+            place = waiting.pop()
+            marked = self._gateways.setdefault(place, {})
+            if own in marked:
+                continue
+            marked[own] = None
+            for found, port in self._beyond(place):
+                if found.key == SERVICE:
+                    self._ports.setdefault(found, set()).add(port)
+                waiting.append(found)
+
+    def _beyond(self, place: Place) -> tuple[tuple[Place, int], ...]:
+        """What a reached object, or a policy on it or its sections, refers to."""
+        memo: dict[Place, tuple[tuple[Place, int], ...]] = self._snapshot.once((Reach, "beyond"), lambda _: {})
+        if place not in memo:
+            memo[place] = tuple(dict.fromkeys(self._referred(place)))
+        return memo[place]
+
+    def _referred(self, place: Place) -> Iterator[tuple[Place, int]]:
+        resource = place.resource(self._snapshot)
+        if resource is None:
+            return
+        if place.key in ROUTES:
+            for ref in backend_refs(resource):
+                if ref.leads(self._snapshot):
+                    yield ref.place, ref.port
+        if place.key == BACKEND:
+            yield from _nested(self._snapshot, resource, resource.spec, 0)
+            yield from _selected_services(self._snapshot, resource)
+        for policy in self._snapshot.once((Reach, "policies"), _policies_by_object).get(place, ()):
+            yield from _nested(self._snapshot, policy, policy.spec, 0)
+
+
+def reach(snapshot: Snapshot) -> Reach:
+    """The graph of a snapshot."""
+    return snapshot.once(reach, Reach)
+
+
+def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ...]]:
+    """AgentgatewayPolicies by the object they target, sections not told apart."""
+    index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+    found: dict[Place, dict[int, Resource]] = {}
+    for policy in index.policies:
+        for target in index.of(policy):
+            found.setdefault(target.place.whole, {})[id(policy)] = policy
+    return {place: tuple(policies.values()) for place, policies in found.items()}
+
+
+def _nested(snapshot: Snapshot, owner: Resource, value: object, depth: int) -> Iterator[tuple[Place, int]]:
+    """Every `backendRef` inside a value that is permitted and there."""
+    if depth > 40:
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from _nested(snapshot, owner, item, depth + 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "backendRef" and isinstance(item, dict):
+                place = refer(item, owner.namespace)
+                if place is not None and place.resource(snapshot) is not None and permitted(snapshot, owner, place):
+                    port = item.get("port", value.get("port"))
+                    yield place, port if type(port) is int else 0
+            else:
+                yield from _nested(snapshot, owner, item, depth + 1)
+
+
+def _selected_services(snapshot: Snapshot, backend: Resource) -> Iterator[tuple[Place, int]]:
+    """The Services that the selectors of an MCP backend's targets select; without `namespaces`, in its own."""
+    mcp = backend.spec.get("mcp")
+    for target in maps(mcp.get("targets") if isinstance(mcp, dict) else None):
+        selector: Any = target.get("selector")
+        if not isinstance(selector, dict):
+            continue
+        try:
+            services = Selector.parse(selector.get("services"))
+            namespaces = Selector.parse(selector["namespaces"]) if "namespaces" in selector else None
+        except SelectorError:
+            continue
+        for service in snapshot.selected(*SERVICE, services, None if namespaces else backend.namespace):
+            if namespaces is None or namespaces.matches(namespace_labels(snapshot, service.namespace)):
+                yield Place.of(service), 0

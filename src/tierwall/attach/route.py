@@ -1,0 +1,106 @@
+"""Which listeners a route attaches to: `parentRefs`, `allowedRoutes`, host names (Gateway API, route attachment).
+
+A parentRef to a Gateway means the Gateway's own listeners; those of a ListenerSet are reached by a parentRef to the
+ListenerSet. A listener takes a route if its namespace and kind are allowed and the host names meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.hostname import shared
+from tierwall.attach.listener import Listener, listeners, parent_gateway
+from tierwall.attach.namespace import namespace_allowed
+from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
+from tierwall.attach.section import maps
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# The route kinds that a protocol takes where `allowedRoutes.kinds` does not say.
+_BY_PROTOCOL = {
+    "HTTP": ("HTTPRoute", "GRPCRoute"),
+    "HTTPS": ("HTTPRoute", "GRPCRoute"),
+    "TLS": ("TLSRoute", "TCPRoute"),
+    "TCP": ("TCPRoute",),
+    "UDP": ("UDPRoute",),
+}
+
+
+class OnListener(NamedTuple):
+    """A route on a listener of a Gateway, with the host names that it serves there (none: every one)."""
+
+    route: Resource
+    parent: int
+    gateway: Resource
+    listener: Listener
+    hostnames: tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """A parentRef through which a route attaches to nothing; `reason` is that of the Gateway API's `Accepted`."""
+
+    route: Resource
+    parent: int
+    reason: str
+    message: str
+
+
+def attach_route(snapshot: Snapshot, route: Resource) -> tuple[tuple[OnListener, ...], tuple[Refused, ...]]:
+    """The listeners a route attaches to, and the parentRefs that lead nowhere."""
+    memo: dict[int, tuple[tuple[OnListener, ...], tuple[Refused, ...]]] = snapshot.once(attach_route, lambda _: {})
+    if id(route) not in memo:
+        on: list[OnListener] = []
+        refused: list[Refused] = []
+        for index, parent in enumerate(maps(route.spec.get("parentRefs"))):
+            found = _through(snapshot, route, index, parent)
+            if isinstance(found, Refused):
+                refused.append(found)
+            else:
+                on += found
+        memo[id(route)] = tuple(on), tuple(refused)
+    return memo[id(route)]
+
+
+def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[str, Any]) -> list[OnListener] | Refused:
+    key = parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")
+    namespace, name = str(parent.get("namespace") or route.namespace), str(parent.get("name"))
+    owner = snapshot.get(*key, namespace, name) if key in (GATEWAY, LISTENER_SET, X_LISTENER_SET) else None
+    if owner is None:
+        return Refused(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} not found")
+    gateway, why = (owner, "") if key == GATEWAY else parent_gateway(snapshot, owner)
+    if gateway is None:
+        return Refused(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {why}")
+    section, port = parent.get("sectionName"), parent.get("port")
+    wanted = [one for one in listeners(owner) if section in (None, "", one.name) and port in (None, 0, one.port)]
+    if not wanted:
+        which = f"listener {section}" if section else f"port {port}" if port else "listener"
+        return Refused(route, index, "NoMatchingParent", f"no {which} in {key[1]} {namespace}/{name}")
+    allowed = [one for one in wanted if allows(snapshot, one, route)]
+    if not allowed:
+        words = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
+        return Refused(route, index, "NotAllowedByListeners", words)
+    names = route.spec.get("hostnames")
+    hostnames = [one for one in names if isinstance(one, str)] if isinstance(names, list) else []
+    on = [
+        OnListener(route, index, gateway, one, served)
+        for one in allowed
+        if (served := shared(one.hostname, hostnames)) is not None
+    ]
+    if not on:
+        words = f"no listener of {key[1]} {namespace}/{name} has a host name of the route"
+        return Refused(route, index, "NoMatchingListenerHostname", words)
+    return on
+
+
+def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
+    """Whether a listener's `allowedRoutes` and protocol let a route attach."""
+    rule = listener.value.get("allowedRoutes")
+    rule = rule if isinstance(rule, dict) else {}
+    if not namespace_allowed(snapshot, rule.get("namespaces"), "Same", listener.owner.namespace, route.namespace):
+        return False
+    kinds = [(one.get("group", GATEWAY_API), one.get("kind")) for one in maps(rule.get("kinds"))]
+    by_protocol = _BY_PROTOCOL.get(listener.protocol)
+    if by_protocol is not None and route.kind not in by_protocol:
+        return False
+    return not kinds or (route.group, route.kind) in kinds

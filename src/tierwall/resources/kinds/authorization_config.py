@@ -59,9 +59,10 @@ _schema = obj(
         reason="FieldValueRequired",
     ),
     rule(
-        "item.type in ['Webhook', 'CEL'] || self.authorizers.filter(a, a.type == item.type).size() == 1",
+        f"{[name for name in _TYPES if name not in ('CEL', 'Webhook')]}.all(t, "
+        "self.authorizers.filter(a, a.type == t).size() <= 1)",
         "only authorizers of type Webhook and CEL may appear more than once",
-        each="authorizers",
+        field_path=".authorizers",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Finding a kind by the apiVersion and kind of an object. A group's module is imported when one of its objects is met."""
+"""Finding a kind by the apiVersion and kind of an object. A group is imported when one of its objects is met."""
 
 import importlib
 from collections.abc import Iterator

@@ -9,7 +9,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.snapshot import Snapshot
 
 # `module:function` of every check; a function takes a snapshot and yields diagnostics.
-CHECKS: tuple[str, ...] = ("tierwall.analyze.admission:admission",)
+CHECKS: tuple[str, ...] = (
+    "tierwall.analyze.admission:admission",
+    "tierwall.analyze.api:api",
+)
 
 
 def check(snapshot: Snapshot) -> Iterator[Diagnostic]:

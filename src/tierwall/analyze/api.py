@@ -1,0 +1,198 @@
+"""Checks of the api plane: policies that do not do what their author thinks (TW501 to TW509)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierwall.analyze.api_witness import failing_field, matching, paths_in
+from tierwall.api.cel_policies import CelPolicies
+from tierwall.api.chain import Chain
+from tierwall.api.condition import MAX_CONDITION_BYTES, Effect
+from tierwall.api.configuration import chain_of
+from tierwall.api.data import UNKNOWN
+from tierwall.api.decision import ALLOW
+from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
+from tierwall.api.policy import Policy, policies_of
+from tierwall.api.policy_constraints import demands
+from tierwall.cel.checker import check
+from tierwall.cel.environment import Environment
+from tierwall.cel.errors import CheckError
+from tierwall.cel.failure import Failure
+from tierwall.cel.library import authorizer
+from tierwall.cel.partial import PartialError, partial
+from tierwall.cel.printer import to_text
+from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.source import Position, dotted
+from tierwall.core.trace import Step
+from tierwall.resources.snapshot import Snapshot
+
+_USER = Object(
+    "userInfo",
+    fields=(
+        ("username", STRING),
+        ("groups", list_of(STRING)),
+        ("uid", STRING),
+        ("extra", map_of(STRING, list_of(STRING))),
+    ),
+)
+_TEXTS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
+_REQUEST = Object(
+    "request",
+    fields=(
+        *((name, STRING) for name in _TEXTS),
+        ("userInfo", _USER),
+        ("labelSelector", list_of(DYN)),
+        ("fieldSelector", list_of(DYN)),
+    ),
+)
+_TYPED = Environment(
+    variables={
+        **dict.fromkeys(UNKNOWN, DYN),
+        "operation": STRING,
+        "request": _REQUEST,
+        "authorizer": Type("kubernetes.authorization.Authorizer"),
+        "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
+    },
+    functions=authorizer.OVERLOADS,
+)
+
+
+def api(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Every finding about authorization policies and their chain."""
+    try:
+        chain = chain_of(snapshot)
+    except InputError as error:
+        yield from error.diagnostics
+        chain = None
+    for policy in policies_of(snapshot):
+        yield from _expression(policy)
+        if policy.tree is None:
+            continue
+        yield from _reach(policy)
+        yield from _never(policy)
+        yield from _can_fail(policy)
+        yield from _versions(policy)
+        yield from _length(policy)
+        if chain is not None:
+            yield from _membership(policy, chain)
+            yield from _wider(policy, chain)
+
+
+def _finding(
+    code: str, policy: Policy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
+) -> Diagnostic:
+    place = policy.resource.position(("spec", "expression"))
+    return Diagnostic(code, message, place, hint=hint, subject=policy.reference, related=related)
+
+
+def _expression(policy: Policy) -> Iterator[Diagnostic]:
+    if policy.tree is None:
+        yield _finding("TW509", policy, policy.error)
+        return
+    try:
+        checked = check(policy.tree, _TYPED, policy.expression)
+    except CheckError as error:
+        for problem in error.problems:
+            place = f"line {problem.line}, column {problem.column} of the expression"
+            yield _finding("TW509", policy, f"{problem.message} ({place})", problem.hint or "")
+        return
+    if checked.type not in (BOOL, DYN):
+        yield _finding("TW509", policy, f"expected a bool, found `{checked.type}`")
+
+
+def _membership(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
+    names = [one.name for one in chain.members() if isinstance(one, CelPolicies)]
+    if policy.authorizer not in names:
+        known = ", ".join(f"`{name}`" for name in names) or "none"
+        message = f"authorizer `{policy.authorizer}` is no CEL authorizer of the chain, which has {known}"
+        yield _finding("TW508", policy, message, near_miss(policy.authorizer, names))
+
+
+def _reach(policy: Policy) -> Iterator[Diagnostic]:
+    """A namespaced policy that asks for what is not its own."""
+    assert policy.tree is not None
+    if not policy.namespace:
+        return
+    needed = demands(policy.tree)
+    others = sorted(needed.get("namespace", frozenset()) - {policy.namespace})
+    if others:
+        where = f"namespace `{others[0]}`" if others[0] else "cluster-scoped requests"
+        yield _finding("TW506", policy, f"asks for {where}, but holds only in namespace `{policy.namespace}`")
+    if any(needed.get("path", ())):
+        yield _finding("TW506", policy, f"asks for a path, but holds only in namespace `{policy.namespace}`")
+
+
+def _never(policy: Policy) -> Iterator[Diagnostic]:
+    """An Allow that is true for no request and no object, as far as partial evaluation can tell."""
+    assert policy.tree is not None
+    if policy.effect is not Effect.ALLOW:
+        return
+    empty = next((field for field, values in sorted(demands(policy.tree).items()) if not values), None)
+    if empty is not None:
+        yield _finding("TW502", policy, f"no request can have the {empty} it asks for")
+        return
+    try:
+        found = partial(policy.tree, {}, (*UNKNOWN, AUTHORIZER, "request"), boolean=True, environment=ENVIRONMENT)
+    except (Failure, PartialError):
+        return
+    if not found.can_be_true:
+        word = "false" if found.decided else "an error" if found.error is not None else "false or an error"
+        yield _finding("TW502", policy, f"the expression is {word} for every request and object")
+
+
+def _can_fail(policy: Policy) -> Iterator[Diagnostic]:
+    if policy.effect is not Effect.DENY:
+        return
+    found = failing_field(policy)
+    if found is not None:
+        verb, path = found
+        message = f"fails on a {verb} whose {path[0]} has no `{dotted(path[1:])}`"
+        guard = f"has({dotted(path)})" if all(part.isidentifier() for part in path) else f'"{path[-1]}" in …'
+        yield _finding("TW503", policy, message, f"guard it with `{guard}`")
+
+
+def _versions(policy: Policy) -> Iterator[Diagnostic]:
+    assert policy.tree is not None
+    if demands(policy.tree).get("group") == frozenset(("",)):
+        return  # the core group has one version
+    read = sorted(path for path in paths_in(policy.tree) if path[0] in ("object", "oldObject") and len(path) > 1)
+    if any(path[1] == "apiVersion" for path in read) or "apiVersion" in policy.expression:
+        return
+    fields = [path for path in read if path[1] not in ("metadata", "kind")]
+    if fields:
+        yield _finding("TW505", policy, f"reads `{dotted(fields[0])}` whatever `request.apiVersion` is")
+
+
+def _length(policy: Policy) -> Iterator[Diagnostic]:
+    assert policy.tree is not None
+    attributes = matching(policy)
+    found = Expression(policy.tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+    if isinstance(found, Left):
+        size = len(to_text(found.tree).encode("utf-8", "surrogatepass"))
+        if size > MAX_CONDITION_BYTES:
+            yield _finding("TW504", policy, f"leaves a condition of {size:,} bytes, more than {MAX_CONDITION_BYTES:,}")
+
+
+def _wider(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
+    """A conditional Allow beside something that allows the same request without condition."""
+    assert policy.tree is not None
+    needed = demands(policy.tree)
+    if policy.effect is not Effect.ALLOW or not ({"user", "groups"} & set(needed)) or "verb" not in needed:
+        return
+    for verb in sorted(needed["verb"])[:8]:
+        attributes = matching(policy, verb)
+        found = Expression(policy.tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+        if not isinstance(found, Left) or not found.can_be_true:
+            continue
+        for member in chain.members():
+            answer = member.authorize(attributes)
+            if answer.verdict is ALLOW and answer.steps and answer.steps[0].policy != policy.reference:
+                wider = answer.steps[0]
+                message = f"`{verb}` is already allowed without condition by {_named(wider)}"
+                yield _finding("TW507", policy, message, related=(("allowed here", wider.position),))
+                return
+
+
+def _named(step: Step) -> str:
+    return f"{step.policy}" if step.policy is not None else f"authorizer `{step.tier}`"

@@ -1,0 +1,134 @@
+"""An object for which a policy's expression fails, found by trying: every field it reads, missing in turn.
+
+The object has all fields that the expression reads, with values that its own comparisons suggest; then one after the
+other is left out. A witness is only reported if the expression does not fail on the whole object, so that a wrong guess
+at a field's type is not taken for a fault of the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tierwall.api.attributes import WRITE_VERBS, Attributes
+from tierwall.api.condition_set import ConditionError
+from tierwall.api.data import ConditionData
+from tierwall.api.enforcement import OPERATIONS
+from tierwall.api.expression import decide, program_of
+from tierwall.api.policy import Policy
+from tierwall.api.policy_constraints import GROUPS, demands
+from tierwall.cel.analysis import path_of
+from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal
+from tierwall.cel.partial.tree import bodies, operands
+
+Path = tuple[str, ...]
+_OBJECTS = ("object", "oldObject", "namespaceObject", "options")
+# What every stored object has.
+_ALWAYS = (("metadata",), ("metadata", "name"), ("apiVersion",), ("kind",))
+MAX_FIELDS = 40
+
+
+def failing_field(policy: Policy) -> tuple[str, Path] | None:
+    """The verb and the field whose absence makes a policy fail, or None if none was found."""
+    if policy.tree is None:
+        return None
+    run = program_of(policy.tree)
+    fields: dict[Path, Any] = {}
+    for found, value in _fields(policy.tree):
+        fields.setdefault(found, value)  # a use comes before the mere mention
+    prefixes = sorted({path[:end] for path in fields for end in range(2, len(path) + 1)})[:MAX_FIELDS]
+    for verb in sorted(demands(policy.tree).get("verb", WRITE_VERBS) & WRITE_VERBS):
+        attributes = matching(policy, verb)
+        data = _data(fields, verb)
+        if _fails(run, attributes, data):
+            continue
+        for path in prefixes:
+            if path[1:] in _ALWAYS or data.get(path[0]) is None:
+                continue
+            if _fails(run, attributes, {**data, path[0]: _without(data[path[0]], path[1:])}):
+                return verb, path
+    return None
+
+
+def matching(policy: Policy, verb: str = "") -> Attributes:
+    """A request that meets what a policy demands outright."""
+    needed = demands(policy.tree) if policy.tree is not None else {}
+    texts: dict[str, Any] = {field: min(values) for field, values in needed.items() if field != GROUPS and values}
+    if policy.namespace:
+        texts["namespace"] = policy.namespace
+    if verb:
+        texts["verb"] = verb
+    groups = tuple(sorted(needed.get(GROUPS, ())))
+    return Attributes(groups=groups, is_resource_request="path" not in texts, **texts)
+
+
+def paths_in(tree: Expr) -> Iterator[Path]:
+    """Every path below an object that an expression reads."""
+    return (path for path, _ in _fields(tree))
+
+
+def _fields(tree: Expr) -> Iterator[tuple[Path, Any]]:
+    """Every path below an object, with a value that fits how it is used."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Call) and len(node.args) == 2 and node.target is None:
+            left, right = node.args
+            for place, other in ((left, right), (right, left)):
+                path = _object_path(place)
+                if path is not None and isinstance(other, Literal):
+                    yield path, other.value
+        if isinstance(node, Comprehension) and (path := _object_path(node.target)) is not None:
+            yield path, []
+        if isinstance(node, Has) and (above := path_of(node.operand)) is not None and above[0] in _OBJECTS:
+            yield (*above, node.field), "x"
+        elif (path := _object_path(node)) is not None:
+            yield path, "x"
+            continue
+        todo.extend(operands(node))
+        todo.extend(bodies(node)[1])
+
+
+def _object_path(node: Expr) -> Path | None:
+    path = path_of(node)
+    return path if path is not None and path[0] in _OBJECTS else None
+
+
+def _data(fields: dict[Path, Any], verb: str) -> dict[str, Any]:
+    """Every field present; which object there is follows from the verb."""
+    found: dict[str, Any] = {"namespaceObject": _whole(), "options": {}}
+    found["object"] = _whole() if verb not in ("delete", "deletecollection") else None
+    found["oldObject"] = _whole() if verb != "create" else None
+    for path in sorted(fields, key=len):
+        place = found[path[0]]
+        for key in path[1:-1]:
+            if not isinstance(place, dict):
+                break
+            if not isinstance(place.get(key), dict):
+                place[key] = {}
+            place = place[key]
+        if isinstance(place, dict) and len(path) > 1 and not isinstance(place.get(path[-1]), dict):
+            place[path[-1]] = fields[path]
+    return {**found, "operation": OPERATIONS[verb]}
+
+
+def _whole() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}}
+
+
+def _without(value: Any, path: Path) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if len(path) == 1:
+        return {key: one for key, one in value.items() if key != path[0]}
+    return {key: _without(one, path[1:]) if key == path[0] else one for key, one in value.items()}
+
+
+def _fails(run: Any, attributes: Attributes, data: dict[str, Any]) -> bool:
+    found = ConditionData.of(data)
+    assert found is not None
+    try:
+        decide(run, {**found.variables(), "request": attributes.request()})
+    except ConditionError:
+        return True
+    return False

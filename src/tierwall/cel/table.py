@@ -1,7 +1,7 @@
-"""The one function table: every function and operator with its types, its meaning, its cost and the release that brought it.
+"""The one function table: every function and operator with its types, meaning, cost and the release that brought it.
 
-The checker reads the types, both evaluators and the partial evaluator call the meaning, and the cost model reads the cost.
-A library is a tuple of overloads; an environment is the libraries of one Kubernetes release.
+The checker reads the types, the evaluators call the meaning, and the cost model reads the cost. A library is a
+tuple of overloads; an environment is the libraries of one Kubernetes release.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class Expressions:
 
     def of(self, kind: str, depth: int) -> str:
         """An expression that is mostly of the kind."""
-        if self.loose and self.choose(4) == 0:
-            return self.any(depth)
+        if self.loose and self.choose(4) == 3:
+            return self.any(depth - 1)
         if depth <= 0:
             return self.leaf(kind)
         roll = self.choose(10)

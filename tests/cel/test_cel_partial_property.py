@@ -123,7 +123,7 @@ def check_one(choose: Choose) -> None:
             assert read is FAILED or boolean or alike(read, got), f"{said}\nreads as {read}, not {got}"
 
 
-@settings(max_examples=1500)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_residual_gives_what_the_original_gives(data: st.DataObject) -> None:
     check_one(lambda n: data.draw(st.integers(0, n - 1)))

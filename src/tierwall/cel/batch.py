@@ -75,11 +75,11 @@ class Batch:
         return _value(Program(environment.parse(text), environment).evaluate(variables))
 
     def _partial(self, text: str, known: dict[str, object], unknown: list[str]) -> Answer:
-        from tierwall.cel.partial import PartialError, partial
+        from tierwall.cel.partial import PartialError, well_typed
 
         environment = self._for((*known, *unknown))
         try:
-            left = partial(environment.parse(text), known, unknown, environment=environment)
+            left = well_typed(environment.parse(text), known, unknown, environment)
         except PartialError as error:
             return {"error": str(error)}
         if left.residual is not None:

@@ -161,14 +161,14 @@ def partially(
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import ParseError
     from tierwall.cel.failure import Failure
-    from tierwall.cel.partial import PartialError, partial, report
+    from tierwall.cel.partial import PartialError, report, well_typed
     from tierwall.cel.types import DYN
 
     names = [name.strip() for each in unknown for name in each.split(",") if name.strip()]
     try:
         values = {name: decode(value) for name, value in read_object(known).items()}
         environment = Environment(release or NEWEST, dict.fromkeys((*values, *names), DYN), extensions)
-        left = partial(environment.parse(expression), values, names, environment=environment)
+        left = well_typed(environment.parse(expression), values, names, environment)
         if output == "json":
             click.echo(json_line(report(left)))
         elif left.error is not None:

@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from tierwall.cel.partial.answer import Partial, report
 from tierwall.cel.partial.residual import PartialError
-from tierwall.cel.partial.specialised import Specialised, partial, specialise
+from tierwall.cel.partial.specialised import Specialised, partial, specialise, well_typed
 
-__all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise"]
+__all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise", "well_typed"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tierwall.cel.ast import Bind, Call, Ident
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.residual import Failed, Residual, Result
+from tierwall.cel.partial.signature import certain
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
     opened = own.later(node.body, scope.bind((node.variable,), False), boolean)
     key = inside.variables[node.variable]
     assert key is not None
+    known = certain(own.static(node))
 
     def run(frame: Frame) -> Result:
         result = value(frame)
         if isinstance(result, Failed):
             return result
         if isinstance(result, Residual):
-            body = own.write(node.body, opened(frame))
+            result, body = own.fit(node.value, result), own.write(node.body, opened(frame))
             size = result.size + body.size + len(node.variable) + len(node.macro) + 4
             own.bound(size)
             can = outcomes.VALUE
@@ -40,7 +42,7 @@ def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
             elif node.macro == "optFlatMap":
                 # Without a check the body may be anything, and is taken as it is.
                 can |= body.can
-            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), can, size)
+            return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), can, size, known)
         if node.macro == "bind":
             frame[key] = result
             return closed(frame)
@@ -52,8 +54,9 @@ def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
         inner = closed(frame)
         if node.macro == "optMap":
             if isinstance(inner, Residual):
+                inner = own.fit(node.body, inner)
                 made = Call("of", Ident("optional"), (inner.expr,))
-                return Residual(made, outcomes.OTHER | (inner.can & outcomes.ERROR), inner.size + 13)
+                return Residual(made, outcomes.OTHER | (inner.can & outcomes.ERROR), inner.size + 13, known)
             return inner if isinstance(inner, Failed) else OptionalValue(inner)
         return inner
 

@@ -16,7 +16,7 @@ from tierwall.cel.failure import EvaluationError
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial.residual import PartialError
-from tierwall.cel.types import DYN, Type
+from tierwall.cel.types import DYN, Object, Type
 from tierwall.cel.values import (
     CIDR,
     IP,
@@ -60,6 +60,32 @@ def constant(value: object, depth: int = 0) -> Expr:
     if write is None:
         raise PartialError(f"a known value of type `{type_name(value)}` has no notation in CEL")
     return write(value)
+
+
+def typed(value: object, static: Type) -> Expr:
+    """The expression of a value, with the type the checker found for what it replaces: dynamic where that was."""
+    name, kind = static.name, type(value)
+    if name == "list" and kind is list and static.params:
+        return ListExpr(_alike(typed(item, static.params[0]) for item in value))  # type: ignore[attr-defined]
+    if name == "map" and kind is dict and len(static.params) == 2 and not isinstance(static, Object):
+        keys, values = static.params
+        names = _alike(typed(key, keys) for key in map_keys(value))  # type: ignore[arg-type]
+        parts = _alike(typed(each, values) for each in value.values())  # type: ignore[attr-defined]
+        return MapExpr(tuple(map(Entry, names, parts)))
+    if name == "optional_type" and kind is OptionalValue and value.present and static.params:  # type: ignore[attr-defined]
+        return Call("of", Ident("optional"), (typed(value.value, static.params[0]),))  # type: ignore[attr-defined]
+    expr = constant(value)
+    same = name == type_name(value) and not isinstance(static, Object)
+    return expr if same else dyn(expr)
+
+
+def _alike(parts: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The parts of a literal, all dynamic if one of them has to be: what is there need not be what was declared."""
+    exprs = tuple(parts)
+    hidden = [type(each) is Call and each.function == "dyn" for each in exprs]
+    if not any(hidden) or all(hidden):
+        return exprs
+    return tuple(each if done else dyn(each) for each, done in zip(exprs, hidden, strict=True))
 
 
 def dyn(expr: Expr) -> Expr:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tierwall.cel.ast import Entry, Expr, ListExpr, MapExpr
+from tierwall.cel.ast import Entry, Expr, ListExpr, Literal, MapExpr
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import dyn
+from tierwall.cel.partial.constant import dyn, value_type
 from tierwall.cel.partial.residual import Failed, Residual, Result
+from tierwall.cel.partial.signature import certain
 from tierwall.cel.partial.tree import own_length
+from tierwall.cel.types import DYN, Type
 from tierwall.cel.values import OptionalValue, map_key, type_name
 
 if TYPE_CHECKING:
@@ -23,24 +25,43 @@ class _Parts:
     def __init__(self, own: Specialiser) -> None:
         self.own = own
         self.exprs: list[Expr] = []
-        self.types: list[str] = []
         self.size = 0
         self.can = 0
+        # None: of an optional element, which is of another type than its value.
+        self._types: list[Type | None] = []
+        # Constants that were not written as such, and may hide their types.
+        self._made: list[int] = []
 
-    def add(self, part: Expr, result: Result) -> None:
+    def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
-        written = self.own.write(part, result)
+        if not isinstance(result, Residual | Failed) and type(part) is not Literal:
+            self._made.append(len(self.exprs))
+        self._add(self.own.write(part, result))
+        if optional:
+            self._types[-1] = None
+
+    def add_inside(self, part: Expr, value: object) -> None:
+        """Take the value of an optional element."""
+        static = self.own.static(part)
+        inside = static.params[0] if static is not None and static.params else static
+        expr, size = self.own.constant(value, inside)
+        self._made.append(len(self.exprs))
+        self._add(Residual(expr, outcomes.of_value(value), size, value_type(value) if inside is None else inside))
+
+    def _add(self, written: Residual) -> None:
         self.exprs.append(written.expr)
         self.size += written.size
         self.can |= written.can & outcomes.ERROR
-        # What was written as a constant, or is left of something checked, is as it was when the original was checked.
-        self.types.append("dyn" if written.type is None else str(written.type))
+        self._types.append(written.type or DYN)
 
     def hide(self) -> None:
-        """Hide the types of the elements if there is more than one."""
-        if len(set(self.types) - {"dyn"}) > 1:
-            self.exprs = [dyn(expr) for expr in self.exprs]
-            self.size += 5 * len(self.exprs)
+        """Hide the types of constants if the elements are of more than one; dyn is one, too."""
+        known = [each for each in self._types if each is not None]
+        if any(each != known[0] for each in known):
+            for i in self._made:
+                if self._types[i] is not None and self._types[i] != DYN:
+                    self.exprs[i] = dyn(self.exprs[i])
+                    self.size += 5
 
 
 def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Callable[[list[Result]], Result]:
@@ -55,17 +76,17 @@ def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Call
                 if type(result) is not OptionalValue:
                     return Failed(f"cannot initialize optional list element from {type_name(result)}")
                 if result.present:
-                    elements.add(node, result.value)
+                    elements.add_inside(part, result.value)
                 continue
             if i in marked:
                 marks.append(len(elements.exprs))
-            elements.add(part, result)
-        if not marks:
-            elements.hide()
+            elements.add(part, result, i in marked)
+        elements.hide()
         size = own_length(node) + elements.size
         own.bound(size)
         can = outcomes.OTHER | elements.can | (outcomes.ERROR if marks else 0)
-        return Residual(ListExpr(tuple(elements.exprs), tuple(marks), node.at), can, size)
+        made = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
+        return Residual(made, can, size, certain(own.static(node)))
 
     return write
 
@@ -85,8 +106,7 @@ def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Callab
                     return Failed(f"cannot initialize optional entry from {type_name(value)}")
                 if not value.present and type(key) is not Residual:
                     continue
-                if value.present:
-                    value, part, optional = value.value, node, False
+                optional = not value.present
             if type(key) is Residual or optional:
                 # A key of a type that no key can have is an error only where there is a value for it.
                 can |= outcomes.ERROR
@@ -96,14 +116,16 @@ def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Callab
                 except EvaluationError as error:
                     return Failed(str(error))
             keys.add(parts[2 * i], key)
-            values.add(part, value)
+            if entry.optional and type(value) is OptionalValue and value.present:
+                values.add_inside(part, value.value)
+            else:
+                values.add(part, value, optional)
             marks.append(optional)
-        if not any(marks):
-            values.hide()
         keys.hide()
+        values.hide()
         size = own_length(node) + keys.size + values.size
         own.bound(size)
         entries = tuple(map(Entry, keys.exprs, values.exprs, marks))
-        return Residual(MapExpr(entries, node.at), can | keys.can | values.can, size)
+        return Residual(MapExpr(entries, node.at), can | keys.can | values.can, size, certain(own.static(node)))
 
     return write

@@ -8,14 +8,14 @@ always fails: beside it the whole is false or an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tierwall.cel.ast import Call, Expr, Literal
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.constant import dyn
 from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing
-from tierwall.cel.partial.signature import fits
+from tierwall.cel.partial.signature import certain, fits
 from tierwall.cel.partial.tree import operands, rebuilt
 from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue, no_such_overload
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 class Joined:
     """The operands of one `&&` or `||` as they come in, and what they amount to."""
 
-    __slots__ = ("_absorbing", "_bit", "_function", "error", "parts")
+    __slots__ = ("_absorbing", "_bit", "_bound", "_function", "_size", "error", "parts")
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, bound: Callable[[int], None]) -> None:
+        self._bound = bound
+        self._size = 0
         self._function = function
         self._absorbing = function == "_||_"
         self._bit = outcomes.TRUE if self._absorbing else outcomes.FALSE
@@ -43,6 +45,8 @@ class Joined:
             assert isinstance(result, Residual)
             if result.can & ~outcomes.OTHER & ~outcomes.ERROR:
                 self.parts.append(result)
+                self._size += result.size + 4
+                self._bound(self._size)
             elif self.error is None:
                 # Never true and never false: an error wherever a bool is needed.
                 self.error = Failed(f"no such overload: {self._function}")
@@ -60,10 +64,9 @@ class Joined:
         if len(parts) == 1 and self.error is None and (boolean or not parts[0].can & outcomes.OTHER):
             return parts[0]
         args: list[Expr] = []
-        size = 0
+        size = self._size
         for part in parts:
             expr = part.expr
-            size += part.size + 4
             if type(expr) is Call and expr.function == self._function:
                 args += expr.args
             else:
@@ -102,10 +105,10 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
             fixed.append(run.result)
         else:
             fixed = None
-    alone = _join(function, fixed, boolean) if fixed is not None else None
+    alone = _join(own, function, fixed, boolean) if fixed is not None else None
 
     def join(frame: Frame) -> Result:
-        joined = Joined(function)
+        joined = Joined(function, own.bound)
         if first is not None and joined.add(first(frame)):
             return absorbing
         for run in rest:
@@ -121,13 +124,13 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
             return absorbing
         if value is (not absorbing):
             return alone
-        return _join(function, (value, *fixed), boolean)
+        return _join(own, function, (value, *fixed), boolean)
 
     return join if fixed is None or first is None else join_fixed
 
 
-def _join(function: str, results: Sequence[Result], boolean: bool) -> Result:
-    joined = Joined(function)
+def _join(own: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
+    joined = Joined(function, own.bound)
     for result in results:
         if joined.add(result):
             return function == "_||_"
@@ -201,7 +204,9 @@ def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other:
     own.bound(size)
     left, right = one.expr, two.expr
     kind = one.type if one.type is not None and one.type == two.type else None
-    if one.type is not None and two.type is not None and not fits((one.type,), (two.type,)):
+    if own.static(node) is not None:
+        kind = certain(own.static(node))
+    elif one.type is not None and two.type is not None and not fits((one.type,), (two.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
     elif one.can == outcomes.ERROR:
@@ -228,9 +233,9 @@ def fallback(own: Specialiser, node: Call, scope: Scope) -> Run:
                 return first if node.function == "or" else first.value
             return default(frame)
         second = default(frame)
-        two = own.write(other, second)
+        first, two = own.fit(target, first), own.write(other, second)
         size = first.size + two.size + len(node.function) + 3
         own.bound(size)
-        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size)
+        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size, certain(own.static(node)))
 
     return run

@@ -15,6 +15,11 @@ def can_be(known: Type | None) -> int:
     return outcomes.BOOL if known == BOOL else outcomes.VALUE
 
 
+def is_dynamic(known: Type) -> bool:
+    """Whether a type is dyn, or has it inside."""
+    return known == DYN or isinstance(known, Param | Object) or any(map(is_dynamic, known.params))
+
+
 def certain(known: Type | None) -> Type | None:
     """The type, or None where it says nothing."""
     return None if known is None or known == DYN or isinstance(known, Param) else known

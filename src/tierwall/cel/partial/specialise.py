@@ -14,18 +14,20 @@ from typing import TypeAlias
 import msgspec
 
 from tierwall.cel.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
+from tierwall.cel.cost import CALL_LIMIT
+from tierwall.cel.environment import Environment
 from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.partial import outcomes, signature
 from tierwall.cel.partial.binding import binding
-from tierwall.cel.partial.constant import bound_value, constant, value_type
-from tierwall.cel.partial.engine import Engine
+from tierwall.cel.partial.constant import bound_value, constant, dyn, typed, value_type
 from tierwall.cel.partial.holes import holed
 from tierwall.cel.partial.logic import conditional, connective, fallback, negation
 from tierwall.cel.partial.names import HOLED, Analysis, Path, Unknowns, path_of
 from tierwall.cel.partial.residual import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial.tree import length, operands, own_length, rebuilt, renamed
-from tierwall.cel.partial.unroll import comprehension
+from tierwall.cel.partial.unroll import ROUNDS, UNROLLING, comprehension
 from tierwall.cel.partial.writing import writer
+from tierwall.cel.program import Program
 from tierwall.cel.types import BOOL, Type
 from tierwall.cel.values import TypeValue
 
@@ -34,9 +36,9 @@ Run: TypeAlias = Callable[[Frame], Result]
 
 # Characters of a residual, about; the parser takes no text beyond this.
 MAX_LENGTH = 100_000
-# Rounds of all comprehensions of one run together.
-MAX_ROUNDS = 100_000
-_ROUNDS = "@rounds"
+# What most known parts cost less than.
+LIGHT = 1000
+_BUDGET = "@budget"
 
 
 class Fixed:
@@ -69,10 +71,15 @@ class Specialiser:
     """Turns the parts of one expression into functions."""
 
     def __init__(
-        self, unknowns: Unknowns, engine: Engine, types: Mapping[str, Type], nodes: Mapping[int, Type], limit: int
+        self,
+        unknowns: Unknowns,
+        environment: Environment,
+        types: Mapping[str, Type],
+        nodes: Mapping[int, Type],
+        limit: int,
     ) -> None:
         self.unknowns = unknowns
-        self.engine = engine
+        self.environment = environment
         # What is certain about types: by the name of an unknown, and by the `id` of a node that was checked.
         self.types = types
         self.nodes = nodes
@@ -88,7 +95,7 @@ class Specialiser:
         run = self._open(node, scope, boolean)
         if uses.known or any(key is not None for key in keys.values()):
             return run
-        return Fixed(run({_ROUNDS: 0}))
+        return Fixed(run(start({})))
 
     def later(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
@@ -106,13 +113,16 @@ class Specialiser:
         """The function of a part that needs no unknown."""
         if type(node) is Literal:
             return Fixed(node.value)
-        program = self.engine(renamed(node, keys))
+        program = Program(renamed(node, keys), self.environment)
+        evaluate = program.evaluate
 
         def run(frame: Frame) -> Result:
             try:
-                return program(frame)
+                return evaluate(frame, LIGHT)
             except EvaluationError as error:
                 return Failed(str(error))
+            except CostExceeded:
+                return _heavy(program, frame)
 
         return run
 
@@ -131,7 +141,8 @@ class Specialiser:
                 return holed(self, node, path)
         kind = type(node)
         if kind is Ident:
-            return Fixed(Residual(node, outcomes.ANY & ~outcomes.ERROR, own_length(node)))
+            known = signature.certain(self.static(node))
+            return Fixed(Residual(node, signature.can_be(known) & ~outcomes.ERROR, own_length(node), known))
         if kind is Call:
             function = node.function  # type: ignore[union-attr]
             if function == "_&&_" or function == "_||_":
@@ -184,42 +195,66 @@ class Specialiser:
 
     def application(self, node: Expr) -> Callable[[Sequence[object]], Result]:
         """The node's own operation on operand values; compiled when first needed."""
-        program: Callable[[Frame], object] | None = None
+        program: Program | None = None
 
         def apply(values: Sequence[object]) -> Result:
             nonlocal program
             if program is None:
-                program = self.engine(rebuilt(node, [Ident(f"@{i}") for i in range(len(values))]))
+                named = rebuilt(node, [Ident(f"@{i}") for i in range(len(values))])
+                program = Program(named, self.environment)
             try:
-                return program({f"@{i}": value for i, value in enumerate(values)})
+                return program.evaluate({f"@{i}": value for i, value in enumerate(values)})
             except EvaluationError as error:
                 return Failed(str(error))
 
         return apply
 
-    def spell(self, node: Expr, value: object) -> tuple[Expr, int]:
-        """The constant of a known operand and its length: as it was written, if it was written as a constant."""
+    def spell(self, node: Expr, value: object, free: bool = False) -> tuple[Expr, int]:
+        """The constant of a known operand and its length: as it was written, if it was written as a constant.
+
+        free: its type need not be that of the operand.
+        """
         if type(node) is Literal or (type(node) is Ident and type(value) is TypeValue and value.name == node.name):
             return node, own_length(node)
-        if type(value) is str and value.isascii():
+        return self.constant(value, None if free else self.static(node))
+
+    def static(self, node: Expr) -> Type | None:
+        """The type the checker found for a node; None if it was not asked."""
+        return self.nodes.get(id(node))
+
+    def constant(self, value: object, static: Type | None) -> tuple[Expr, int]:
+        """The constant of a value that stands where there was something of a type, and its length."""
+        if type(value) is str and value.isascii() and (static is None or static.name == "string"):
             size = 2 + len(value)
             self.bound(size)
             return Literal(value), size
         if type(value) is list or type(value) is dict or type(value) is str:
             bound_value(value, self.limit)
-        expr = constant(value)
+        expr = constant(value) if static is None else typed(value, static)
         size = length(expr)
         self.bound(size)
         return expr, size
 
+    def fit(self, node: Expr, residual: Residual) -> Residual:
+        """What is left of a node, as dynamic as the node was: one branch of `?:` may say more of its type than both."""
+        static, known = self.static(node), residual.type
+        if static is None or known is None or known == static or not signature.is_dynamic(static):
+            return residual
+        return Residual(dyn(residual.expr), residual.can, residual.size + 5)
+
     def write(self, node: Expr, result: Result) -> Residual:
         """Any result as an expression: a residual as it is, a value as a constant, a failure as what always fails."""
         if isinstance(result, Residual):
-            return result
+            return self.fit(node, result)
         if isinstance(result, Failed):
-            return Residual(failing(result.message), outcomes.ERROR, FAILING_SIZE + len(result.message))
+            expr, static = failing(result.message), self.static(node)
+            # The checker would take what always fails for whatever type suits it, which may be more than there was.
+            if static is not None and signature.is_dynamic(static):
+                expr = dyn(expr)
+            return Residual(expr, outcomes.ERROR, FAILING_SIZE + len(result.message))
         expr, size = self.spell(node, result)
-        return Residual(expr, outcomes.of_value(result), size, value_type(result))
+        known = value_type(result) if self.static(node) is None else signature.certain(self.static(node))
+        return Residual(expr, outcomes.of_value(result), size, known)
 
     def bound(self, size: int) -> None:
         """Refuse a residual that has grown too long."""
@@ -228,17 +263,25 @@ class Specialiser:
                 f"residual too long: more than {self.limit} characters; a large known value is used whole"
             )
 
-    def round(self, frame: Frame) -> None:
-        """Count one round of an unrolled comprehension."""
-        rounds = frame[_ROUNDS]
-        assert isinstance(rounds, int)
-        if rounds >= MAX_ROUNDS:
-            raise CostExceeded(f"operation cancelled: more than {MAX_ROUNDS} rounds of comprehensions")
-        frame[_ROUNDS] = rounds + 1
+
+def _heavy(program: Program, frame: Frame) -> Result:
+    """Evaluate a known part that costs more than most; all such parts of one run share one limit."""
+    left = frame[_BUDGET]
+    assert isinstance(left, int)
+    try:
+        value, cost = program.measure(frame, left)
+    except EvaluationError as error:
+        # What a failure cost is not known; half of the rest bounds the number of such parts.
+        frame[_BUDGET] = left // 2
+        return Failed(str(error))
+    frame[_BUDGET] = left - cost
+    return value
 
 
 def start(known: Mapping[str, object]) -> Frame:
     """The frame of one run."""
     frame = dict(known)
-    frame[_ROUNDS] = 0
+    frame[_BUDGET] = CALL_LIMIT
+    frame[ROUNDS] = 0
+    frame[UNROLLING] = False
     return frame

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from tierwall.cel.ast import Expr
-from tierwall.cel.checker import Checked
+from tierwall.cel.checker import Checked, check
 from tierwall.cel.environment import Environment
+from tierwall.cel.errors import CheckError
 from tierwall.cel.partial.answer import Partial
-from tierwall.cel.partial.engine import engine_of
 from tierwall.cel.partial.names import Unknowns
 from tierwall.cel.partial.specialise import MAX_LENGTH, Scope, Specialiser, start
 from tierwall.cel.types import DYN, Type
@@ -58,8 +58,8 @@ def specialise(
     expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, {})
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
     names = frozenset(name for name in (*unknown, *dotted) if "." in name)
-    engine = engine_of(environment or _environment(names))
-    return Specialised(Specialiser(unknowns, engine, types or {}, nodes, limit), expr, boolean)
+    own = Specialiser(unknowns, environment or _environment(names), types or {}, nodes, limit)
+    return Specialised(own, expr, boolean)
 
 
 @lru_cache(maxsize=16)
@@ -92,6 +92,31 @@ def partial(
             _recent.clear()
         found = _recent[key] = (program, ready)
     return found[1](known)
+
+
+def well_typed(tree: Expr, known: Mapping[str, object], unknown: Collection[str], environment: Environment) -> Partial:
+    """As `partial`, for an expression that was not checked; the residual passes the checker wherever the original does.
+
+    All variables are dynamic. Nearly always the plain residual passes; where it does not, the original is checked and
+    the residual made again with its types.
+    """
+    left = partial(tree, known, unknown, environment=environment)
+    if left.residual is None or _checks(left.residual, unknown, environment) is not None:
+        return left
+    checked = _checks(tree, (*known, *unknown), environment)
+    if checked is None:
+        return left
+    dotted = [name for name in known if "." in name]
+    typed = specialise(checked, unknown, dotted=dotted, environment=environment)(known)
+    return left if typed.residual is None or _checks(typed.residual, unknown, environment) is None else typed
+
+
+def _checks(tree: Expr, names: Collection[str], environment: Environment) -> Checked | None:
+    declared = {each: DYN for name in names for each in (name, name.partition(".")[0])}
+    try:
+        return check(tree, Environment(environment.release, declared, environment.extensions))
+    except CheckError:
+        return None
 
 
 # By the program's id and not by equality, for which `1` and `true` are the same literal; each program is kept with its

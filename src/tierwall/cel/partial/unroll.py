@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tierwall.cel.ast import Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
+from tierwall.cel.failure import CostExceeded
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.logic import Joined
-from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.types import BOOL
+from tierwall.cel.partial.residual import Failed, PartialError, Residual, Result
+from tierwall.cel.partial.signature import certain
+from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import map_keys, no_such_overload
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 
 _QUANTIFIERS = {"all": "_&&_", "exists": "_||_"}
 _COUNTS = ("exists_one", "existsOne")
+
+
+# Rounds of all comprehensions of one run together.
+MAX_ROUNDS = 10_000
+# Their number so far, and whether one is being unrolled; kept in the frame, under names that no source can spell.
+ROUNDS, UNROLLING = "@rounds", "@unrolling"
+
+
+class Exhausted(Exception):
+    """There are too many rounds to unroll."""
 
 
 class Item(NamedTuple):
@@ -46,6 +58,7 @@ class _Unrolling:
         self.own = own
         self.node = node
         self.boolean = boolean
+        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain(own.static(node))
         self.range = own.stage(node.target, scope)
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
@@ -62,9 +75,23 @@ class _Unrolling:
         if isinstance(found, Failed):
             return found
         if isinstance(found, Residual):
+            found = self.own.fit(self.node.target, found)
             return self._kept(frame, found.expr, found.size, None)
-        if type(found) is not list and (type(found) is not dict or self.node.macro == "sortBy"):
+        if not isinstance(found, list | dict) or (isinstance(found, dict) and self.node.macro == "sortBy"):
             return Failed(str(no_such_overload(self.node.macro, found)))
+        if frame[UNROLLING]:
+            return self._unrolled(frame, found)
+        # Where unrolling leads too far the outermost comprehension stays as it is; those inside it then try again.
+        frame[UNROLLING] = True
+        try:
+            return self._unrolled(frame, found)
+        except (Exhausted, PartialError, CostExceeded):
+            frame[UNROLLING] = False
+            return self._kept(frame, *self.own.spell(self.node.target, found), None)
+        finally:
+            frame[UNROLLING] = False
+
+    def _unrolled(self, frame: Frame, found: list[object] | dict[object, object]) -> Result:
         items = list(self._items(found))
         macro = self.node.macro
         if macro in _QUANTIFIERS:
@@ -87,12 +114,16 @@ class _Unrolling:
                 yield Item((key, value) if two else (key,), key, stored)
 
     def _round(self, frame: Frame, item: Item) -> None:
-        self.own.round(frame)
+        rounds = frame[ROUNDS]
+        assert isinstance(rounds, int)
+        if rounds >= MAX_ROUNDS:
+            raise Exhausted
+        frame[ROUNDS] = rounds + 1
         for key, value in zip(self.keys, item.values, strict=True):
             frame[key] = value
 
     def _quantified(self, frame: Frame, found: object, items: list[Item], function: str) -> Result:
-        joined = Joined(function)
+        joined = Joined(function, self.own.bound)
         remaining = []
         for item in items:
             self._round(frame, item)
@@ -151,7 +182,7 @@ class _Unrolling:
                 return result
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
-            return self._kept(frame, *self.own.spell(self.node, found), outcomes.VALUE)
+            return self._kept(frame, *self.own.spell(self.node.target, found), outcomes.VALUE)
         # The keys are in hand: each element is paired with its own, in a list that the macro itself then sorts.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
@@ -214,14 +245,14 @@ class _Unrolling:
         size = 2 + sum(part.size + 2 for part in parts)
         own.bound(size)
         if macro != "transformMap":
-            return Residual(ListExpr(tuple(part.expr for part in parts)), outcomes.VALUE, size)
+            return Residual(ListExpr(tuple(part.expr for part in parts)), outcomes.VALUE, size, self.type)
         entries = []
         for item, part in zip(items, parts, strict=True):
-            key, more = own.spell(self.node, item.values[0])
+            key, more = own.constant(item.values[0], self.type and self.type.params[0])
             entries.append(Entry(key, part.expr))
             size += more
         own.bound(size)
-        return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size)
+        return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
     def _merged(self, made: list[Result]) -> Result:
         """Maps put together as `transformMapEntry` puts them together."""
@@ -230,13 +261,16 @@ class _Unrolling:
 
     def _over(self, found: object, items: list[Item]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
-        value = found
+        value, static = found, self.own.static(self.node.target)
         if len(self.keys) == 1:
             value = [item.element for item in items]
+            if static is not None and static.params:
+                # The keys of a map are a list of keys.
+                static = list_of(static.params[0])
         elif isinstance(found, dict):
             value = {item.key: found[item.key] for item in items}
         # Of a list with indices nothing is left out: it would change the index of what stands behind.
-        return self.own.spell(self.node, value)
+        return self.own.constant(value, static)
 
     def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Result:
         """The macro itself, with its body folded as far as it goes without its variables."""
@@ -253,4 +287,4 @@ class _Unrolling:
             else:
                 can = outcomes.VALUE
         made = Comprehension(node.macro, target, node.variables, tuple(arg.expr for arg in args), node.at)
-        return Residual(made, can, size, BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else None)
+        return Residual(made, can, size, self.type)

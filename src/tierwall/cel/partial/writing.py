@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tierwall.cel.ast import Call, Expr, Has, ListExpr, MapExpr, Select
+from tierwall.cel.ast import Call, Expr, Has, Ident, ListExpr, MapExpr, Select
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.constant import dyn, value_type
 from tierwall.cel.partial.containers import list_writer, map_writer
-from tierwall.cel.partial.engine import signatures
+from tierwall.cel.partial.functions import signatures
 from tierwall.cel.partial.names import path_of
 from tierwall.cel.partial.residual import Failed, Residual, Result
 from tierwall.cel.partial.signature import can_be, certain, fits
@@ -54,7 +54,9 @@ class _OtherWriter:
         self.node = node
         self.parts = parts
         self.size = own_length(node)
-        self.checked = certain(own.nodes.get(id(node)))
+        self.checked = certain(own.static(node))
+        # Whether the type of the result is the same whatever the types of the operands are.
+        self.free = False
         # Only an operand that was no path can become one when it is written again.
         self.may_join = bool(parts) and isinstance(node, Select | Call) and path_of(parts[0]) is None
 
@@ -63,10 +65,12 @@ class _OtherWriter:
         size = self.size
         for part, result in zip(self.parts, results, strict=True):
             if type(result) is Residual:
+                if not self.free:
+                    result = self.own.fit(part, result)
                 exprs.append(result.expr)
                 size += result.size
             else:
-                expr, more = self.own.spell(part, result)
+                expr, more = self.own.spell(part, result, self.free)
                 exprs.append(expr)
                 size += more
         for i in self.hidden(results):
@@ -76,7 +80,7 @@ class _OtherWriter:
             exprs[0] = self.apart(exprs[0])
         self.own.bound(size)
         can, known = self.outcome(results)
-        if known is None and self.checked is not None:
+        if self.checked is not None:
             known = self.checked
             can &= can_be(known)
         return Residual(rebuilt(self.node, exprs), can, size, known)
@@ -89,7 +93,9 @@ class _OtherWriter:
         """The outcomes and the type of what is written."""
         node, operand = self.node, results[0] if results else None
         if isinstance(node, Has) and isinstance(operand, Residual):
-            return outcomes.TRUE | outcomes.FALSE | (operand.can & outcomes.ERROR), BOOL
+            # Only a map is sure to answer.
+            failing = operand.can & outcomes.ERROR if operand.type is not None else outcomes.ERROR
+            return outcomes.TRUE | outcomes.FALSE | failing, BOOL
         if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
             known = _field(operand.type, node.field)
             return can_be(known), known
@@ -118,6 +124,7 @@ class _CallWriter(_OtherWriter):
         name = qualified(node) or node.function.removeprefix(".")
         self.params = signatures().params(name, len(parts))
         self.result = signatures().result(name, len(parts))
+        self.free = signatures().is_fixed(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
         self.regex = self.function in _REGEX and len(parts) == 2
@@ -151,7 +158,14 @@ class _CallWriter(_OtherWriter):
         known = [each.type or DYN if type(each) is Residual else value_type(each) for each in results]
         if not self.params or any(fits(each, known) for each in self.params):
             return ()
-        return tuple(i for i, each in enumerate(results) if type(each) is not Residual and type(each) is not TypeValue)
+        return tuple(i for i, each in enumerate(results) if self._may_hide(self.parts[i], each))
+
+    def _may_hide(self, part: Expr, result: Result) -> bool:
+        """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
+        if isinstance(result, Residual):
+            return self.own.fit(part, result) is not result
+        # The name of a type stands as it was written.
+        return not (type(result) is TypeValue and type(part) is Ident and part.name == result.name)
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
         if self.equality:

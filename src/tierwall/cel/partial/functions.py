@@ -1,25 +1,14 @@
-"""What partial evaluation takes from the evaluators and the function table."""
+"""What partial evaluation takes from the function table: which functions there are, and what their results can be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Protocol
 
-from tierwall.cel.ast import Expr
-from tierwall.cel.environment import Environment
 from tierwall.cel.library import OVERLOADS
 from tierwall.cel.partial import outcomes
-from tierwall.cel.program import program
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, DYN, Param, Type
-
-
-class Engine(Protocol):
-    """Compiles the parts that need no unknown."""
-
-    def __call__(self, expr: Expr) -> Callable[[dict[str, object]], object]:
-        """A function from the variables' values to the expression's; it raises `EvaluationError`."""
 
 
 class Signatures:
@@ -47,6 +36,11 @@ class Signatures:
             found = self._results[key] = self._result(function, count)
         return found
 
+    def is_fixed(self, function: str, count: int) -> bool:
+        """Whether the type of the result does not depend on those of the arguments."""
+        results = [each.result for each in self._by_name.get(function, ()) if len(each.params) == count]
+        return bool(results) and all(each == results[0] and _erased(each) == each for each in results)
+
     def _result(self, function: str, count: int) -> tuple[int, Type | None]:
         results = {_erased(each.result) for each in self._by_name.get(function, ()) if len(each.params) == count}
         if not results or DYN in results:
@@ -68,12 +62,3 @@ def _erased(known: Type) -> Type:
 def signatures() -> Signatures:
     """The whole table: a residual is written for whatever evaluates the original."""
     return Signatures(OVERLOADS)
-
-
-def engine_of(environment: Environment) -> Engine:
-    """The evaluator of an environment."""
-
-    def engine(expr: Expr) -> Callable[[dict[str, object]], object]:
-        return program(expr, environment).evaluate
-
-    return engine

@@ -1,0 +1,180 @@
+"""Merging: per field the most specific level wins, ties go to the oldest, Override locks, unions take all.
+
+Seed 002, "Policy merging"; decisions, gateway plane 11 to 17. A level's parties are what its policies (oldest first,
+then by name) or inline sections say about the field; the levels that say something are the field's stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tierwall.attach.index import GATEWAY_POLICIES, Attachments, attachments
+from tierwall.attach.place import Place
+from tierwall.gateway.conditional import NOTHING, Facts, Profile, choose
+from tierwall.gateway.fields import FIELDS, SECTIONS, Field, Setting, settings
+from tierwall.gateway.levels import Asked, Inline, Level, levels
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+Phase: TypeAlias = Literal["PostRouting", "PreRouting"]
+PHASES: tuple[Phase, ...] = ("PostRouting", "PreRouting")
+
+
+class Party(NamedTuple):
+    """What one object says about one field, for one request; `source` is how `from` names the object."""
+
+    source: str
+    resource: Resource
+    path: tuple[str | int, ...]
+    value: Any
+    entry: int | None
+    override: bool
+    setting: Setting
+
+    @property
+    def set(self) -> bool:
+        """Whether there is a value: not so where a conditional list wins and then selects nothing."""
+        return self.value is not NOTHING
+
+
+class Tier(NamedTuple):
+    """A level that says something about a field."""
+
+    level: str
+    parties: tuple[Party, ...]
+
+
+class Outcome(NamedTuple):
+    """How a field is settled at a place: `taken` are the parties in force, `lock` the tier that ended the walk."""
+
+    field: Field
+    stack: tuple[Tier, ...]
+    taken: tuple[Party, ...]
+    lock: int | None
+    conflict: bool
+
+    @property
+    def set(self) -> bool:
+        """Whether the field has a value here."""
+        return bool(self.taken) and self.taken[0].set
+
+    def document(self) -> dict[str, Any] | None:
+        """`{value, from}` as the contract has it, or None where the field is not set."""
+        if not self.set:
+            return None
+        if self.field.union:
+            return {"value": [one.value for one in self.taken], "from": [one.source for one in self.taken]}
+        return {"value": self.taken[0].value, "from": self.taken[0].source}
+
+
+class Merge:
+    """Merging under one profile and phase, for one request; what the levels say is remembered between questions."""
+
+    def __init__(self, snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts) -> None:
+        self.snapshot = snapshot
+        self.profile = profile
+        self.phase = phase
+        self._facts = facts
+        self._index: Attachments = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+        self._said: dict[tuple[str, Place], Mapping[str, tuple[Party, ...]]] = {}
+        self._by_policy: dict[tuple[int, str], tuple[Party, ...]] = {}
+
+    def effective(self, asked: Asked) -> dict[str, Outcome]:
+        """How every field that anything says something about is settled, in the order of the schema."""
+        found: dict[str, Outcome] = {}
+        for section in SECTIONS:
+            stacks: dict[str, list[Tier]] = {}
+            for level in levels(asked, section, self.profile):
+                for path, parties in self._parties(level, section).items():
+                    stacks.setdefault(path, []).append(Tier(level.name, parties))
+            for path in sorted(stacks, key=_ORDER.__getitem__):
+                found[path] = self.settle(FIELDS[path], tuple(stacks[path]))
+        return found
+
+    def settle(self, field: Field, stack: tuple[Tier, ...]) -> Outcome:
+        """One field, by its stack."""
+        conflict = not field.union and any(_several_policies(tier) for tier in stack)
+        locks = field.section == "traffic" and not (self.profile == "agentgateway" and self.phase == "PreRouting")
+        if field.union:
+            return self._union(field, stack, locks)
+        if self.profile == "agentgateway" and field.path == "traffic.buffer":
+            # Its code fills the field only while it is unset, going up: the least specific stays.
+            return Outcome(field, stack, (stack[0].parties[0],), None, conflict)
+        for number, tier in enumerate(stack):
+            if locks and tier.parties[0].override:
+                return Outcome(field, stack, (tier.parties[0],), number, conflict)
+        return Outcome(field, stack, (stack[-1].parties[0],), None, conflict)
+
+    def _union(self, field: Field, stack: tuple[Tier, ...], locks: bool) -> Outcome:
+        taken: dict[str, Party] = {}
+        for number, tier in enumerate(stack):
+            for party in tier.parties:
+                taken.setdefault(party.source, party)  # attached at two levels: once, at the lower
+            if locks and any(party.override for party in tier.parties):
+                return Outcome(field, stack, tuple(taken.values()), number, False)
+        return Outcome(field, stack, tuple(taken.values()), None, False)
+
+    def _parties(self, level: Level, section: str) -> Mapping[str, tuple[Party, ...]]:
+        if level.place is None:
+            return _grouped(party for inline in level.inline for party in self._inline(inline, section))
+        key = section, level.place
+        said = self._said.get(key)
+        if said is None:
+            policies = self._index.at(level.place)
+            said = _grouped(party for policy in policies for party in self._policy(policy, section))
+            self._said[key] = said
+        return said
+
+    def _policy(self, policy: Resource, section: str) -> tuple[Party, ...]:
+        key = id(policy), section
+        known = self._by_policy.get(key)
+        if known is None:
+            known = self._by_policy[key] = tuple(self._of_policy(policy, section))
+        return known
+
+    def _of_policy(self, policy: Resource, section: str) -> Iterator[Party]:
+        value = policy.spec.get(section)
+        if not isinstance(value, dict):
+            return
+        # The phase is the traffic section's alone; the other sections hold in every question.
+        if section == "traffic" and (value.get("phase") or "PostRouting") != self.phase:
+            return
+        strategy = policy.spec.get("strategy")
+        override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
+        for setting in settings(section, value):
+            yield from self._party(setting, str(policy.reference), policy, ("spec", section), override)
+
+    def _inline(self, inline: Inline, section: str) -> Iterator[Party]:
+        if section == "backend":
+            for setting in settings(section, inline.value):
+                yield from self._party(setting, inline.source, inline.resource, inline.path, False)
+
+    def _party(
+        self, setting: Setting, source: str, resource: Resource, prefix: tuple[str | int, ...], override: bool
+    ) -> Iterator[Party]:
+        choice = choose(setting, self._facts, self.profile)
+        if choice is not None:
+            path = (*prefix, *setting.path)
+            yield Party(source, resource, path, choice.value, choice.entry, override, setting)
+
+
+_ORDER = {path: number for number, path in enumerate(FIELDS)}
+
+
+def _grouped(parties: Iterator[Party]) -> Mapping[str, tuple[Party, ...]]:
+    found: dict[str, list[Party]] = {}
+    for party in parties:
+        found.setdefault(party.setting.field.path, []).append(party)
+    return {path: tuple(several) for path, several in found.items()}
+
+
+def _several_policies(tier: Tier) -> bool:
+    return len(tier.parties) > 1 and tier.parties[0].resource is not tier.parties[1].resource
+
+
+def merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts | None = None) -> Merge:
+    """The merge of a snapshot; without facts it is made once and remembered."""
+    if facts is not None:
+        return Merge(snapshot, profile, phase, facts)
+    return snapshot.once((merge, profile, phase), lambda this: Merge(this, profile, phase, Facts()))

@@ -12,6 +12,7 @@ COMMANDS = {
     "test": Lazy("tierwall.cli.test:command", "Run policy tests."),
     "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
     "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
+    "list": Lazy("tierwall.cli.list:command", "List who can reach whom on what."),
     "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": Lazy("tierwall.cli.yaml:yaml_command", "Print YAML as JSON, exactly as Kubernetes reads it."),
     "crds": Lazy("tierwall.cli.crds:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),

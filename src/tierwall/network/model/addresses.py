@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 Address: TypeAlias = int
@@ -79,3 +80,14 @@ def parse_cidr(text: object) -> Span | None:
 def show(address: Address) -> str:
     """An address as people write it."""
     return str(ipaddress.IPv6Address(address - IPV6) if address >= IPV6 else ipaddress.IPv4Address(address))
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans that do not overlap, in order, neighbours of one family made one."""
+    out: list[Span] = []
+    for low, high in sorted(spans):
+        if out and out[-1].high + 1 == low != IPV6:
+            out[-1] = Span(out[-1].low, high)
+        else:
+            out.append(Span(low, high))
+    return out

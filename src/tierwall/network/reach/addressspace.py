@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from tierwall.network.model.addresses import IPV6, LAST, Address, Block, Span
+from tierwall.network.model.addresses import IPV6, LAST, Address, Block, Span, joined
 
 
 class AddressSpace:
@@ -39,13 +39,9 @@ class AddressSpace:
         found: dict[tuple[bool, int], list[Span]] = {}
         ends = [*(start - 1 for start in self._starts[1:]), LAST]
         for low, high, signature in zip(self._starts, ends, self._signatures, strict=True):
-            spans = found.setdefault((low >= IPV6, signature), [])
-            if spans and spans[-1].high + 1 == low:
-                spans[-1] = Span(spans[-1].low, high)
-            else:
-                spans.append(Span(low, high))
+            found.setdefault((low >= IPV6, signature), []).append(Span(low, high))
         for (is_ipv6, signature), spans in sorted(found.items(), key=lambda item: item[1]):
-            yield signature, is_ipv6, spans
+            yield signature, is_ipv6, joined(spans)
 
 
 def _parts(block: Block) -> Iterator[Span]:

@@ -64,10 +64,10 @@ class Labels:
 class Attention:
     """Everything that some policy of a model looks at."""
 
-    def __init__(self, model: Model, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, model: Model, blocks: Iterable[Block] = (), ports: Iterable[PortRange] = ()) -> None:
         self.namespaces, self.pods, self.nodes = Labels(), Labels(), Labels()
         self.named_ports: set[str] = set()
-        self.port_ranges: set[PortRange] = set()
+        self.port_ranges: set[PortRange] = set(ports)
         self.blocks: dict[Block, None] = dict.fromkeys(blocks)
         self.by_node = self.by_domain = False
         for policy in model.policies:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from tierwall.network.model.addresses import Block, Span
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model
+from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.addressspace import AddressSpace
 from tierwall.network.reach.attention import Attention
 
@@ -36,16 +37,20 @@ class EndClass(Struct, frozen=True, eq=False):
 class Classes:
     """All classes of a model, in the order of their first members' names: pods, then nodes, then outside addresses.
 
-    `refine` and `blocks` may tell ends and addresses apart that policies do not: classes of two models line up if
-    each is refined by the other's keys and blocks, and a question about some ends gets classes that do not straddle
-    them.
+    `refine`, `blocks` and `ports` may tell ends, addresses and ports apart that policies do not: classes of two
+    models line up if each is refined by the other's keys and blocks, and a question about some ends gets classes
+    that do not straddle them.
     """
 
     def __init__(
-        self, model: Model, refine: Callable[[End], Hashable] | None = None, blocks: Iterable[Block] = ()
+        self,
+        model: Model,
+        refine: Callable[[End], Hashable] | None = None,
+        blocks: Iterable[Block] = (),
+        ports: Iterable[PortRange] = (),
     ) -> None:
         self.model = model
-        self.attention = Attention(model, blocks)
+        self.attention = Attention(model, blocks, ports)
         self.space = AddressSpace(self.attention.blocks)
         self.all: list[EndClass] = []
         self.units: list[tuple[str, ...]] = []
@@ -151,9 +156,7 @@ def mask_of(numbers: Iterable[int]) -> int:
 
 def bits(mask: int) -> Iterator[int]:
     """The numbers in a set, in order."""
-    if not mask:
-        return
-    if mask.bit_length() < 512:
+    if mask.bit_count() < 64:
         while mask:
             low = mask & -mask
             yield low.bit_length() - 1

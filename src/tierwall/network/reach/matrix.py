@@ -7,16 +7,17 @@ with the number of different rows and columns, not with pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.core.verdict import Verdict
-from tierwall.network.model.rules import Direction
+from tierwall.network.model.rules import Direction, PortRange
 from tierwall.network.outcome import Outcome, both
 from tierwall.network.reach.classes import Classes, bits, mask_of
 from tierwall.network.reach.columns import Column, Columns
+from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.portspace import PortSpace
 from tierwall.network.reach.rows import Row, Rows
 
@@ -39,16 +40,21 @@ Passages: TypeAlias = tuple[Passage, ...]
 
 
 class Group(Struct, frozen=True, eq=False):
-    """Destinations that are reached alike: disjoint sets of sources, each with its passages."""
+    """Destinations that are reached alike: disjoint sets of sources, each with its passages.
+
+    `possible` are all ends of which policies have a say with these destinations, asked about or not.
+    """
 
     destinations: int
     sources: tuple[tuple[int, Passages], ...]
+    possible: int
 
 
 class Matrix(Struct, frozen=True, eq=False):
     """Who reaches whom on what. Pairs of ends that are both not under policy are left out: no policy is about them."""
 
     classes: Classes
+    membership: Membership
     ports: PortSpace
     groups: tuple[Group, ...]
 
@@ -60,7 +66,7 @@ def matrix(
     denied: bool = False,
     sources: int = -1,
     destinations: int = -1,
-    ports: int | None = None,
+    ports: Sequence[PortRange] | None = None,
 ) -> Matrix:
     """The matrix of all classes, or of some sources, destinations and ports.
 
@@ -73,7 +79,7 @@ def matrix(
     for bit in bits(asked):
         by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
-    wanted = rows.ports.everything if ports is None else ports
+    wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
     met: dict[tuple[int, int, bool], list[int]] = {}
     pairs: dict[tuple[int, int, bool], tuple[Row, Column]] = {}
     for bit in bits(classes.everybody & destinations):
@@ -82,16 +88,16 @@ def matrix(
         key = id(row), id(column), one.one.under_policy
         pairs[key] = row, column
         met.setdefault(key, []).append(bit)
-    found: dict[tuple[tuple[int, Passages], ...], list[int]] = {}
+    found: dict[tuple[int, tuple[tuple[int, Passages], ...]], list[int]] = {}
     for key, numbers in met.items():
         row, column = pairs[key]
-        among = asked if key[2] else asked & classes.under_policy
-        entry = _meet(row, column, among, wanted, denied)
+        possible = classes.everybody if key[2] else classes.under_policy
+        entry = _meet(row, column, possible & asked, wanted, denied)
         if entry:
-            found.setdefault(entry, []).extend(numbers)
+            found.setdefault((possible, entry), []).extend(numbers)
     in_order = sorted(found.items(), key=lambda item: min(item[1]))
-    groups = tuple(Group(mask_of(numbers), entry) for entry, numbers in in_order)
-    return Matrix(classes, rows.ports, groups)
+    groups = tuple(Group(mask_of(numbers), entry, possible) for (possible, entry), numbers in in_order)
+    return Matrix(classes, rows.membership, rows.ports, groups)
 
 
 def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, Passages], ...]:
@@ -138,13 +144,9 @@ def _joined(passages: Passages) -> Passages:
     return tuple(sorted(joined, key=lambda one: one.ports & -one.ports))
 
 
-def pairs(found: Matrix) -> Iterator[tuple[int, int, Passages]]:
-    """Every pair of classes with a passage.
-
-    Source, destination, passages. Grows with pairs: for small matrices only.
-    """
-    for group in found.groups:
-        for destination in bits(group.destinations):
-            for sources, passages in group.sources:
-                for source in bits(sources):
-                    yield source, destination, passages
+def union(masks: Iterable[int]) -> int:
+    """All that is in one of the sets."""
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out

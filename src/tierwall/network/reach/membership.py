@@ -89,6 +89,10 @@ class Membership:
             found = self._peers[peer] = self._unrelated(peer)
         return found
 
+    def pods(self, selector: Selector) -> int:
+        """The classes of pods that a pod selector selects, in any namespace."""
+        return self._pods.selected(selector)
+
     def _unrelated(self, peer: Peer) -> int:
         if isinstance(peer, PodPeer):
             assert isinstance(peer.namespaces, Selector)

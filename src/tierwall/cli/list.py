@@ -1,0 +1,89 @@
+"""`tierwall list`: who can reach whom on what, for all ends at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from tierwall.cli.input import FAILED, output_option, snapshot_from
+
+if TYPE_CHECKING:
+    from tierwall.network.reach.matrix import Matrix
+
+ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
+
+
+@click.command("list", epilog="Example: tierwall list manifests/ --to shop --explain")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--from", "sources", multiple=True, metavar="END", help=f"Only connections from these: {ENDS}.")
+@click.option("--to", "destinations", multiple=True, metavar="END", help="Only connections to these, likewise.")
+@click.option(
+    "--port", "ports", multiple=True, metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
+)
+@click.option("--explain", is_flag=True, help="Name the rules that settle each direction.")
+@click.option("--denied", is_flag=True, help="Show what does not pass, too.")
+@click.option("--pairs", is_flag=True, help="One entry for every pair of ends instead of groups.")
+@output_option("text", "json", "csv", "md", "dot", "mermaid", "html")
+def command(
+    paths: tuple[str, ...],
+    sources: tuple[str, ...],
+    destinations: tuple[str, ...],
+    ports: tuple[str, ...],
+    explain: bool,
+    denied: bool,
+    pairs: bool,
+    output: str,
+) -> None:
+    """List which pods, nodes and outside addresses can reach which, on which ports.
+
+    Ends that policies treat alike are one line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs of
+    which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
+    """
+    from tierwall.core.diagnostics import InputError
+    from tierwall.network.reach.ask import Asked, find
+
+    asked = Asked(sources, destinations, ports, explain or output == "html", denied or output == "html")
+    try:
+        found = find(snapshot_from(paths), asked)
+    except InputError as error:
+        from tierwall.cli.input import fail
+
+        fail(error)
+    if pairs and output in ("dot", "mermaid", "html"):
+        raise click.UsageError(f"--pairs makes no sense with -o {output}")
+    for line in _lines(found, explain, pairs, output):
+        click.echo(line)
+
+
+def _lines(found: Matrix, explain: bool, pairs: bool, output: str) -> Iterable[str]:
+    from tierwall.network.reach.listing import entries, pair_entries
+    from tierwall.render import reach_csv, reach_json, reach_md, reach_text
+
+    if output in ("dot", "mermaid", "html"):
+        return _drawn(found, explain, output)
+    listed = pair_entries(found, explain) if pairs else entries(found, explain)
+    renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
+    return renderers[output](listed)
+
+
+def _drawn(found: Matrix, explain: bool, output: str) -> Iterable[str]:
+    from tierwall.network.reach.blocks import TooManyBlocks
+    from tierwall.network.reach.picture import picture
+    from tierwall.render import reach_dot, reach_html, reach_mermaid
+
+    try:
+        drawn = picture(found, explain or output == "html")
+    except TooManyBlocks as error:
+        _too_large(str(error))
+    renderers = {"dot": reach_dot.lines, "mermaid": reach_mermaid.lines, "html": reach_html.lines}
+    return renderers[output](drawn)
+
+
+def _too_large(reason: str) -> NoReturn:
+    click.echo(
+        f"error: this is too large for a picture: {reason} (hint: narrow it with --from, --to, --port)", err=True
+    )
+    sys.exit(FAILED)

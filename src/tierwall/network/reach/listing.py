@@ -1,0 +1,204 @@
+"""The matrix as entries to show: these sources, those destinations, on which ports, with what verdict and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from tierwall.core.labels import Requirement, Selector
+from tierwall.core.trace import Settled
+from tierwall.core.verdict import Verdict
+from tierwall.network.model.ends import End
+from tierwall.network.model.rules import Direction, PodPeer, PortRange, Related, Relation
+from tierwall.network.outcome import Outcome, both
+from tierwall.network.reach.classes import bits
+from tierwall.network.reach.matrix import Group, Matrix, Passages
+from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
+from tierwall.network.reach.portspace import PortSpace
+
+
+class Flow(Struct, frozen=True):
+    """Ports that fare alike.
+
+    The verdict, the domain names it hangs on, and (if asked for) who settled each direction.
+    """
+
+    verdict: Verdict
+    ports: str
+    ranges: tuple[PortRange, ...]
+    domains: tuple[str, ...] = ()
+    egress: tuple[Settled, ...] | None = None
+    ingress: tuple[Settled, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.verdict is Verdict.DENY:
+            return f"denied {self.ports}"
+        return f"{self.ports} if {' or '.join(self.domains)}" if self.verdict is Verdict.CONDITIONAL else self.ports
+
+    def because(self) -> str:
+        """Who settled each direction, in words."""
+        parts = [
+            f"{name} {', '.join(map(str, settled)) or 'not under policy'}"
+            for name, settled in (("egress", self.egress), ("ingress", self.ingress))
+            if settled is not None
+        ]
+        return "; ".join(parts)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON output has it."""
+        out: dict[str, Any] = {
+            "verdict": str(self.verdict),
+            "ports": [{"protocol": one.protocol, "first": one.first, "last": one.last} for one in self.ranges],
+        }
+        if self.domains:
+            out["domains"] = list(self.domains)
+        if self.egress is not None and self.ingress is not None:
+            out["egress"] = [one.document() for one in self.egress]
+            out["ingress"] = [one.document() for one in self.ingress]
+        return out
+
+
+class Entry(Struct, frozen=True):
+    """Some sources, some destinations, and what passes from every one of the first to every one of the second.
+
+    `change` is for comparisons: "added" or "removed"; a list has none.
+    """
+
+    sources: Named
+    destinations: Named
+    flows: tuple[Flow, ...]
+    change: str = ""
+
+    @property
+    def ports(self) -> str:
+        """All flows on one line."""
+        return ", ".join(map(str, self.flows))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON output has it."""
+        out: dict[str, Any] = {
+            "from": self.sources.document(),
+            "to": self.destinations.document(),
+            "flows": [one.document() for one in self.flows],
+        }
+        return {"change": self.change, **out} if self.change else out
+
+
+class Flows:
+    """Passages in words, each once."""
+
+    def __init__(self, ports: PortSpace, why: bool) -> None:
+        self._ports = ports
+        self._why = why
+        self._known: dict[Passages, tuple[Flow, ...]] = {}
+
+    def of(self, passages: Passages) -> tuple[Flow, ...]:
+        """The flows of some passages, in order."""
+        found = self._known.get(passages)
+        if found is None:
+            found = self._known[passages] = tuple(self._flow(*one) for one in passages)
+        return found
+
+    def _flow(self, ports: int, egress: Outcome, ingress: Outcome) -> Flow:
+        return Flow(
+            both(egress.verdict, ingress.verdict),
+            self._ports.show(ports),
+            tuple(self._ports.ranges(ports)),
+            tuple(sorted({*egress.domains, *ingress.domains})),
+            egress.settled if self._why else None,
+            ingress.settled if self._why else None,
+        )
+
+
+def entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
+    """The groups of a matrix, destination by destination; grows with groups, not with pairs."""
+    names, flows, cuts = Names(found.classes), Flows(found.ports, why), _cuts(found)
+    for group in found.groups:
+        destinations = names.describe(group.destinations, cuts=cuts)
+        hints = _hints(found, group, cuts)
+        for sources, passages in group.sources:
+            if not _only_itself(found, group, sources):
+                named = names.describe(sources, group.possible, hints, cuts)
+                yield Entry(named, destinations, flows.of(passages))
+
+
+def _cuts(found: Matrix) -> list[Hint]:
+    """The pods that most policies are about, under the names of their selectors.
+
+    What they cannot do, they all cannot.
+    """
+    counted = Counter(policy.pods for policy in found.classes.model.policies if policy.pods.requirements)
+    common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MOST_SELECTORS]
+    return [Hint(f"*/[{one}]", found.membership.pods(one)) for one, _ in common]
+
+
+def _hints(found: Matrix, group: Group, cuts: list[Hint]) -> list[Hint]:
+    """What the ingress rules about a group select, under the names the rules give it, whole and met with the cuts."""
+    if max(sources.bit_count() for sources, _ in group.sources) <= LARGE:
+        return []
+    (bit,) = bits(group.destinations & -group.destinations)
+    subject = found.classes.all[bit].one
+    if not subject.under_policy:
+        return []
+    stack = found.classes.model.stack(subject, Direction.INGRESS)
+    rules = (
+        rule
+        for policy in (*stack.admin, *stack.namespace, *stack.baseline)
+        for rule in policy.rules(Direction.INGRESS) or ()
+    )
+    peers = dict.fromkeys(peer for rule in rules for peer in rule.peers or () if isinstance(peer, PodPeer))
+    out: list[Hint] = []
+    for peer in list(peers)[:MOST_SELECTORS]:
+        name = _selected(peer, subject)
+        mask = found.membership.matching(peer, subject) & group.possible
+        if name and mask.bit_count() > LARGE:
+            out.append(Hint(name, mask))
+            if name.endswith("/*"):
+                out += [Hint(name[:-1] + cut.name.removeprefix("*/"), mask & cut.mask) for cut in cuts]
+    return out
+
+
+def _selected(peer: PodPeer, subject: End) -> str:
+    """`[team=red]/*`; nothing for a relation that no selector says."""
+    namespaces = peer.namespaces
+    if isinstance(namespaces, Related):
+        if namespaces.relation is not Relation.SAME_LABELS or not namespaces.keys:
+            return ""
+        labels = subject.namespace_labels
+        namespaces = Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
+    return "/".join(f"[{one}]" if one.requirements else "*" for one in (namespaces, peer.pods))
+
+
+def pair_entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
+    """Every pair of ends, one entry each; an end and itself are left out."""
+    flows = Flows(found.ports, why)
+    for group in found.groups:
+        targets = list(_ends(found, group.destinations))
+        for destination, destination_name in targets:
+            for sources, passages in group.sources:
+                for source, source_name in _ends(found, sources):
+                    if source is not destination or source is None:
+                        yield Entry(
+                            Named((), (), (source_name,)), Named((), (), (destination_name,)), flows.of(passages)
+                        )
+
+
+def _ends(found: Matrix, mask: int) -> Iterable[tuple[End | None, str]]:
+    for bit in bits(mask):
+        one = found.classes.all[bit]
+        if one.spans:
+            yield from ((None, str(span)) for span in one.spans)
+        else:
+            yield from ((end, str(end)) for end in one.members)
+
+
+def _only_itself(found: Matrix, group: Group, sources: int) -> bool:
+    """Whether an entry says no more than that an end reaches itself, which no policy is about."""
+    if sources != group.destinations or sources & (sources - 1):
+        return False
+    (bit,) = bits(sources)
+    one = found.classes.all[bit]
+    return len(one.members) == 1 and not one.spans

@@ -1,0 +1,33 @@
+"""Connections as CSV (RFC 4180): one line an entry and flow, with a heading."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+
+from tierwall.network.reach.listing import Entry
+
+HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress")
+
+
+def lines(entries: Iterable[Entry]) -> Iterator[str]:
+    """The heading, then a line a flow."""
+    yield _line(HEADING)
+    for entry in entries:
+        sources, destinations = str(entry.sources), str(entry.destinations)
+        for flow in entry.flows:
+            reasons = (", ".join(map(str, settled or ())) for settled in (flow.egress, flow.ingress))
+            verdict, names = str(flow.verdict), " ".join(flow.domains)
+            yield _line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons))
+
+
+def _line(values: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow([_tame(value) for value in values])
+    return out.getvalue()
+
+
+def _tame(value: str) -> str:
+    """A text that a spreadsheet would take for a formula is quoted as text."""
+    return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -18,7 +18,7 @@ import msgspec
 from tierwall.api.attributes import Attributes, ConditionsMode
 from tierwall.api.authorizer import unsupported
 from tierwall.api.chain import Answer, ChainDecision
-from tierwall.api.condition import CEL_TYPE
+from tierwall.api.condition import CEL_TYPE, Condition
 from tierwall.api.condition_set import ConditionError, ConditionSet
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, Decision
@@ -191,7 +191,10 @@ class Webhook:
 
 
 class _Here:
-    """Evaluates the CEL conditions of a webhook in this process."""
+    """Evaluates the CEL conditions of a webhook in this process.
+
+    Every failure is reported, also one that would not matter: the webhook may know a function that is not known here.
+    """
 
     condition_types = frozenset((CEL_TYPE,))
 
@@ -203,7 +206,17 @@ class _Here:
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         variables = data.variables()
-        return conditions.evaluate(lambda condition: holds(condition, variables))
+        failures: list[str] = []
+
+        def test(condition: Condition) -> bool:
+            try:
+                return holds(condition, variables)
+            except ConditionError as why:
+                failures.append(str(why))
+                raise
+
+        result = conditions.evaluate(test)
+        return msgspec.structs.replace(result, error=failures[0]) if failures and not result.error else result
 
 
 def match_request(attributes: Attributes) -> dict[str, Any]:

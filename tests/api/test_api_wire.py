@@ -1,0 +1,647 @@
+"""The wire shapes: R73 to R99 and R126 of the checklist of KEP-5681."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from api_fakes import CREATE, Fake, condition, configuration, policy
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tierwall.api.attributes import Attributes, ConditionsMode
+from tierwall.api.chain import Chain
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_set import Conditional, ConditionSet, conditional
+from tierwall.api.configuration import chain_of
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.packing import pack, unpack
+from tierwall.api.seal import Seal, SealError
+from tierwall.api.webhook import ReviewClient, Webhook, WebhookError
+from tierwall.api.webhook_settings import WebhookSettings, duration, read_settings
+from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire.answer import ConditionsReview, reply, status
+from tierwall.api.wire.review import AccessReview, Shape, WireError, read_review, spec_of
+from tierwall.resources.snapshot import Snapshot
+
+RESOURCE = {"verb": "create", "group": "apps", "version": "v1", "resource": "deployments", "namespace": "dev"}
+SERIES_TYPES = ["Allow", "Deny", "NoOpinion", "ConditionsMap", "Union"]
+
+
+def review(version: str = "v1", **spec: Any) -> dict[str, Any]:
+    given = {"user": "alice", "resourceAttributes": RESOURCE, **spec}
+    return {"apiVersion": f"authorization.k8s.io/{version}", "kind": "SubjectAccessReview", "spec": given}
+
+
+SHAPES: dict[Shape, dict[str, Any]] = {
+    Shape.SEED: {"conditionalAuthorization": {"mode": "HumanReadable"}},
+    Shape.SERIES: {"authorizationOptions": {"handledDecisionTypes": SERIES_TYPES}},
+    Shape.PLAIN: {},
+}
+CHAIN = chain_of(
+    Snapshot.of(
+        [
+            configuration(
+                {"type": "CEL", "name": "guard"}, {"type": "CEL", "name": "policies", "failureMode": "NoOpinion"}
+            ),
+            policy("no-prod", "Deny", 'object.metadata.labels.env == "prod"', "guard", description="no prod here"),
+            policy("small", "Allow", "object.spec.replicas < 3"),
+        ]
+    )
+)
+
+
+def test_a_review_becomes_attributes() -> None:
+    found = read_review(review(groups=["a"], uid="u", extra={"k": ["v"]})).attributes
+    assert (found.user, found.groups, found.uid, found.extra) == ("alice", ("a",), "u", (("k", ("v",)),))
+    assert (found.group, found.resource, found.namespace) == ("apps", "deployments", "dev")
+    path = read_review(review(resourceAttributes=None, nonResourceAttributes={"path": "/x", "verb": "get"})).attributes
+    assert (path.is_resource_request, path.path, path.verb) == (False, "/x", "get")
+
+
+def test_v1beta1_spells_groups_group_and_knows_no_conditions() -> None:
+    found = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.SEED]))
+    assert found.attributes.groups == ("a",)
+    assert found.attributes.conditions_mode is ConditionsMode.NONE
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_shape_follows_from_what_the_caller_sends(shape: Shape) -> None:
+    assert read_review(review(**SHAPES[shape])).shape is shape
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        {"kind": "SubjectAccessReview"},
+        {"apiVersion": "authorization.k8s.io/v2", "kind": "SubjectAccessReview", "spec": {}},
+        review() | {"kind": "Pod"},
+        review() | {"spec": None},
+        review() | {"spec": {"user": "a"}},
+        review(nonResourceAttributes={"path": "/"}),
+        review(user=7),
+        review(groups="a"),
+        review(user="", groups=[]),
+        review(extra={"a": "b"}),
+        review(authorizationOptions={}),
+        review(authorizationOptions={"handledDecisionTypes": ["Allow"]}),
+        review(resourceAttributes={**RESOURCE, "labelSelector": {"rawSelector": "a", "requirements": [{"key": "a"}]}}),
+        review(resourceAttributes={**RESOURCE, "labelSelector": {"requirements": [{"key": 1, "operator": "In"}]}}),
+    ],
+)
+def test_malformed_reviews_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        read_review(bad)
+
+
+def test_selectors_of_later_releases_are_left_out_because_they_only_narrow() -> None:
+    requirements = [{"key": "a", "operator": "In", "values": ["b"]}, {"key": "c", "operator": "Like", "values": []}]
+    found = read_review(review(resourceAttributes={**RESOURCE, "labelSelector": {"requirements": requirements}}))
+    assert found.attributes.label_selector is not None
+    assert [one.key for one in found.attributes.label_selector] == ["a"]
+
+
+def answer(**spec: Any) -> dict[str, Any]:
+    asked = read_review(review(**spec))
+    return status(asked, CHAIN.authorize(asked.attributes))
+
+
+def test_r073_and_r126_without_a_mode_no_condition_is_returned() -> None:
+    specs: list[dict[str, Any]] = [
+        {},
+        {"conditionalAuthorization": {}},
+        {"conditionalAuthorization": {"mode": "Later"}},
+    ]
+    for spec in specs:
+        assert answer(**spec) == {"allowed": False, "denied": True, "reason": answer(**spec)["reason"]}
+
+
+def test_r074_folding_is_deny_because_of_the_deny_condition() -> None:
+    assert answer()["denied"] is True
+
+
+def test_r075_optimized_leaves_out_descriptions_and_means_the_same() -> None:
+    readable = answer(conditionalAuthorization={"mode": "HumanReadable"})
+    compact = answer(conditionalAuthorization={"mode": "Optimized"})
+    assert "no prod here" in json.dumps(readable)
+    assert "no prod here" not in json.dumps(compact)
+    for one in readable["conditionsChain"]:
+        for each in one["conditions"]:
+            each.pop("description", None)
+    assert readable == compact
+
+
+def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
+    found = answer(**SHAPES[Shape.SEED])
+    assert found == {
+        "allowed": False,
+        "conditionsChain": [
+            {
+                "authorizerName": "guard",
+                "failureMode": "Deny",
+                "conditions": [
+                    {
+                        "id": "no-prod",
+                        "effect": "Deny",
+                        "type": CEL_TYPE,
+                        "condition": 'object.metadata.labels.env == "prod"',
+                        "description": "no prod here",
+                    }
+                ],
+            },
+            {
+                "authorizerName": "policies",
+                "failureMode": "NoOpinion",
+                "conditions": [
+                    {"id": "small", "effect": "Allow", "type": CEL_TYPE, "condition": "object.spec.replicas < 3"}
+                ],
+            },
+        ],
+    }
+
+
+def test_r077_an_old_reader_sees_no_opinion() -> None:
+    from tierwall.api.wire.review import read_concrete
+
+    assert read_concrete(answer(**SHAPES[Shape.SEED])).verdict is NO_OPINION
+
+
+@pytest.mark.parametrize(
+    "both", [{"allowed": True, "denied": True}, {"allowed": True, "conditions": [{"id": "a", "effect": "Deny"}]}]
+)
+def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, Any]) -> None:
+    with pytest.raises(WireError, match="exclude each other"):
+        seed.read_chain([{"authorizerName": "a", **both}])
+
+
+def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
+    made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
+    found = seed.status(made.authorize(CREATE).entries())["conditionsChain"]
+    assert [one["authorizerName"] for one in found] == ["a", "c"]
+    assert found[1] == {"authorizerName": "c", "allowed": True}
+
+
+def test_r080_two_sets_of_one_name_are_refused() -> None:
+    with pytest.raises(WireError, match="one authorizer name"):
+        seed.read_chain([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
+
+
+def test_r083_conditions_are_returned_for_any_verb() -> None:
+    asked = read_review(review(resourceAttributes={**RESOURCE, "verb": "list"}, **SHAPES[Shape.SEED]))
+    assert "conditionsChain" in status(asked, CHAIN.authorize(asked.attributes))
+
+
+@pytest.mark.parametrize("effect", ["Maybe", "", "allow"])
+def test_r029_an_unknown_effect_falls_to_the_failure_mode(effect: str) -> None:
+    for mode in ("Deny", "NoOpinion"):
+        conditions = [{"id": "a", "effect": effect, "type": CEL_TYPE, "condition": "true"}]
+        found = seed.read_chain([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
+        assert found[0][1].verdict == mode
+
+
+def test_the_series_shape_of_a_conditional_answer() -> None:
+    tree = answer(**SHAPES[Shape.SERIES])["conditionalDecision"]
+    assert tree["type"] == "Union"
+    assert [one["authorizerName"] for one in tree["union"]] == ["guard", "policies"]
+    assert tree["union"][1]["decision"] == {
+        "type": "ConditionsMap",
+        "conditionsMap": {
+            "allowConditions": [{"id": "small", "condition": "object.spec.replicas < 3", "type": CEL_TYPE}]
+        },
+    }
+
+
+def test_a_caller_that_does_not_handle_unions_gets_the_failing_answer() -> None:
+    handled = [one for one in SERIES_TYPES if one != "Union"]
+    found = answer(authorizationOptions={"handledDecisionTypes": handled})
+    assert (found["allowed"], found["denied"], "conditionalDecision" in found) == (False, True, False)
+
+
+# Round trips ----------------------------------------------------------------------------------------------------------
+
+TEXTS = st.text(max_size=40)
+CONDITIONS = st.lists(
+    st.builds(
+        Condition,
+        st.from_regex(r"[a-z]{1,8}(/[a-z]{1,8})?", fullmatch=True),
+        st.sampled_from(Effect),
+        TEXTS,
+        st.sampled_from((CEL_TYPE, PACKED_CEL_TYPE)),
+        st.text(max_size=10),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda one: one.id,
+)
+ENTRIES = st.lists(
+    st.one_of(
+        st.builds(lambda found, mode: conditional("x", found, mode), CONDITIONS, st.sampled_from(FailureMode)),
+        st.sampled_from((Decision(ALLOW), Decision(DENY))),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def named(decisions: list[Decision]) -> tuple[tuple[str, Decision], ...]:
+    out = []
+    for number, one in enumerate(decisions):
+        if isinstance(one, Conditional):
+            one = replace(one, conditions=replace(one.conditions, authorizer=f"a{number}"))
+        if one.verdict is not NO_OPINION:
+            out.append((f"a{number}", one))
+    return tuple(out)
+
+
+def meaning(entries: tuple[tuple[str, Decision], ...], *, modes: bool = True) -> list[Any]:
+    found: list[Any] = []
+    for name, one in entries:
+        if isinstance(one, Conditional):
+            conditions = sorted(
+                (each.id, each.effect, each.text, each.type, each.description) for each in one.conditions.conditions
+            )
+            has_deny = bool(one.conditions.of(Effect.DENY))
+            found.append((name, conditions, one.conditions.failure_mode if modes or has_deny else None))
+        else:
+            found.append((name, one.verdict))
+    return found
+
+
+@given(ENTRIES)
+def test_the_seed_shape_loses_nothing(decisions: list[Decision]) -> None:
+    entries = named(decisions)
+    assert meaning(seed.read_chain(json.loads(json.dumps(seed.status(entries)["conditionsChain"])))) == meaning(entries)
+
+
+@given(ENTRIES)
+def test_the_kep_shape_loses_nothing_but_packs_mixed_sets(decisions: list[Decision]) -> None:
+    entries = named(decisions)
+    back = kep.read_entries(json.loads(json.dumps(kep.status(entries)["conditionSetChain"])))
+    for (_, one), (_, other) in zip(entries, back, strict=True):
+        assert one.verdict is other.verdict
+        if isinstance(one, Conditional) and isinstance(other, Conditional):
+            assert one.possible == other.possible
+            assert {each.id for each in one.conditions.conditions} == {each.id for each in other.conditions.conditions}
+
+
+@given(ENTRIES)
+def test_the_series_shape_loses_nothing_where_the_failure_mode_matters(decisions: list[Decision]) -> None:
+    entries = named(decisions)
+    if not entries:
+        return
+    back = series.read_tree(json.loads(json.dumps(series.write_tree(entries))), entries[0][0])
+    assert meaning(back, modes=False) == meaning(entries, modes=False)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        None,
+        7,
+        {},
+        {"type": "Maybe"},
+        {"type": "Union"},
+        {"type": "Union", "union": []},
+        {"type": "Union", "union": [{"decision": {"type": "Allow"}}]},
+        {"type": "Union", "union": [{"authorizerName": "a", "decision": {"type": "Allow"}}] * 2},
+        {"type": "ConditionsMap"},
+        {"type": "ConditionsMap", "conditionsMap": {"allowConditions": [{"id": 7}]}},
+        {"type": "Allow", "allow": 7},
+    ],
+)
+def test_a_malformed_tree_is_refused(tree: Any) -> None:
+    with pytest.raises(WireError):
+        series.read_tree(tree, "a")
+
+
+def test_deep_nesting_is_refused() -> None:
+    tree: dict[str, Any] = {"type": "Allow"}
+    chain: list[dict[str, Any]] = [{"authorizerName": "a", "allowed": True}]
+    for _ in range(40):
+        tree = {"type": "Union", "union": [{"authorizerName": "a", "decision": tree}]}
+        chain = [{"authorizerName": "a", "conditionSetChain": chain}]
+    with pytest.raises(WireError, match="nested"):
+        series.read_tree(tree, "a")
+    with pytest.raises(WireError, match="nested"):
+        kep.read_entries(chain)
+
+
+@given(st.text(max_size=3000))
+def test_packing_gives_the_text_back(text: str) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    assert unpack(pack(text)) == text
+
+
+@pytest.mark.parametrize("packed", ["", "x", "é", "~~~~", pack("x" * 100_000), pack("x") + "00000"])
+def test_what_was_not_packed_here_is_refused(packed: str) -> None:
+    with pytest.raises(ValueError, match=r"packed|base85|characters"):
+        unpack(packed)
+
+
+# AuthorizationConditionsReview ----------------------------------------------------------------------------------------
+
+DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": "dev"}}, "spec": {"replicas": 2}})
+
+
+def entries_for(shape: Shape) -> dict[str, Any]:
+    entries = CHAIN.authorize(read_review(review(**SHAPES[Shape.SEED])).attributes).entries()
+    if shape is Shape.SEED:
+        return seed.request(entries, DATA)
+    if shape is Shape.KEP:
+        return kep.request(entries, DATA)
+    return series.request(entries, {"uid": "u1", "operation": "CREATE", "object": DATA.object})
+
+
+@pytest.mark.parametrize("shape", [Shape.SEED, Shape.KEP, Shape.SERIES])
+def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: Shape) -> None:
+    asked = ConditionsReview(json.loads(json.dumps(entries_for(shape))))
+    assert asked.shape is shape
+    found = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
+    assert found["kind"] == "AuthorizationConditionsReview"
+    if shape is Shape.SERIES:
+        assert found["response"]["uid"] == "u1"
+        assert found["response"]["decision"]["type"] == "Allow"
+    else:
+        assert found["response"]["allowed"] is True
+
+
+def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> None:
+    tree = {
+        "type": "ConditionsMap",
+        "conditionsMap": {"allowConditions": [{"id": "a", "condition": "object.x == 1", "type": CEL_TYPE}]},
+    }
+    body = {"decision": tree, "admissionRequest": {"uid": "u", "operation": "CREATE", "object": {"x": 1}}}
+    asked = ConditionsReview({"apiVersion": seed.API_VERSION, "kind": seed.KIND, "request": body})
+    assert CHAIN.recall(asked.entries).evaluate(asked.data).verdict is ALLOW
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["object.x ==", "__import__('os')", "[1].map(x, y)", "1", "object.nope.more", "x" * 1024, "'a'.matches('(')"],
+)
+def test_r089_strange_text_is_an_error_and_never_code(text: str) -> None:
+    found = ConditionSet("policies", (Condition("a", Effect.DENY, text), Condition("b", Effect.ALLOW, "true")))
+    result = CHAIN.recall([("guard", Conditional(conditions=found))]).evaluate(ConditionData(object={}))
+    assert (result.verdict, bool(result.error)) == (DENY, True)
+
+
+def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
+    seal, other = Seal(b"k" * 32), Seal(b"x" * 32)
+    conditions = (Condition("dev/a", Effect.DENY, "true"), Condition("b", Effect.ALLOW, "false", description="d"))
+    issued = conditional("a", conditions)
+    sealed = seal.sealed(issued)
+    assert isinstance(sealed, Conditional)
+    assert not sealed.conditions.problems()
+    assert seal.opened(sealed) == issued
+    plain = replace(
+        sealed,
+        conditions=replace(
+            sealed.conditions,
+            authorizer="",
+            conditions=tuple(replace(one, description="") for one in reversed(sealed.conditions.conditions)),
+        ),
+    )
+    assert seal.opened(plain).verdict == "Conditional"
+    tampered = [
+        issued,
+        other.sealed(issued),
+        replace(sealed, conditions=replace(sealed.conditions, conditions=sealed.conditions.conditions[1:])),
+        replace(sealed, conditions=replace(sealed.conditions, failure_mode=FailureMode.NO_OPINION)),
+        *(
+            replace(
+                sealed,
+                conditions=replace(
+                    sealed.conditions,
+                    conditions=(replace(sealed.conditions.conditions[0], **change), sealed.conditions.conditions[1]),
+                ),
+            )
+            for change in ({"text": "false"}, {"effect": Effect.ALLOW}, {"type": PACKED_CEL_TYPE})
+        ),
+    ]
+    for one in tampered:
+        with pytest.raises(SealError):
+            seal.opened(one)
+
+
+# Webhook --------------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A webhook server in this process: a chain of its own, reached through JSON. Counts its calls."""
+
+    def __init__(self, chain: Chain, shape: Shape = Shape.SEED) -> None:
+        self.chain, self.shape = chain, shape
+        self.accesses = self.evaluations = 0
+        self.is_down = False
+
+    def access(self, review: dict[str, Any]) -> Any:
+        self.accesses += 1
+        if self.is_down:
+            raise WebhookError("connection refused")
+        asked = read_review(json.loads(json.dumps(review)))
+        if asked.shape is Shape.SEED and self.shape is Shape.KEP:
+            asked = replace(asked, shape=Shape.KEP)
+        return json.loads(json.dumps(reply(asked, self.chain.authorize(asked.attributes))))
+
+    def conditions(self, review: dict[str, Any]) -> Any:
+        self.evaluations += 1
+        if self.is_down:
+            raise WebhookError("connection refused")
+        asked = ConditionsReview(json.loads(json.dumps(review)))
+        return json.loads(json.dumps(asked.reply(self.chain.recall(asked.entries).evaluate(asked.data))))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def webhook(server: ReviewClient, clock: Clock | None = None, **settings: Any) -> Chain:
+    given = {"supports_conditions": True, **settings}
+    return Chain([Webhook("hook", server, WebhookSettings(**given), clock or Clock())])
+
+
+OPAQUE = Chain([Fake("deep", [condition("Allow", "x")])])
+CEL_CHAIN = chain_of(Snapshot.of([policy("p", "Allow", "object.x == true")]))
+
+
+@pytest.mark.parametrize("shape", [Shape.SEED, Shape.KEP, Shape.SERIES])
+@pytest.mark.parametrize(("chain", "evaluations"), [(OPAQUE, 1), (CEL_CHAIN, 0)])
+def test_r092_types_known_here_need_no_callback_and_a_cached_answer_no_call(
+    shape: Shape, chain: Chain, evaluations: int
+) -> None:
+    server = Server(chain, shape)
+    hook = webhook(server, shape=shape)
+    for round in (1, 2):
+        first = hook.authorize(CREATE)
+        assert first.verdict == "Conditional"
+        assert first.evaluate(ConditionData(object={"x": True})).verdict is ALLOW
+        assert (server.accesses, server.evaluations) == (1, evaluations * round)
+
+
+def test_r090_a_failing_endpoint_fails_conditional_requests_only() -> None:
+    server = Server(OPAQUE)
+    first = webhook(server).authorize(CREATE)
+    server.is_down = True
+    found = first.evaluate(ConditionData(object={"x": True}))
+    assert (found.verdict, bool(found.error)) == (NO_OPINION, True)
+
+
+def test_r091_without_an_endpoint_conditions_are_not_asked_for() -> None:
+    assert webhook(Server(OPAQUE), supports_conditions=False).authorize(CREATE).verdict is NO_OPINION
+
+
+def test_r093_what_fails_here_is_left_to_the_webhook() -> None:
+    class Newer(Server):
+        def access(self, review: dict[str, Any]) -> Any:
+            conditions = [{"id": "a", "effect": "Allow", "type": CEL_TYPE, "condition": "newFunction(object.x)"}]
+            return {
+                "status": {
+                    "allowed": False,
+                    "conditionsChain": [{"authorizerName": "a", "conditions": conditions}],
+                }
+            }
+
+        def conditions(self, review: dict[str, Any]) -> Any:
+            self.evaluations += 1
+            return {"response": {"allowed": True}}
+
+    server = Newer(OPAQUE)
+    assert webhook(server).authorize(CREATE).evaluate(ConditionData(object={"x": 1})).verdict is ALLOW
+    assert server.evaluations == 1
+
+
+def test_r095_an_unknown_generation_of_cel_is_left_to_the_webhook() -> None:
+    class Newer(Server):
+        def access(self, review: dict[str, Any]) -> Any:
+            conditions = [{"id": "a", "effect": "Allow", "type": "k8s.io/authorization-cel-v2", "condition": "?"}]
+            return {
+                "status": {"allowed": False, "conditionsChain": [{"authorizerName": "a", "conditions": conditions}]}
+            }
+
+        def conditions(self, review: dict[str, Any]) -> Any:
+            return {"response": {"allowed": True}}
+
+    assert webhook(Newer(OPAQUE)).authorize(CREATE).evaluate(ConditionData(object={})).verdict is ALLOW
+
+
+def test_an_answer_that_the_conditions_cannot_give_fails_closed() -> None:
+    class Liar(Server):
+        def conditions(self, review: dict[str, Any]) -> Any:
+            return {"response": {"allowed": True}}
+
+    hook = webhook(Liar(Chain([Fake("a", [condition("Deny")])])))
+    assert hook.authorize(CREATE).evaluate(ConditionData(object={"x": False})).verdict is DENY
+
+
+def test_r096_and_r097_a_cached_answer_keeps_its_conditions_when_policies_change() -> None:
+    server, clock = Server(CEL_CHAIN), Clock()
+    hook = webhook(server, clock, unauthorized_ttl=30.0)
+    hook.authorize(CREATE)
+    server.chain = chain_of(Snapshot.of([policy("p", "Deny", "true")]))
+    assert hook.authorize(CREATE).evaluate(ConditionData(object={"x": True})).verdict is ALLOW
+    clock.now = 31.0
+    assert hook.authorize(CREATE).verdict is DENY
+
+
+def test_r099_the_cache_tells_modes_and_specs_apart() -> None:
+    server = Server(CEL_CHAIN)
+    hook = webhook(server)
+    assert hook.authorize(CREATE).verdict == "Conditional"
+    assert hook.authorize(replace(CREATE, conditions_mode=ConditionsMode.NONE)).verdict is NO_OPINION
+    hook.authorize(replace(CREATE, groups=("a",)))
+    assert server.accesses == 3
+
+
+@pytest.mark.parametrize("policy_word", [DENY, NO_OPINION])
+def test_an_unreachable_webhook_answers_by_its_failure_policy_and_is_not_cached(policy_word: Any) -> None:
+    server = Server(CEL_CHAIN)
+    server.is_down = True
+    hook = webhook(server, failure_policy=policy_word)
+    found = hook.authorize(CREATE)
+    assert (found.verdict, bool(found.error)) == (policy_word, True)
+    server.is_down = False
+    assert hook.authorize(CREATE).verdict == "Conditional"
+
+
+def test_huge_requests_are_not_cached() -> None:
+    server = Server(Chain([Fake("a", "Allow")]))
+    hook = webhook(server)
+    for _ in range(2):
+        hook.authorize(replace(CREATE, groups=("g" * 10_000,)))
+    assert server.accesses == 2
+
+
+@pytest.mark.parametrize(
+    ("conditions", "asked", "verdict"),
+    [
+        (("has(request.resourceAttributes)",), 1, "Allow"),
+        (("request.resourceAttributes.namespace == 'prod'",), 0, "NoOpinion"),
+        (("has(request.resourceAttributes)", "request.nope == 1", "request.user == 'x'"), 0, "NoOpinion"),
+        (("request.nope == 1", "true"), 0, "Deny"),
+    ],
+)
+def test_match_conditions(conditions: tuple[str, ...], asked: int, verdict: str) -> None:
+    server = Server(Chain([Fake("a", "Allow")]))
+    found = webhook(server, match_conditions=conditions).authorize(CREATE)
+    assert (server.accesses, found.verdict) == (asked, verdict)
+
+
+@pytest.mark.parametrize(
+    "reply_",
+    [
+        {},
+        {"status": None},
+        {"status": {"allowed": "yes"}},
+        {"status": {"conditionsChain": 7}},
+        {"status": {"allowed": True, "conditionsChain": []}},
+    ],
+)
+def test_replies_that_make_no_sense_are_failures(reply_: dict[str, Any]) -> None:
+    class Odd(Server):
+        def access(self, review: dict[str, Any]) -> Any:
+            return reply_
+
+    found = webhook(Odd(OPAQUE)).authorize(CREATE)
+    assert (found.verdict, bool(found.error)) == (DENY, True)
+
+
+def test_settings_and_durations() -> None:
+    found, problems = read_settings(
+        {"timeout": "3s", "authorizedTTL": "1m30s", "cacheUnauthorizedRequests": False, "failurePolicy": "NoOpinion"}
+    )
+    assert (problems, found.timeout, found.lifetime(True), found.lifetime(False)) == ([], 3.0, 90.0, 0.0)
+    _, problems = read_settings(
+        {"timeout": "31s", "authorizedTTL": "x", "failurePolicy": "Maybe", "matchConditions": [{}]}
+    )
+    assert len(problems) == 4
+    assert [duration(text) for text in ("1h", "1.5s", "100ms", "0", "", "1", "s", 5)] == [
+        3600,
+        1.5,
+        0.1,
+        0,
+        None,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_specs_go_out_as_they_come_in() -> None:
+    attributes = Attributes(
+        user="u", groups=("g",), uid="1", extra=(("k", ("v",)),), verb="get", resource="pods", version="v1"
+    )
+    there = read_review(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec_of(attributes, shape=Shape.SEED),
+        }
+    )
+    assert there == AccessReview("authorization.k8s.io/v1", attributes, Shape.SEED)

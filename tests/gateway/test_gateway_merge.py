@@ -1,0 +1,92 @@
+"""The merge that ships equals the reference, and the properties that hold for every cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from gateway_clusters import cluster, policy, question
+from gateway_reference import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.gateway.question import ask
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+SEEDS = st.integers(0, 2**48)
+PROFILES = ("docs", "agentgateway")
+
+
+def got(objects: list[dict[str, Any]], asked: dict[str, Any], profile: str) -> dict[str, Any]:
+    return ask(Snapshot.of(load_objects(objects)), asked | {"profile": profile}, {})
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found["effective"] == wanted["effective"]
+    assert set(found["conflicts"]) == set(wanted["conflicts"])
+    assert len(found["conflicts"]) == len(set(found["conflicts"]))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@given(seed=SEEDS)
+@settings(max_examples=250)
+def test_the_merge_equals_the_reference(profile: str, seed: int) -> None:
+    rng = Random(seed)
+    objects = cluster(rng)
+    snapshot = Snapshot.of(load_objects(objects))
+    for _ in range(6):
+        asked = question(rng)
+        found = ask(snapshot, asked, {"profile": profile})
+        assert set(found) == {"effective", "conflicts"}
+        same(found, reference(objects, asked, profile))
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100)
+def test_the_merge_does_not_depend_on_the_order_of_files(seed: int) -> None:
+    rng = Random(seed)
+    objects, asked = cluster(rng), question(rng)
+    shuffled = rng.sample(objects, len(objects))
+    for profile in PROFILES:
+        assert got(objects, asked, profile) == got(shuffled, asked, profile)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100)
+def test_a_policy_that_does_not_attach_changes_nothing(seed: int) -> None:
+    rng = Random(seed)
+    objects, asked = cluster(rng), question(rng)
+    stranger = policy(rng, "stranger")
+    stranger["metadata"]["namespace"] = "elsewhere"
+    lost = policy(rng, "lost")
+    for entry in lost["spec"].get("targetRefs", ()):
+        entry["name"] = "no-such-object"
+    for entry in lost["spec"].get("targetSelectors", ()):
+        entry["matchLabels"] = {"team": "none"}
+    for profile in PROFILES:
+        assert got(objects, asked, profile) == got([*objects, stranger, lost], asked, profile)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100)
+def test_a_value_is_always_one_that_its_source_wrote(seed: int) -> None:
+    rng = Random(seed)
+    objects, asked = cluster(rng), question(rng)
+    by_name = {
+        f"{one['kind']}/{one['metadata']['namespace']}/{one['metadata']['name']}": one["spec"] for one in objects
+    }
+    for profile in PROFILES:
+        for entry in got(objects, asked, profile)["effective"].values():
+            several = isinstance(entry["from"], list)
+            pairs = zip(entry["from"], entry["value"], strict=True) if several else [(entry["from"], entry["value"])]
+            for source, value in pairs:
+                assert value in list(parts(by_name[source.partition("#")[0]]))
+
+
+def parts(value: Any) -> Iterator[Any]:
+    yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(inner)

@@ -1,0 +1,265 @@
+"""`explain api`, `can-i` and policy tests from the command line: sentences, exit codes, documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tierwall.cli.main import root
+
+POLICIES = """
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: alice-dev-claims}
+spec:
+  effect: Allow
+  description: alice may create dev claims
+  expression: |
+    request.apiGroup == "" && request.resource == "persistentvolumeclaims" &&
+    request.verb == "create" && request.userInfo.username == "alice" &&
+    object.spec.storageClassName == "dev"
+---
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: no-eve}
+spec: {effect: Deny, expression: 'request.userInfo.username == "eve"'}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list]}
+- {nonResourceURLs: [/healthz], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: readers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "all.yaml").write_text(POLICIES)
+    for name in ("dev", "prod"):
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {"storageClassName": name}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(claim))
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(root, [*words, "-f", str(folder / "policies")], catch_exceptions=False)
+
+
+CREATE = ("explain", "api", "--user", "alice", "--verb", "create", "--resource", "persistentvolumeclaims", "-n", "dev")
+
+
+def test_a_conditional_answer_shows_its_condition_and_where_it_was_written(folder: Path) -> None:
+    result = run(folder, *CREATE)
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, lines[0]) == (
+        5,
+        "`alice` may create persistentvolumeclaims in namespace `dev`, but only under conditions",
+    )
+    assert '  allows if object.spec.storageClassName == "dev"' in lines
+    assert any("ClusterAuthorizationPolicy/alice-dev-claims at " in line and "all.yaml:8:" in line for line in lines)
+
+
+@pytest.mark.parametrize(("claim", "code", "final"), [("dev", 0, "Allow"), ("prod", 3, "NoOpinion")])
+def test_an_object_gives_the_final_decision(folder: Path, claim: str, code: int, final: str) -> None:
+    result = run(folder, *CREATE, "--object", str(folder / f"{claim}.json"), "-o", "json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["verdict"], found["final"]) == (code, "Conditional", final)
+    assert found["conditions"][0]["source"]["line"] == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "start"),
+    [
+        (
+            ("--user", "alice", "--verb", "get", "--resource", "pods"),
+            0,
+            "`alice` may get pods: authorizer `rbac` allows it",
+        ),
+        (
+            ("--user", "eve", "--verb", "get", "--resource", "pods"),
+            3,
+            "`eve` may not get pods: authorizer `policies` denies",
+        ),
+        (
+            ("--user", "bob", "--verb", "get", "--resource", "pods"),
+            3,
+            "`bob` may not get pods: no authorizer allows it",
+        ),
+        (("--user", "alice", "--verb", "get", "--path", "/healthz"), 0, "`alice` may get /healthz: authorizer `rbac`"),
+    ],
+)
+def test_the_first_line_is_a_sentence(folder: Path, words: tuple[str, ...], code: int, start: str) -> None:
+    result = run(folder, "explain", "api", *words)
+    assert result.exit_code == code
+    assert result.stdout.startswith(start)
+
+
+def test_resources_are_written_as_kubectl_writes_them(folder: Path) -> None:
+    from tierwall.cli.api_options import resource
+
+    assert resource("deployments.v1.apps/scale") == {
+        "resource": "deployments",
+        "group": "apps",
+        "version": "v1",
+        "subresource": "scale",
+    }
+    assert resource("pods")["group"] == ""
+    assert resource("leases.coordination.k8s.io")["group"] == "coordination.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("get", "pods", "--as", "alice"), 0, "yes"),
+        (("get", "pods/x", "--as", "alice", "-n", "dev"), 0, "yes"),
+        (("get", "/healthz", "--as", "alice"), 0, "yes"),
+        (("delete", "pods", "--as", "alice"), 3, "no - no authorizer has an opinion"),
+        (("get", "pods", "--as", "eve"), 3, "no - denied by ClusterAuthorizationPolicy/no-eve"),
+        (("create", "persistentvolumeclaims", "--as", "alice"), 5, "yes, if the conditions hold"),
+    ],
+)
+def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> None:
+    result = run(folder, "can-i", *words)
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (code, line)
+    assert run(folder, "can-i", *words, "-q").stdout == ""
+
+
+def test_can_i_lists_what_a_user_may_do_with_conditions(folder: Path) -> None:
+    result = run(folder, "can-i", "--list", "--as", "alice", "-n", "dev", "-o", "json")
+    found = json.loads(result.stdout)["permissions"]
+    assert [one.get("condition", "") for one in found] == ['object.spec.storageClassName == "dev"', "", ""]
+    assert "no-eve" not in result.stdout
+    assert "pods" in run(folder, "can-i", "--list", "--as", "alice").stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("can-i",), ("can-i", "get"), ("can-i", "get", "pods", "--list"), ("can-i", "get", "/x", "-n", "a")]
+)
+def test_usage_errors_exit_with_2(folder: Path, words: tuple[str, ...]) -> None:
+    assert run(folder, *words).exit_code == 2
+
+
+CASES: list[dict[str, Any]] = [
+    {
+        "name": "alice may create dev claims",
+        "api": {
+            "user": "alice",
+            "verb": "create",
+            "version": "v1",
+            "resource": "persistentvolumeclaims",
+            "object": {"spec": {"storageClassName": "dev"}},
+        },
+        "expect": {
+            "verdict": "Conditional",
+            "final": "Allow",
+            "decidedBy": "policies",
+            "called": ["policies"],
+            "conditionSets": [{"authorizer": "policies", "effects": {"Allow": 1}}],
+        },
+    },
+    {
+        "name": "rbac grants reading",
+        "api": {"user": "alice", "verb": "get", "resource": "pods", "namespace": "dev"},
+        "expect": {
+            "verdict": "Allow",
+            "final": "Allow",
+            "decidedBy": "rbac",
+            "called": ["policies", "rbac"],
+            "error": False,
+        },
+    },
+    {
+        "name": "wrong on purpose",
+        "api": {"user": "alice", "verb": "get", "resource": "pods"},
+        "expect": {
+            "verdict": "Deny",
+            "final": "Deny",
+            "decidedBy": "nobody",
+            "called": [],
+            "error": True,
+            "conditionSets": [{"authorizer": "x", "allowed": True}],
+        },
+    },
+]
+
+
+def test_policy_tests_ask_api_questions(folder: Path) -> None:
+    spec = {"resources": ["policies/"], "cases": CASES}
+    test = {"apiVersion": "tierwall.io/v1alpha1", "kind": "PolicyTest", "metadata": {"name": "t"}, "spec": spec}
+    (folder / "test.json").write_text(json.dumps(test))
+    result = CliRunner().invoke(root, ["test", str(folder / "test.json"), "-o", "json"], catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [case["ok"] for case in found["cases"]] == [True, True, False]
+    assert (result.exit_code, found["passed"], found["failed"]) == (4, 2, 1)
+    assert found["cases"][1]["got"]["decidedBy"] == [{"policy": "rbac"}]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ({"usr": "alice"}, "did you mean `user`?"),
+        ({"user": 7}, "`user` must be a string"),
+        ({"groups": "a"}, "`groups` must be a list"),
+        ({"extra": {"a": "b"}}, "`extra` must map"),
+        ({"conditions": "Maybe"}, "`conditions` must be"),
+        ({"labelSelector": [{}]}, "`labelSelector` must be a list"),
+        ({"path": "/x", "resource": "pods"}, "`path` asks about no resource"),
+        ({"operation": 7}, "`operation` must be a string"),
+    ],
+)
+def test_malformed_questions_are_refused_with_every_problem(question: dict[str, Any], words: str) -> None:
+    from tierwall.api.question import ask
+    from tierwall.core.diagnostics import InputError
+    from tierwall.resources.snapshot import Snapshot
+
+    with pytest.raises(InputError) as caught:
+        ask(Snapshot.of(()), {**question, "another": 1}, {})
+    assert len(caught.value.diagnostics) == 2
+    assert any(words in f"{one.message} {one.hint}" for one in caught.value.diagnostics)
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"verdict": "Maybe"},
+        {"final": "Conditional"},
+        {"error": "yes"},
+        {"called": "a"},
+        {"decidedBy": 7},
+        {"conditionSets": [{"effect": {}}]},
+        {"conditionSets": [{"authorizer": "a", "effects": {"Alow": 1}}]},
+        {"verdit": "Allow"},
+    ],
+)
+def test_malformed_expectations_are_refused(expect: dict[str, Any]) -> None:
+    from tierwall.api.question import mismatches
+    from tierwall.core.diagnostics import InputError
+
+    with pytest.raises(InputError):
+        mismatches(expect, {})
+
+
+def test_the_check_command_reports_policies(folder: Path) -> None:
+    bad = {"effect": "Allow", "expression": 'request.verb == "a" && request.verb == "b"'}
+    value = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "ClusterAuthorizationPolicy",
+        "metadata": {"name": "x"},
+        "spec": bad,
+    }
+    (folder / "policies" / "bad.json").write_text(json.dumps(value))
+    result = CliRunner().invoke(root, ["check", str(folder / "policies"), "-o", "json"], catch_exceptions=False)
+    assert result.exit_code == 4
+    assert "TW502" in result.stdout

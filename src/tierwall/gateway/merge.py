@@ -46,12 +46,16 @@ class Tier(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a field is settled at a place: `taken` are the parties in force, `lock` the tier that ended the walk."""
+    """How a field is settled at a place: `taken` are the parties in force, the last of them of tier `number`.
+
+    `locked` says that Override ended the walk there, and that nothing more specific was looked at.
+    """
 
     field: Field
     stack: tuple[Tier, ...]
     taken: tuple[Party, ...]
-    lock: int | None
+    number: int
+    locked: bool
     conflict: bool
 
     @property
@@ -92,6 +96,16 @@ class Merge:
                 found[path] = self.settle(FIELDS[path], tuple(stacks[path]))
         return found
 
+    def abstaining(self, asked: Asked) -> Iterator[tuple[Level, Resource, Setting]]:
+        """The settings of policies at this place that set nothing, because their list selects no entry."""
+        for section in SECTIONS:
+            for level in levels(asked, section, self.profile):
+                for policy in self._index.at(level.place) if level.place is not None else ():
+                    if self._in_phase(policy, section):
+                        for setting in settings(section, policy.spec.get(section)):
+                            if setting.entries is not None and choose(setting, self._facts, self.profile) is None:
+                                yield level, policy, setting
+
     def settle(self, field: Field, stack: tuple[Tier, ...]) -> Outcome:
         """One field, by its stack."""
         conflict = not field.union and any(_several_policies(tier) for tier in stack)
@@ -100,11 +114,11 @@ class Merge:
             return self._union(field, stack, locks)
         if self.profile == "agentgateway" and field.path == "traffic.buffer":
             # Its code fills the field only while it is unset, going up: the least specific stays.
-            return Outcome(field, stack, (stack[0].parties[0],), None, conflict)
+            return Outcome(field, stack, (stack[0].parties[0],), 0, False, conflict)
         for number, tier in enumerate(stack):
             if locks and tier.parties[0].override:
-                return Outcome(field, stack, (tier.parties[0],), number, conflict)
-        return Outcome(field, stack, (stack[-1].parties[0],), None, conflict)
+                return Outcome(field, stack, (tier.parties[0],), number, True, conflict)
+        return Outcome(field, stack, (stack[-1].parties[0],), len(stack) - 1, False, conflict)
 
     def _union(self, field: Field, stack: tuple[Tier, ...], locks: bool) -> Outcome:
         taken: dict[str, Party] = {}
@@ -112,8 +126,8 @@ class Merge:
             for party in tier.parties:
                 taken.setdefault(party.source, party)  # attached at two levels: once, at the lower
             if locks and any(party.override for party in tier.parties):
-                return Outcome(field, stack, tuple(taken.values()), number, False)
-        return Outcome(field, stack, tuple(taken.values()), None, False)
+                return Outcome(field, stack, tuple(taken.values()), number, True, False)
+        return Outcome(field, stack, tuple(taken.values()), len(stack) - 1, False, False)
 
     def _parties(self, level: Level, section: str) -> Mapping[str, tuple[Party, ...]]:
         if level.place is None:
@@ -134,16 +148,17 @@ class Merge:
         return known
 
     def _of_policy(self, policy: Resource, section: str) -> Iterator[Party]:
-        value = policy.spec.get(section)
-        if not isinstance(value, dict):
-            return
-        # The phase is the traffic section's alone; the other sections hold in every question.
-        if section == "traffic" and (value.get("phase") or "PostRouting") != self.phase:
+        if not self._in_phase(policy, section):
             return
         strategy = policy.spec.get("strategy")
         override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
-        for setting in settings(section, value):
+        for setting in settings(section, policy.spec.get(section)):
             yield from self._party(setting, str(policy.reference), policy, ("spec", section), override)
+
+    def _in_phase(self, policy: Resource, section: str) -> bool:
+        """The phase is the traffic section's alone; the other sections hold in every question."""
+        value = policy.spec.get(section)
+        return isinstance(value, dict) and (section != "traffic" or (value.get("phase") or "PostRouting") == self.phase)
 
     def _inline(self, inline: Inline, section: str) -> Iterator[Party]:
         if section == "backend":

@@ -40,6 +40,16 @@ def read(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str,
         if key not in KEYS
     ]
     asked = asked_place(snapshot, question, problems)
+    profile, phase, facts = terms(question, defaults, problems)
+    if problems:
+        raise InputError(problems)
+    return Question(asked, profile, phase, facts)
+
+
+def terms(
+    question: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]
+) -> tuple[Profile, Phase, Facts | None]:
+    """The profile, the phase and the facts of a question; what is wrong with them is added to `problems`."""
     profile = question.get("profile", defaults.get("profile", "docs"))
     phase = question.get("phase", defaults.get("phase", "PostRouting"))
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
@@ -55,9 +65,7 @@ def read(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str,
             facts = Facts(request)
         except FactError as error:
             problems.append(_problem(f"{error} in `request`"))
-    if problems:
-        raise InputError(problems)
-    return Question(asked, cast(Profile, profile), cast(Phase, phase), facts)
+    return cast(Profile, profile), cast(Phase, phase), facts
 
 
 def answer(snapshot: Snapshot, question: Question) -> dict[str, Outcome]:

@@ -1,0 +1,91 @@
+"""What a reader of effective settings should know beside them: doubtful places, refused policies, native settings.
+
+Nothing here changes a merge. Native filters, timeouts and retries of a route rule beat policies on the same rule in the
+gateway (agentgateway reference, 2.3), but they are no policy's and set none of our fields (decisions, gateway 14, 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierwall.attach.backend import backend_refs
+from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.listener import parent_gateway
+from tierwall.attach.place import SERVICE, Place
+from tierwall.attach.route import attach_route
+from tierwall.attach.section import maps, rules
+from tierwall.gateway.levels import Asked, rule_label
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import is_valid
+
+# What a rule of a route may say itself, and the field of a policy that says the same.
+NATIVE = {"timeouts": "traffic.timeouts", "retry": "traffic.retry"}
+NATIVE_FILTERS = {
+    "RequestHeaderModifier": "traffic.headerModifiers.request",
+    "ResponseHeaderModifier": "traffic.headerModifiers.response",
+    "CORS": "traffic.cors",
+    "ExternalAuth": "traffic.extAuth",
+}
+
+
+def notes(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+    """Sentences about the place."""
+    yield from _doubtful(snapshot, asked)
+    yield from _refused(snapshot, asked)
+    yield from _native(asked)
+
+
+def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+    if asked.listener_set is not None and asked.gateway is not None:
+        gateway, why = parent_gateway(snapshot, asked.listener_set)
+        if gateway is not asked.gateway:
+            words = f"it is attached to {gateway.reference}" if gateway is not None else why
+            yield f"{asked.listener_set.reference} adds no listener to {asked.gateway.reference}: {words}"
+    if asked.route is not None and asked.gateway is not None:
+        on = attach_route(snapshot, asked.route)[0]
+        owner = asked.listener_set or asked.gateway
+        at = [one for one in on if one.gateway is asked.gateway]
+        if not at:
+            yield f"{asked.route.reference} is not attached to {asked.gateway.reference} by its own parentRefs"
+        elif asked.listener is not None and not any(
+            one.listener.owner is owner and one.listener.name == asked.listener.name for one in at
+        ):
+            yield f"{asked.route.reference} is not attached to {asked.listener}"
+    if asked.backend is None or asked.route is None or asked.rule is None:
+        return
+    place = Place.of(asked.backend)
+    refs = [one for one in backend_refs(asked.route) if one.rule == asked.rule and one.place == place]
+    where = f"rule {rule_label(asked)} of {asked.route.reference}"
+    if not refs:
+        yield f"{where} has no backendRef to {place}"
+    for ref in refs:
+        if place.key == SERVICE and "policies" in ref.value and str(ref.port) != asked.section:
+            yield f"{where} has inline policies for port {ref.port} of {place}, which the question does not ask about"
+
+
+def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
+    objects = (asked.gateway, asked.listener_set, asked.route, asked.backend)
+    here = {Place.of(one) for one in objects if one is not None}
+    index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
+    for policy in index.policies:
+        if not is_valid(snapshot, policy) and any(target.place.whole in here for target in index.of(policy)):
+            yield f"{policy.reference} is refused by admission and takes no part"
+    for one in (asked.route, asked.backend):
+        if one is not None and not is_valid(snapshot, one):
+            yield f"{one.reference} is refused by admission; its inline policies are shown all the same"
+
+
+def _native(asked: Asked) -> Iterator[str]:
+    if asked.route is None or asked.rule is None:
+        return
+    rule = rules(asked.route)[asked.rule]
+    found = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
+    for item in maps(rule.get("filters")):
+        kind = item.get("type")
+        if isinstance(kind, str) and kind in NATIVE_FILTERS:
+            found.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
+    for word, field in dict.fromkeys(found):
+        yield (
+            f"rule {rule_label(asked)} of {asked.route.reference} has its own {word}, which beats {field} of policies"
+            " on the route and all that is less specific"
+        )

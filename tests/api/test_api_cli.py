@@ -263,3 +263,23 @@ def test_the_check_command_reports_policies(folder: Path) -> None:
     result = CliRunner().invoke(root, ["check", str(folder / "policies"), "-o", "json"], catch_exceptions=False)
     assert result.exit_code == 4
     assert "TW502" in result.stdout
+
+
+def test_the_example_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    assert CliRunner().invoke(root, ["test", "examples/api"]).exit_code == 0
+    assert CliRunner().invoke(root, ["check", "examples/api"]).exit_code == 0
+
+
+def test_the_library_example_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tierwall.api.attributes import Attributes
+    from tierwall.api.configuration import chain_of
+    from tierwall.api.data import ConditionData
+    from tierwall.resources.load import load
+
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    chain = chain_of(load(["examples/api/policies"]).snapshot)
+    first = chain.authorize(Attributes(user="alice", verb="create", version="v1", resource="persistentvolumeclaims"))
+    assert first.verdict == "Conditional"
+    data = ConditionData(operation="CREATE", object={"spec": {"storageClassName": "dev"}})
+    assert first.evaluate(data).verdict == "Allow"

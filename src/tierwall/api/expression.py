@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition
+from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
 from tierwall.api.condition_set import ConditionError
 from tierwall.api.data import UNKNOWN
 from tierwall.api.packing import unpack
@@ -94,7 +94,7 @@ def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
 
     The text is parsed and interpreted under a cost limit; it is never code.
     """
-    return decide(_program(condition_text(condition)), variables)
+    return decide(_ready(condition_text(condition)), variables)
 
 
 def condition_text(condition: Condition) -> str:
@@ -123,6 +123,11 @@ def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, A
 def program_of(tree: Expr) -> Callable[[Mapping[str, Any]], object]:
     """A tree ready to be evaluated with every variable known."""
     return program(tree, ENVIRONMENT).evaluate
+
+
+def _ready(text: str) -> Callable[[Mapping[str, Any]], object]:
+    # Texts that were packed may be long; keeping thousands of them would be a way to fill the memory.
+    return _program(text) if len(text) <= MAX_CONDITION_BYTES else _program.__wrapped__(text)
 
 
 @lru_cache(maxsize=4096)

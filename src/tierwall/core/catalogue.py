@@ -49,6 +49,18 @@ CATALOGUE: dict[str, Code] = {
     "TW108": Code(_E, "rule does not hold"),
     "TW109": Code(_W, "value is admitted but doubtful"),
     "TW110": Code(_E, "kind or version does not exist"),
+    # 4xx: tool
+    "TW401": Code(_E, "expression of a tool policy cannot be used"),
+    "TW402": Code(_E, "regular expression of a tool policy cannot be used"),
+    "TW403": Code(_W, "source can never match"),
+    "TW404": Code(_W, "source names a ServiceAccount that is not there"),
+    "TW405": Code(_W, "base protocol methods are forgotten"),
+    "TW406": Code(_W, "tool is granted at one level only"),
+    "TW407": Code(_W, "tool name is ambiguous on a Gateway"),
+    "TW408": Code(_W, "scope of a tool names no backend"),
+    "TW409": Code(_W, "tool policy is over a limit of its target"),
+    "TW410": Code(_N, "expression is not portable"),
+    "TW411": Code(_W, "rule can never match"),
     # 5xx: api
     "TW501": Code(_E, "authorizer chain cannot be used"),
     "TW502": Code(_W, "policy can never allow"),

@@ -1,0 +1,129 @@
+"""HTTP matchers of v1alpha1 rules (AccessPolicy reference, 1.2; settled semantics, tool 10 and 11).
+
+The families are ANDed; inside a family one entry must match, except headers, which must all match. A family that is
+left out or empty asks nothing. Paths are compared without the query string, hosts without port and capitals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from tierwall.attach.section import maps
+from tierwall.cel.library.regex import compiled
+from tierwall.tool.request import Request
+
+EXACT, PREFIX, REGEX = "Exact", "PathPrefix", "RegularExpression"
+
+# Policies are few and live long: their patterns stay compiled whatever else is asked of the engine.
+_pattern = lru_cache(maxsize=4096)(compiled)
+
+
+class TextMatch(Struct, frozen=True):
+    """A text and how it is compared: Exact, PathPrefix (by path element) or RegularExpression (the whole value)."""
+
+    type: str
+    value: str
+
+    def matches(self, text: str) -> bool:
+        """Whether a text fits; capitals count."""
+        if self.type == EXACT:
+            return text == self.value
+        if self.type == PREFIX:
+            prefix = self.value.removesuffix("/")
+            return text == prefix or text.startswith(f"{prefix}/")
+        try:
+            return bool(_pattern(self.value).fullmatch(text.encode()))
+        except UnicodeEncodeError:
+            return False
+
+    def __str__(self) -> str:
+        return {EXACT: "{}", PREFIX: "{}/*", REGEX: "~{}"}[self.type].format(self.value)
+
+
+class HeaderMatch(Struct, frozen=True):
+    """A header by its name in small letters."""
+
+    name: str
+    value: TextMatch
+
+    def matches(self, headers: Mapping[str, str]) -> bool:
+        """Whether the header is there and fits."""
+        found = headers.get(self.name)
+        return found is not None and self.value.matches(found)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+class HttpMatch(Struct, frozen=True):
+    """What a rule asks of the HTTP request; an empty family asks nothing."""
+
+    methods: frozenset[str] = frozenset()
+    paths: tuple[TextMatch, ...] = ()
+    headers: tuple[HeaderMatch, ...] = ()
+    # In small letters; `*.x` is every name below x.
+    hosts: frozenset[str] = frozenset()
+    ports: frozenset[int] = frozenset()
+
+    def matches(self, request: Request) -> bool:
+        """Whether every family fits."""
+        return (
+            (not self.methods or request.http_method in self.methods)
+            and (not self.ports or request.port in self.ports)
+            and (not self.paths or any(one.matches(request.url_path) for one in self.paths))
+            and (not self.hosts or host_matches(self.hosts, request.hostname))
+            and all(one.matches(request.headers) for one in self.headers)
+        )
+
+    def why_not(self, request: Request) -> str:
+        """The first family that does not fit, in words."""
+        if self.methods and request.http_method not in self.methods:
+            return f"HTTP method {request.http_method} is not among {_listed(self.methods)}"
+        if self.ports and request.port not in self.ports:
+            return f"port {request.port} is not among {_listed(self.ports)}"
+        if self.paths and not any(one.matches(request.url_path) for one in self.paths):
+            return f"path `{request.url_path}` does not match {_listed(self.paths)}"
+        if self.hosts and not host_matches(self.hosts, request.hostname):
+            found = f"host `{request.host}`" if request.host is not None else "a request without a host"
+            return f"{found} does not match {_listed(self.hosts)}"
+        missed = next((one for one in self.headers if not one.matches(request.headers)), None)
+        return "" if missed is None else f"no header matches `{missed}`"
+
+
+EVERY_REQUEST = HttpMatch()
+
+
+def host_matches(hosts: frozenset[str], name: str | None) -> bool:
+    """Whether a host is listed, or lies at any depth below a listed `*.x`."""
+    if not name:
+        return False
+    if name in hosts:
+        return True
+    at = name.find(".", 1)  # at least one character before the first dot
+    while at != -1:
+        if f"*{name[at:]}" in hosts:
+            return True
+        at = name.find(".", at + 1)
+    return False
+
+
+def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
+    """The matchers of a rule's `authorization`, defaults filled in."""
+    return HttpMatch(
+        frozenset(authorization.get("methods") or ()),
+        tuple(TextMatch(one.get("type", PREFIX), one.get("value", "")) for one in maps(authorization.get("paths"))),
+        tuple(
+            HeaderMatch(one["name"].lower(), TextMatch(one.get("type", EXACT), one["value"]))
+            for one in maps(authorization.get("headers"))
+        ),
+        frozenset(host.lower() for host in authorization.get("hosts") or ()),
+        frozenset(authorization.get("ports") or ()),
+    )
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, items)))

@@ -1,0 +1,119 @@
+"""Every AccessPolicy of a snapshot in one form, and which of them guard a request's way (seeds 000 and 001).
+
+A policy guards the targets that it names in its own namespace and that exist, listener by listener where it names
+sections. A policy that admission or a controller would refuse closes its targets; one over a limit guards nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tierwall.attach.acceptance import refusals
+from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments
+from tierwall.attach.limits import is_rejected
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import GATEWAY, Place
+from tierwall.core.order import Seniority
+from tierwall.resources.admission.admit import with_defaults
+from tierwall.resources.kinds.registry import find_kind
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import problems
+from tierwall.tool import v0alpha0, v1alpha1
+from tierwall.tool.request import CALL, Backend
+from tierwall.tool.rules import NO_RULES, Policy
+from tierwall.tool.scope import Names, names_of
+
+BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
+DEFAULT_PATH = "/mcp"
+
+
+class Stack(NamedTuple):
+    """The policies on a request's way, in the order in which they are evaluated."""
+
+    gateway: tuple[Policy, ...] = ()
+    backend: tuple[Policy, ...] = ()
+
+
+class Model:
+    """The policies of one snapshot; each is read on first use."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
+        self._policies: dict[int, Policy] = {}
+        self._at: dict[tuple[Place, ...], tuple[Policy, ...]] = {}
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """All AccessPolicies, the most senior first."""
+        return self._attachments.policies
+
+    def policy(self, resource: Resource) -> Policy:
+        """An AccessPolicy in the one form."""
+        found = self._policies.get(id(resource))
+        if found is None:
+            found = self._policies[id(resource)] = _read(self.snapshot, resource)
+        return found
+
+    def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
+        """The policies that guard the way from a listener of a Gateway to a backend."""
+        places = [Place.of(gateway)]
+        if listener is not None and listener.owner is gateway:
+            places.append(Place.of(gateway, listener.name))
+        is_backend = backend is not None and (backend.group, backend.kind) in BACKENDS
+        return Stack(self.at(*places), self.at(Place.of(backend)) if backend is not None and is_backend else ())
+
+    def at(self, *places: Place) -> tuple[Policy, ...]:
+        """The policies that guard any of these places, by age and then name."""
+        found = self._at.get(places)
+        if found is None:
+            named = {id(one): one for place in places for one in self._attachments.at(place)}
+            kept = sorted((one for one in named.values() if not is_rejected(self.snapshot, one)), key=_order)
+            found = self._at[places] = tuple(map(self.policy, kept))
+        return found
+
+
+def model(snapshot: Snapshot) -> Model:
+    """The model of a snapshot, made once."""
+    return snapshot.once(model, Model)
+
+
+def backend_of(resource: Resource) -> Backend:
+    """An XBackend or Service as requests name it."""
+    mcp = resource.spec.get("mcp") if resource.kind == "XBackend" else None
+    path = mcp.get("path") if isinstance(mcp, dict) else None
+    return Backend(resource.namespace, resource.name, resource.kind, path if isinstance(path, str) else DEFAULT_PATH)
+
+
+def is_on_gateways(resource: Resource) -> bool:
+    """Whether an admitted policy's targets are Gateways; all are of one kind."""
+    targets = resource.spec.get("targetRefs")
+    first = targets[0] if isinstance(targets, list) and targets else None
+    return isinstance(first, dict) and (first.get("group"), first.get("kind")) == GATEWAY
+
+
+def _order(policy: Resource) -> tuple[Seniority, str, str]:
+    return policy.seniority, policy.kind, policy.group
+
+
+def _read(snapshot: Snapshot, resource: Resource) -> Policy:
+    refused = [one.message for one in problems(snapshot, resource) if one.level == "error"]
+    refused += [one.message for one in refusals(snapshot, resource)]
+    if find_kind(resource.api_version, resource.kind) is None:
+        refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
+    if refused:
+        return Policy(resource, NO_RULES, NO_RULES, tuple(refused), str(resource.reference))
+    spec = with_defaults(resource.value)["spec"]
+    read = v1alpha1.read if resource.version == "v1alpha1" else v0alpha0.read
+    return read(resource, spec, _names(snapshot, resource))
+
+
+def _names(snapshot: Snapshot, resource: Resource) -> Callable[[str, Iterable[str]], Names]:
+    on_gateway = is_on_gateways(resource)
+
+    def names(method: str, listed: Iterable[str]) -> Names:
+        return names_of(snapshot, resource.namespace, listed, on_gateway=on_gateway and method == CALL)
+
+    return names

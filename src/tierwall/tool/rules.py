@@ -1,0 +1,87 @@
+"""The one form of all AccessPolicies: what a policy asks an authorizer about, and what it allows.
+
+Every generation is read into this form (`v0alpha0`, `v1alpha1`), and everything after that, decisions, checks and
+engines, knows only this form. A policy allows a request if
+* it is not closed,
+* no rule of `asks` matches, or its authorizer says Allow, and
+* some rule of `allows` matches.
+A rule matches if its source, its HTTP matchers and one of its clauses match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from tierwall.core.source import Path
+from tierwall.resources.resource import Resource
+from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
+from tierwall.tool.methods import ANYTHING, Clause
+from tierwall.tool.request import Request
+from tierwall.tool.sources import EVERYBODY, Source
+
+
+class Rule(Struct, frozen=True, eq=False):
+    """A rule; `label` and `path` say where it is written (`spec` where a policy has no rules)."""
+
+    label: str
+    path: Path
+    source: Source = EVERYBODY
+    http: HttpMatch = EVERY_REQUEST
+    clauses: tuple[Clause, ...] = (ANYTHING,)
+
+    def matches(self, request: Request) -> bool:
+        """Whether the rule is about this request, its caller included."""
+        return self.source.matches(request.caller) and self.fits(request)
+
+    def fits(self, request: Request) -> bool:
+        """Whether the rule is about this request, if it is about its caller."""
+        http = self.http
+        if http is not EVERY_REQUEST and not http.matches(request):
+            return False
+        return any(clause.matches(request) for clause in self.clauses)
+
+
+EVERY_RULE = Rule("spec", ("spec",))
+
+
+class Rules:
+    """Rules in their order, looked up by caller."""
+
+    __slots__ = ("_named", "_unnamed", "all")
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self.all = tuple(rules)
+        self._unnamed = tuple(one for one in self.all if one.source.matches(None))
+        ids = {one.source.spiffe for one in self.all if one.source.spiffe is not None and not one.source.nobody}
+        self._named = {spiffe: tuple(one for one in self.all if one.source.matches(spiffe)) for spiffe in ids}
+
+    def of(self, caller: str | None) -> tuple[Rule, ...]:
+        """The rules that are about a caller, in their order."""
+        return self._named.get(caller, self._unnamed) if caller is not None else self._unnamed
+
+    def match(self, request: Request) -> Rule | None:
+        """The first rule that matches a request."""
+        for rule in self.of(request.caller):
+            if rule.fits(request):
+                return rule
+        return None
+
+
+NO_RULES = Rules()
+
+
+class Policy(Struct, frozen=True, eq=False):
+    """An AccessPolicy in the one form. `closed` says why nothing passes it: it is invalid."""
+
+    resource: Resource
+    allows: Rules = field(default_factory=Rules)
+    asks: Rules = field(default_factory=Rules)
+    closed: tuple[str, ...] = ()
+    reference: str = ""
+
+    @property
+    def is_external(self) -> bool:
+        """Whether an authorizer is asked about some requests."""
+        return bool(self.asks.all)

@@ -1,0 +1,44 @@
+"""AccessPolicy of both `v0alpha0` groups in the one form (AccessPolicy reference, 1.3; settled semantics, tool 7, 8).
+
+A caller that no rule names is denied everything. One that a rule names may use every method but `tools/call`, open and
+end its session, and call what the rule grants: the listed tools, or what the expression is true of. An ExternalAuth
+rule sends every request of its caller to the authorizer. Where other rules name the same caller as well, the stricter
+reading holds: the authorizer must say Allow, and one of the others must grant the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tierwall.resources.resource import Resource
+from tierwall.tool.condition import condition
+from tierwall.tool.http_match import EVERY_REQUEST
+from tierwall.tool.methods import ALL_BUT_CALLS, SESSION_HTTP, Method
+from tierwall.tool.request import CALL
+from tierwall.tool.rules import Policy, Rule, Rules
+from tierwall.tool.scope import Names
+from tierwall.tool.sources import Source, source_of
+
+
+def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Policy:
+    """An admitted policy; `spec` has its nulls pruned, `names` reads the names of tools."""
+    asks: list[Rule] = []
+    allows: list[Rule] = []
+    for index, rule in enumerate(spec["rules"]):
+        authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
+        source = source_of(rule["source"], policy.namespace)
+        if authorization["type"] == "ExternalAuth":
+            asks.append(_rule(index, source, Method(CALL)))
+        elif authorization["type"] == "CEL":
+            allows.append(_rule(index, source, Method(CALL, None, condition(authorization["cel"]["expression"]))))
+        else:
+            allows.append(_rule(index, source, Method(CALL, names(CALL, authorization["tools"]))))
+    named = {one.source for one in allows}
+    allows += [one for one in asks if one.source not in named]
+    return Policy(policy, Rules(allows), Rules(asks), (), str(policy.reference))
+
+
+def _rule(index: int, source: Source, call: Method) -> Rule:
+    clauses = (ALL_BUT_CALLS, SESSION_HTTP, call)
+    return Rule(f"rules[{index}]", ("spec", "rules", index), source, EVERY_REQUEST, clauses)

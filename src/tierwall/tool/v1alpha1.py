@@ -1,0 +1,75 @@
+"""AccessPolicy of `agentic.networking.x-k8s.io/v1alpha1` in the one form (AccessPolicy reference, 1.2 and 2.1 to 2.3).
+
+An Allow policy allows what a rule matches. An ExternalAuth policy asks its authorizer about what a rule matches and
+lets the rest pass. Without `rules` either is about every request. An empty list is read the stricter way: nothing is
+allowed, everything is asked about (settled semantics, tool 18 and 22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tierwall.resources.resource import Resource
+from tierwall.tool.condition import condition
+from tierwall.tool.http_match import EVERY_REQUEST, http_match
+from tierwall.tool.methods import ANYTHING, BASE_PROTOCOL, CATEGORIES, Category, Clause, Method
+from tierwall.tool.request import CALL
+from tierwall.tool.rules import EVERY_RULE, NO_RULES, Policy, Rule, Rules
+from tierwall.tool.scope import Names
+from tierwall.tool.sources import source_of
+
+MATCH_BASE = "MATCH_BASE_PROTOCOL_METHODS"
+
+
+def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Policy:
+    """An admitted policy; `spec` has its defaults, `names` reads names that a method may be used on."""
+    listed = spec.get("rules")
+    rules = None if listed is None else Rules(_rules(policy, listed, names))
+    reference = str(policy.reference)
+    if spec["action"] == "ExternalAuth":
+        return Policy(policy, Rules((EVERY_RULE,)), rules if listed and rules else Rules((EVERY_RULE,)), (), reference)
+    return Policy(policy, Rules((EVERY_RULE,)) if rules is None else rules, NO_RULES, (), reference)
+
+
+def _rules(
+    policy: Resource, listed: Iterable[Mapping[str, Any]], names: Callable[[str, Iterable[str]], Names]
+) -> Iterator[Rule]:
+    for index, rule in enumerate(listed):
+        authorization = rule.get("authorization")
+        found = http_match(authorization) if authorization else EVERY_REQUEST
+        yield Rule(
+            f"rules[{index}]",
+            ("spec", "rules", index),
+            source_of(rule.get("source"), policy.namespace),
+            EVERY_REQUEST if found == EVERY_REQUEST else found,
+            tuple(_clauses(authorization, names)) if authorization else (ANYTHING,),
+        )
+
+
+def _clauses(authorization: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Iterator[Clause]:
+    mcp = list(_mcp(authorization.get("mcp") or {}, names))
+    if authorization["type"] != "CEL":
+        yield from mcp
+        return
+    # A CEL rule is about calls only; beside `mcp` both must match.
+    holds = condition(authorization["cel"]["expression"])
+    for clause in mcp:
+        if clause == ANYTHING or clause == Category("tools"):
+            yield Method(CALL, None, holds)
+        elif isinstance(clause, Method) and clause.name == CALL:
+            yield Method(CALL, clause.names, holds)
+
+
+def _mcp(mcp: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Iterator[Clause]:
+    methods, base = mcp.get("methods") or (), mcp.get("mcpBaseProtocolMethodsOption") == MATCH_BASE
+    if not methods and not base:
+        yield ANYTHING
+    for method in methods:
+        name, params = method["name"], method.get("params")
+        if name in CATEGORIES:
+            yield Category(name)
+        else:
+            yield Method(name, names(name, params) if params else None)
+    if base:
+        yield BASE_PROTOCOL

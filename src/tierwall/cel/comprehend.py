@@ -1,6 +1,7 @@
 """Comprehension macros in the exact evaluator (cel-spec, "Macros"; cel-go ext.TwoVarComprehensions and sortBy).
 
-Each macro costs what the loop it stands for costs in cel-go: reading the accumulator, testing it, extending it.
+Each macro costs what the loop it stands for costs in cel-go: reading the accumulator, testing it, extending it. A step
+that would cost nothing (`filter(x, false)`) costs 1, so that the limit bounds the number of steps.
 """
 
 from __future__ import annotations
@@ -138,10 +139,11 @@ def _exists_one(loop: Loop, predicate: Closure) -> Closure:
     def exists_one(frame: Frame) -> object:
         count = 0
         for _ in loop(frame):
+            before = frame.cost
             if _test(predicate(frame)):
                 count += 1
                 frame.cost += _FOUND
-            frame.charge(0)
+            frame.charge(frame.cost == before)
         frame.charge(_RESULT_ONE)
         return count == 1
 
@@ -152,10 +154,11 @@ def _filter(loop: Loop, predicate: Closure, slot: int) -> Closure:
     def keep(frame: Frame) -> object:
         result: list[object] = []
         for _ in loop(frame):
+            before = frame.cost
             if _test(predicate(frame)):
                 result.append(frame.locals[slot])
                 frame.cost += _KEEP
-            frame.charge(0)
+            frame.charge(frame.cost == before)
         frame.charge(_RESULT)
         return result
 
@@ -166,10 +169,11 @@ def _transform(loop: Loop, tests: list[Closure], transform: Closure, step: int) 
     def apply(frame: Frame) -> object:
         result: list[object] = []
         for _ in loop(frame):
+            before = frame.cost
             if all(_test(test(frame)) for test in tests):
                 result.append(transform(frame))
                 frame.cost += step
-            frame.charge(0)
+            frame.charge(frame.cost == before)
         frame.charge(_RESULT)
         return result
 
@@ -180,11 +184,12 @@ def _transform_map(loop: Loop, tests: list[Closure], transform: Closure, slot: i
     def apply(frame: Frame) -> object:
         result: dict[object, object] = {}
         for _ in loop(frame):
+            before = frame.cost
             if all(_test(test(frame)) for test in tests):
                 key = frame.locals[slot]
                 result[map_key(key)] = transform(frame)
                 frame.cost += _INSERT
-            frame.charge(0)
+            frame.charge(frame.cost == before)
         frame.charge(_RESULT)
         return result
 
@@ -195,6 +200,7 @@ def _transform_entries(loop: Loop, tests: list[Closure], transform: Closure) -> 
     def apply(frame: Frame) -> object:
         result: dict[object, object] = {}
         for _ in loop(frame):
+            before = frame.cost
             if all(_test(test(frame)) for test in tests):
                 entries = transform(frame)
                 if type(entries) is not dict:
@@ -204,7 +210,7 @@ def _transform_entries(loop: Loop, tests: list[Closure], transform: Closure) -> 
                     if stored in result:
                         raise EvaluationError(f"insert failed: key {next(map_keys({stored: None}))} already exists")
                     result[stored] = value
-            frame.charge(0)
+            frame.charge(frame.cost == before)
         frame.charge(_RESULT)
         return result
 

@@ -4,8 +4,9 @@ Reading a name or a field costs 1, a call 1 unless its overload says more, liter
 a map 30. Functions that walk a text pay a tenth of its length; regular expressions pay text times pattern.
 Costs are known before the call is made, so the limit also bounds the time and memory of the one call that exceeds it.
 
-Two deviations, both upwards and both to bound memory, which Kubernetes' Go code bounds by laziness: concatenating long
-lists pays a tenth of the result, and a text longer than `MAX_TEXT` is never made.
+Where that model lets an expression do a lot for almost nothing, ours charges more, always beyond what a sane expression
+does: concatenating long lists, comparing or printing values of more than a thousand nodes, regular expressions that
+compile to large programs, loops whose bodies are constants. Texts beyond `MAX_TEXT` are never made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from tierwall.cel.failure import CostExceeded
-from tierwall.cel.values import size_of
+from tierwall.cel.values import OptionalValue, size_of
 
 CALL_LIMIT: Final = 1_000_000
 NAME: Final = 1
@@ -23,6 +24,10 @@ MESSAGE: Final = 40
 # The longest text or list that a call may make.
 MAX_TEXT: Final = 16_000_000
 MAX_LIST: Final = 4_000_000
+_FREE_NODES: Final = 1_000
+_MAX_NODES: Final = 1_000_000
+# What no limit allows.
+UNBOUNDED: Final = 1 << 62
 # The longest list whose concatenation costs 1, as in Kubernetes.
 CHEAP_LIST: Final = 64
 
@@ -49,7 +54,40 @@ def scan_second(_: object, value: object) -> int:
 
 def scan_shorter(left: object, right: object) -> int:
     """Comparing two values of any size."""
-    return -(-min(size_of(left), size_of(right)) // 10)
+    shorter = -(-min(size_of(left), size_of(right)) // 10)
+    kind = type(left)
+    if kind is type(right) and (kind is list or kind is dict):
+        return shorter + min(deep(left), deep(right))
+    return shorter
+
+
+def nodes(value: object) -> int:
+    """How many values there are in a value, itself counted; beyond `_MAX_NODES` it is not counted on.
+
+    A value may hold another one many times (`[x, x]` of `[y, y]` of …), so there may be more than memory would suggest.
+    """
+    count = 0
+    stack = [value]
+    while stack and count < _MAX_NODES:
+        count += 1
+        item = stack.pop()
+        if type(item) is list:
+            stack.extend(item)
+        elif type(item) is dict:
+            stack.extend(item.values())
+        elif type(item) is OptionalValue:
+            stack.append(item.value)
+    return count
+
+
+def deep(value: object) -> int:
+    """The surcharge for going through a large value."""
+    if type(value) is not list and type(value) is not dict:
+        return 0
+    count = nodes(value)
+    if count >= _MAX_NODES:
+        return UNBOUNDED
+    return count // 10 if count > _FREE_NODES else 0
 
 
 def scan_both(left: object, right: object) -> int:
@@ -71,40 +109,49 @@ def search(text: object, part: object) -> int:
     return scan(text) * scan(part)
 
 
-def regex(text: object, pattern: object, *_: object) -> int:
+def regex(text: object, pattern_size: int) -> int:
     """Matching a regular expression."""
-    return -(-(1 + size_of(text)) // 10) * -(-size_of(pattern) // 4)
+    return -(-(1 + size_of(text)) // 10) * -(-pattern_size // 4)
 
 
-def length_of_second(_: object, container: object) -> int:
+def length_of_second(item: object, container: object) -> int:
     """Looking through a list."""
-    return size_of(container)
+    size = size_of(container)
+    return size + deep(container) if type(item) is list or type(item) is dict else size
 
 
 def traversal(value: object, *_: object) -> int:
     """Walking a value as a tree; texts a tenth of their length, all else 1 a leaf."""
-    total = 0
+    total = visited = 0
     stack = [value]
     while stack:
         item = stack.pop()
-        kind = type(item)
-        if kind is list:
-            stack.extend(item)  # type: ignore[arg-type]
-        elif kind is dict:
-            stack.extend(item)  # type: ignore[arg-type]
-            stack.extend(item.values())  # type: ignore[attr-defined]
-        elif kind is str:
-            total += len(item.encode("utf-8", "surrogatepass")) // 10  # type: ignore[attr-defined]
-        elif kind is bytes:
-            total += len(item) // 10  # type: ignore[arg-type]
+        visited += 1
+        if type(item) is list:
+            stack.extend(item)
+        elif type(item) is dict:
+            stack.extend(item)
+            stack.extend(item.values())
+        elif type(item) is str:
+            total += (len(item) if item.isascii() else len(item.encode("utf-8", "surrogatepass"))) // 10
+        elif type(item) is bytes:
+            total += len(item) // 10
         else:
             total += 1
+        if visited >= _MAX_NODES:
+            return UNBOUNDED
     return total
+
+
+def rendering(template: object, values: object) -> int:
+    """Writing values into a text; free up to what a message holds."""
+    size = traversal(values)
+    return scan(template) + (size if size > _FREE_NODES else 0)
 
 
 def product(left: object, right: object) -> int:
     """Comparing every element of one list with every one of another."""
-    return 1 + size_of(left) * size_of(right)
+    return 1 + size_of(left) * size_of(right) + size_of(left) * deep(right)
 
 
 def new_list(size: int) -> int:
@@ -118,7 +165,7 @@ def self_compare(items: object) -> int:
     size = size_of(items)
     squared = size * size
     textual = isinstance(items, list) and bool(items) and type(items[0]) in (str, bytes)
-    return (21 * squared // 10 if textual else 2 * squared) + 1 + LIST
+    return (21 * squared // 10 if textual else 2 * squared) + 1 + LIST + size * deep(items)
 
 
 def bound_text(size: int) -> None:

@@ -6,7 +6,9 @@ function may be called like a plain one and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
 
 from tierwall.cel.environment import Environment, Function
 from tierwall.cel.failure import CostExceeded, EvaluationError
@@ -51,6 +53,10 @@ class Dispatcher:
         self.function = function
         self.overloads = tuple(overloads)
         self._chosen: dict[tuple[type, ...], Overload] = {}
+
+    def costing(self, cost: Callable[..., int]) -> Dispatcher:
+        """The same function at another price."""
+        return Dispatcher(self.function, [structs.replace(overload, cost=cost) for overload in self.overloads])
 
     def overload(self, args: Sequence[object]) -> Overload:
         """The overload for these arguments."""

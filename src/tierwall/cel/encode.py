@@ -11,6 +11,7 @@ import binascii
 import math
 from collections.abc import Callable
 
+from tierwall.cel.cost import nodes
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.library.ip import text_of as ip_text
 from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
@@ -38,6 +39,7 @@ from tierwall.cel.values import (
 
 _DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DEPTH = 200
+_MAX_NODES = 1_000_000
 # Types as values have the names that expressions know them by.
 _LONG_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 _SHORT_NAMES = {long: short for short, long in _LONG_NAMES.items()}
@@ -128,6 +130,8 @@ _READERS: dict[str, Callable[[object, int], object]] = {
 
 def encode(value: object, depth: int = 0) -> object:
     """The JSON that stands for a CEL value."""
+    if depth == 0 and isinstance(value, list | dict | OptionalValue) and nodes(value) >= _MAX_NODES:
+        raise EncodingError(f"a value of more than {_MAX_NODES} parts cannot be printed")
     if depth > _MAX_DEPTH:
         raise EncodingError(f"a value nested deeper than {_MAX_DEPTH} levels cannot be printed")
     match value:

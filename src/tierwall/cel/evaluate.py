@@ -15,12 +15,15 @@ from tierwall.cel.dispatch import dispatcher, exceeded
 from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate_steps import Closure, Frame
 from tierwall.cel.failure import CostExceeded, EvaluationError, no_such_key
-from tierwall.cel.fields import dotted_name, is_constant
+from tierwall.cel.fields import dotted_name, is_attribute, is_constant, is_selection
+from tierwall.cel.library.regex import literal_cost
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
 
 _MISSING = object()
 # Functions whose second argument is only evaluated where the first, an optional, is none.
 _LAZY = ("or", "orValue")
+# Functions whose second argument is a pattern.
+_REGEX = ("matches", "find", "findAll")
 # Conversions of literals are folded when Kubernetes compiles an expression, and cost nothing.
 _FOLDED = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -67,7 +70,7 @@ class Planner:
             case ast.Select():
                 return self._dotted(node) or self._select(node)
             case ast.Has():
-                return steps.has(self.plan(node.operand), node.field)
+                return steps.has(self._operand(node.operand), node.field)
             case ast.Call():
                 return self._call(node)
             case ast.ListExpr():
@@ -136,7 +139,7 @@ class Planner:
         return qualified
 
     def _select(self, node: ast.Select) -> Closure:
-        operand, field = self.plan(node.operand), node.field
+        operand, field = self._operand(node.operand), node.field
         if node.optional:
 
             def optional(frame: Frame) -> object:
@@ -162,7 +165,7 @@ class Planner:
         if function in ast.LOGICAL:
             return steps.logical([self.plan(arg) for arg in args], absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
-            return steps.conditional(*map(self.plan, args))
+            return steps.conditional(self.plan(args[0]), self._branch(args[1]), self._branch(args[2]))
         if target is not None:
             path = dotted_name(target)
             if path is not None and self.environment.lookup(f"{path}.{function}") is not None:
@@ -172,7 +175,10 @@ class Planner:
         found = dispatcher(self.environment, function, len(args))
         if found is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
-        planned = [self.plan(arg) for arg in args]
+        if function in _REGEX and type(args[1]) is ast.Literal:
+            found = found.costing(literal_cost)
+        first = self._operand if function in ("_[_]", "_[?_]") else self.plan
+        planned = [(first if place == 0 else self.plan)(arg) for place, arg in enumerate(args)]
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
@@ -182,6 +188,16 @@ class Planner:
         if function in _FOLDED and len(args) == 1 and type(args[0]) is ast.Literal:
             return steps.folded(found, args[0].value)
         return steps.invoking(found, planned)
+
+    def _operand(self, node: ast.Expr) -> Closure:
+        """What something is selected from; it costs 1 to select from what is not itself a name or a selection."""
+        planned = self.plan(node)
+        return planned if is_selection(node) else steps.costing(planned, cost.NAME)
+
+    def _branch(self, node: ast.Expr) -> Closure:
+        """A branch of `?:`; cel-go does not charge for the name at the root of one."""
+        planned = self.plan(node)
+        return steps.costing(planned, -cost.NAME) if is_attribute(node) else planned
 
     def _list(self, node: ast.ListExpr) -> Closure:
         elements = [(self.plan(element), place in node.optional) for place, element in enumerate(node.elements)]

@@ -36,6 +36,16 @@ def failing(message: str) -> Closure:
     return fail
 
 
+def costing(step: Closure, amount: int) -> Closure:
+    """The step, for so much more."""
+
+    def charged(frame: Frame) -> object:
+        frame.cost += amount
+        return step(frame)
+
+    return charged
+
+
 def selected_optional(frame: Frame, value: object, field: str) -> OptionalValue:
     """`value.?field`, charged for where there is one."""
     result = optional_field(value, field)

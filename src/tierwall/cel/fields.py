@@ -19,6 +19,27 @@ def dotted_name(node: ast.Expr) -> str | None:
     return ".".join((node.name, *reversed(fields)))
 
 
+def is_attribute(node: ast.Expr) -> bool:
+    """Whether cel-go resolves the node as one attribute: a name with what is selected from it."""
+    while True:
+        match node:
+            case ast.Ident():
+                return True
+            case ast.Select():
+                node = node.operand
+            case ast.Call(function="_[_]" | "_[?_]"):
+                node = node.args[0]
+            case _:
+                return False
+
+
+def is_selection(node: ast.Expr) -> bool:
+    """Whether the node is a name or something selected."""
+    return isinstance(node, ast.Ident | ast.Select) or (
+        isinstance(node, ast.Call) and node.function in ("_[_]", "_[?_]", ast.CONDITIONAL)
+    )
+
+
 def is_constant(node: ast.Expr) -> bool:
     """Whether Kubernetes folds the node into a constant: literals, and lists and maps of nothing else."""
     match node:

@@ -22,7 +22,7 @@ from tierwall.cel.comprehend import iterate, iterate_pairs
 from tierwall.cel.dispatch import exceeded, index
 from tierwall.cel.environment import Environment
 from tierwall.cel.failure import EvaluationError
-from tierwall.cel.fields import dotted_name, has_field, is_constant, optional_field
+from tierwall.cel.fields import dotted_name, has_field, is_constant, is_selection, optional_field
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
 
@@ -72,6 +72,7 @@ NAMESPACE: dict[str, object] = {
     "none": NONE,
     "OptionalValue": OptionalValue,
     "scan_shorter": cost.scan_shorter,
+    "length_of_second": cost.length_of_second,
     "exceeded": exceeded,
 }
 _NAME = re.compile(r"[citx][0-9]")
@@ -176,7 +177,7 @@ class Generator:
             case ast.Select():
                 return self._select(node)
             case ast.Has():
-                operand = self.value(node.operand)
+                operand = self.operand(node.operand)
                 name = self.name()
                 test = f"{node.field!r} in {name} if type({name} := {operand.text}) is dict"
                 return Value(f"({test} else has_field({name}, {node.field!r}))", "bool")
@@ -233,11 +234,16 @@ class Generator:
             self.variables[name] = self.name("x")
         return Value(self.variables[name], atom=True)
 
+    def operand(self, node: ast.Expr) -> Value:
+        """What something is selected from."""
+        self.static += 0 if is_selection(node) else cost.NAME
+        return self.value(node)
+
     def _select(self, node: ast.Select) -> Value:
         path = dotted_name(node)
         if path is not None and path.removeprefix(".").partition(".")[0] in self.environment.dotted:
             raise Unsupported
-        operand = self.value(node.operand)
+        operand = self.operand(node.operand)
         self.static += cost.NAME
         if node.optional or operand.kind == "optional_type":
             return Value(f"optional_field({operand.text}, {node.field!r})", "optional_type")

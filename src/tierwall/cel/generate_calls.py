@@ -7,7 +7,7 @@ from tierwall.cel.dispatch import Dispatcher, dispatcher
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.fields import dotted_name, is_constant
 from tierwall.cel.generate import _EXACT, Generator, Unsupported, Value
-from tierwall.cel.library.regex import searcher
+from tierwall.cel.library.regex import pattern_size, searcher
 
 _ORDER = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _PREFIXES = {"startsWith": "startswith", "endsWith": "endswith"}
@@ -94,6 +94,7 @@ def _equality(own: Generator, left: ast.Expr, right: ast.Expr, negated: bool) ->
     own.emit(f" {result} = {a.text} {'!=' if negated else '=='} {b.text}")
     own.emit("else:")
     own.emit(f" k += scan_shorter({a.text}, {b.text}) + 1")
+    own.emit(" if k > limit: raise exceeded(limit)")
     own.emit(f" {result} = equal({a.text}, {b.text}) is {not negated}")
     own.emit("if k > limit: raise exceeded(limit)")
     return Value(result, "bool", atom=True)
@@ -134,12 +135,12 @@ def _membership(own: Generator, item: ast.Expr, container: ast.Expr) -> Value:
             return Value(f"({own.value(item).text} in {own.constant(choices)})", "bool")
     a, b = own.atom(own.value(item)), own.atom(own.value(container))
     own.static += 1
-    own.charge(f"len({b.text})")
+    own.charge(f"length_of_second({a.text}, {b.text})")
     return Value(f"contains({a.text}, {b.text})", "bool")
 
 
 def _index(own: Generator, container: ast.Expr, key: ast.Expr) -> Value:
-    operand = own.value(container)
+    operand = own.operand(container)
     own.static += 1
     if operand.kind == "optional_type":
         raise Unsupported
@@ -202,7 +203,7 @@ def _text_test(own: Generator, function: str, target: ast.Expr, part: str) -> Va
         except EvaluationError:
             raise Unsupported from None
         text = own.atom(own.value(target))
-        own.charge(f"(len({text.text}) + 10) // 10 * {-(-len(part) // 4)}")
+        own.charge(f"(len({text.text}) + 10) // 10 * {-(-pattern_size(part) // 4)}")
         return Value(f"({search}({text.text}.encode()) is not None)", "bool")
     return None
 
@@ -231,6 +232,7 @@ def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Valu
 
 def _through_table(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
     found = _dispatcher(own, function, len(args))
+    own.static += 1 if function == "_[?_]" else 0
     values = [own.value(arg).text for arg in args]
     own.metered = True
     kinds = {overload.result.name for overload in found.overloads}

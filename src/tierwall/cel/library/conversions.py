@@ -33,6 +33,7 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 # Longer digit runs overflow in any case, and Python refuses to convert very long ones.
 _LONGEST_NUMBER = 400
+_LONGEST_DOUBLE = 2_000
 
 
 def _failed(value: object, to: str) -> EvaluationError:
@@ -57,6 +58,8 @@ def string_to_double(text: str) -> float:
     """A Go floating-point literal, `Inf` or `NaN`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
+    if len(text) > _LONGEST_DOUBLE:
+        raise _failed(text, "double")
     if "_" in text and not _MISPLACED.search(text):
         text = text.replace("_", "")
     try:

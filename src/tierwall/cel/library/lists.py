@@ -163,8 +163,7 @@ def integers(size: int) -> list[int]:
 
 
 def _flatten_cost(items: object, depth: int = 1) -> int:
-    size = size_of(items)
-    return size * max(depth, 0 if depth == 0 else 1) + 1 + cost.LIST
+    return size_of(items) * (depth if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
 
 
 def _kubernetes() -> list[Overload]:

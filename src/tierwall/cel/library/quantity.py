@@ -22,7 +22,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO = -9
 # Digits that always fit an int64.
 _SAFE_DIGITS = 18
-_LONGEST = 10_000
+_LONGEST = 2_000
 
 
 def parse(text: str) -> Quantity:

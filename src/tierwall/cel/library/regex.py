@@ -19,24 +19,57 @@ from tierwall.cel.types import INT, STRING, list_of
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
-_OPTIONS.max_mem = 8 << 20
-# A pattern that no cost limit would let run.
-_LONGEST = 1 << 20
+_OPTIONS.max_mem = 4 << 20
+# Kubernetes bounds expressions, and so their literals, well below this.
+_LONGEST = 100_000
 _SMALL_PROGRAM = 1000
+_TOO_LARGE = 200_000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
 _LONGEST_SEARCH = 200_000_000
 
 
-@lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re2._Regexp:
     """The pattern, compiled once; it matches bytes."""
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {found}")
+    return found
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str) -> re2._Regexp | str:
+    """The pattern, or why there is none: failures take as long to find as programs, and are remembered too."""
     if len(pattern) > _LONGEST:
-        raise EvaluationError("invalid regular expression: too long")
+        return "too long"
     try:
-        return re2.compile(pattern.encode(), _OPTIONS)
+        # `re2.compile` would keep it in a cache of its own.
+        return re2._Regexp(encoded(pattern), _OPTIONS)
     except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {reason}") from None
+        return error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+
+
+def program_size(pattern: str) -> int:
+    """The length of the compiled program; for one that is too long, a length that hardly any limit allows."""
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        return _TOO_LARGE if "too large" in found else 0
+    return int(found.programsize)
+
+
+def pattern_size(pattern: str) -> int:
+    """What matching goes by: the pattern's length, but for the few characters (`x{1000}`) that make a large program."""
+    size = program_size(pattern)
+    return max(len(pattern), size) if size > _SMALL_PROGRAM else len(pattern)
+
+
+def literal_cost(text: object, pattern: str, *_: object) -> int:
+    """Matching a pattern that is a literal, and so compiled beforehand."""
+    return cost.regex(text, pattern_size(pattern))
+
+
+def computed_cost(text: object, pattern: str, *_: object) -> int:
+    """Matching a pattern that has yet to be compiled, which Kubernetes takes for free."""
+    return literal_cost(text, pattern) + program_size(pattern) + len(pattern) // 10
 
 
 def encoded(text: str) -> bytes:
@@ -47,7 +80,7 @@ def encoded(text: str) -> bytes:
         raise EvaluationError("invalid UTF-8 in text, cannot match") from None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def searcher(pattern: str) -> Callable[[bytes], object]:
     """A function that gives None where the pattern matches nowhere in the text.
 
@@ -102,9 +135,9 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 _SS = (STRING, STRING)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("find", "string_find_string", _SS, STRING, find, member=True, cost=cost.regex),
-    Overload("findAll", "string_find_all_string", _SS, list_of(STRING), find_all, member=True, cost=cost.regex),
+    Overload("find", "string_find_string", _SS, STRING, find, member=True, cost=computed_cost),
+    Overload("findAll", "string_find_all_string", _SS, list_of(STRING), find_all, member=True, cost=computed_cost),
     Overload(
-        "findAll", "string_find_all_string_int", (*_SS, INT), list_of(STRING), find_all, member=True, cost=cost.regex
+        "findAll", "string_find_all_string_int", (*_SS, INT), list_of(STRING), find_all, member=True, cost=computed_cost
     ),
 )

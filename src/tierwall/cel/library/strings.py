@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tierwall.cel import cost
 from tierwall.cel.failure import EvaluationError
-from tierwall.cel.library.regex import matches
+from tierwall.cel.library.regex import computed_cost, matches
 from tierwall.cel.library.textformat import format_text
 from tierwall.cel.table import EXTENSION, Overload
 from tierwall.cel.types import BOOL, DYN, INT, STRING, Type, list_of
@@ -125,8 +125,8 @@ OVERLOADS: tuple[Overload, ...] = (
     _member("contains", "contains_string", _SS, BOOL, lambda s, part: part in s, cost=cost.search),
     _member("endsWith", "ends_with_string", _SS, BOOL, str.endswith, cost=cost.scan_second),
     _member("startsWith", "starts_with_string", _SS, BOOL, str.startswith, cost=cost.scan_second),
-    _member("matches", "matches_string", _SS, BOOL, matches, cost=cost.regex),
-    Overload("matches", "matches", _SS, BOOL, matches, cost=cost.regex),
+    _member("matches", "matches_string", _SS, BOOL, matches, cost=computed_cost),
+    Overload("matches", "matches", _SS, BOOL, matches, cost=computed_cost),
     _member("charAt", "string_char_at_int", (STRING, INT), STRING, char_at),
     _member("indexOf", "string_index_of_string", _SS, INT, index_of, cost=cost.traversal),
     _member("indexOf", "string_index_of_string_int", (*_SS, INT), INT, index_of, cost=cost.traversal),
@@ -145,7 +145,7 @@ OVERLOADS: tuple[Overload, ...] = (
     _member("trim", "string_trim", (STRING,), STRING, lambda s: s.strip(_SPACE), cost=cost.scan_first),
     _member("join", "list_join", (_LIST,), STRING, join, cost=_join_cost),
     _member("join", "list_join_string", (_LIST, STRING), STRING, join, cost=_join_cost),
-    _member("format", "string_format", (STRING, list_of(DYN)), STRING, format_text, cost=cost.scan_first, since=29),
+    _member("format", "string_format", (STRING, list_of(DYN)), STRING, format_text, cost=cost.rendering, since=29),
     Overload("strings.quote", "strings_quote", (STRING,), STRING, quote, cost=cost.scan_first, since=29),
     _member(
         "reverse", "string_reverse", (STRING,), STRING, lambda s: s[::-1], cost=cost.scan_first_twice, since=EXTENSION

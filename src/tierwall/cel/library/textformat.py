@@ -17,7 +17,7 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
 _TYPE_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 _DEFAULT_PRECISION = 6
-_MAX_PRECISION = 100_000
+_MAX_PRECISION = 1_000
 
 
 def format_text(template: str, arguments: list[object]) -> str:

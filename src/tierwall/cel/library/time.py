@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.table import Overload
@@ -124,10 +124,18 @@ def _zone(name: str) -> ZoneInfo | int:
         return (hours * 60 + (-minutes if name[0] == "-" else minutes)) * 60
     if name in ("", "UTC", "Local"):
         return 0
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise EvaluationError(f"unknown time zone `{name[:80]}`") from None
+    if name in _zone_names():
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass
+    raise EvaluationError(f"unknown time zone `{name[:80]}`")
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> set[str]:
+    # Looking for a zone that is not there takes long, and an expression may look for many.
+    return available_timezones()
 
 
 def _offset(zone: ZoneInfo | int, seconds: int) -> int:

@@ -228,13 +228,22 @@ def query(url: URL) -> dict[str, list[str]]:
     return result
 
 
+def _parse_cost(text: object) -> int:
+    # Kubernetes charges 1 whatever the length.
+    return max(cost.scan(text), 1)
+
+
+def _get_cost(url: URL) -> int:
+    return 1 + len(url.text) // 1000
+
+
 def _get(name: str, id: str, call: object, result: Type = STRING) -> Overload:
-    return Overload(name, id, (URL_TYPE,), result, call, member=True)  # type: ignore[arg-type]
+    return Overload(name, id, (URL_TYPE,), result, call, member=True, cost=_get_cost)  # type: ignore[arg-type]
 
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan_first),
-    Overload("isURL", "is_url_string", (STRING,), BOOL, is_url),
+    Overload("isURL", "is_url_string", (STRING,), BOOL, is_url, cost=_parse_cost),
     _get("getScheme", "url_get_scheme", lambda url: url.scheme),
     _get("getHost", "url_get_host", lambda url: _text(url.host)),
     _get("getHostname", "url_get_hostname", lambda url: _text(_split_port(url.host)[0])),

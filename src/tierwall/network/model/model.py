@@ -21,7 +21,10 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class Stack(Struct, frozen=True, eq=False, gc=False):
-    """The policies that have a say about one pod in one direction, by tier, in order."""
+    """The policies that have a say about one pod in one direction, by tier, in order.
+
+    INVARIANT: of one model, equal lists are the same object, so lists may be told apart by identity.
+    """
 
     admin: tuple[Policy, ...]
     namespace: tuple[Policy, ...]
@@ -54,6 +57,7 @@ class Model:
         self._by_address: dict[Address, End] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _Index((*self.admin, *self.network_policies, *self.baseline))
+        self._lists: dict[tuple[Policy, ...], tuple[Policy, ...]] = {}
         self._stacks: dict[tuple[End, Direction], Stack] = {}
         self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack, Stack]] = {}
 
@@ -99,10 +103,18 @@ class Model:
             alike = self._alike.get(key)
             if alike is None:
                 selecting = self._index.selecting(subject)
-                egress, ingress = (_stack(selecting, each) for each in (Direction.EGRESS, Direction.INGRESS))
+                egress, ingress = (self._stack(selecting, each) for each in (Direction.EGRESS, Direction.INGRESS))
                 alike = self._alike[key] = (egress, ingress)
             found = self._stacks[subject, direction] = alike[0 if direction is Direction.EGRESS else 1]
         return found
+
+    def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack:
+        found: dict[Tier, list[Policy]] = {tier: [] for tier in Tier}
+        for policy in selecting:
+            if policy.rules(direction) is not None:
+                found[policy.tier].append(policy)
+        lists = (tuple(found[tier]) for tier in (Tier.ADMIN, Tier.NAMESPACE, Tier.BASELINE))
+        return Stack(*(self._lists.setdefault(one, one) for one in lists))
 
 
 def model(snapshot: Snapshot) -> Model:
@@ -119,14 +131,6 @@ def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def _stack(selecting: Iterable[Policy], direction: Direction) -> Stack:
-    found: dict[Tier, list[Policy]] = {tier: [] for tier in Tier}
-    for policy in selecting:
-        if policy.rules(direction) is not None:
-            found[policy.tier].append(policy)
-    return Stack(tuple(found[Tier.ADMIN]), tuple(found[Tier.NAMESPACE]), tuple(found[Tier.BASELINE]))
-
-
 class _Index:
     """Policies by one label of a namespace or pod that their subject demands."""
 
@@ -135,6 +139,7 @@ class _Index:
         self._by_namespace: dict[tuple[str, str], list[int]] = {}
         self._by_pod: dict[tuple[str, str], list[int]] = {}
         self._others: list[int] = []
+        self._always: list[int] = []
         for number, policy in enumerate(policies):
             for selector, index in ((policy.namespaces, self._by_namespace), (policy.pods, self._by_pod)):
                 demanded = _demanded(selector)
@@ -143,7 +148,8 @@ class _Index:
                         index.setdefault(label, []).append(number)
                     break
             else:
-                self._others.append(number)
+                everybody = not policy.namespaces.requirements and not policy.pods.requirements
+                (self._always if everybody else self._others).append(number)
 
     def selecting(self, subject: End) -> list[Policy]:
         """The policies whose subject selects a pod, in order."""
@@ -151,11 +157,13 @@ class _Index:
         for labels, index in ((subject.namespace_labels, self._by_namespace), (subject.labels, self._by_pod)):
             for label in labels.items():
                 numbers += index.get(label, ())
-        return [
-            policy
-            for policy in (self.policies[number] for number in sorted(numbers))
-            if policy.namespaces.matches(subject.namespace_labels) and policy.pods.matches(subject.labels)
+        selected = [
+            number
+            for number in numbers
+            if (policy := self.policies[number]).namespaces.matches(subject.namespace_labels)
+            and policy.pods.matches(subject.labels)
         ]
+        return [self.policies[number] for number in sorted(self._always + selected)]
 
 
 def _demanded(selector: Selector) -> list[tuple[str, str]]:

@@ -1,20 +1,17 @@
 """One row of the matrix: what a class may send (egress) or take (ingress), for all other classes and all ports at once.
 
-The same fall through the tiers as `decide`, on sets: the ports are first cut into cells that the rules about this
-class do not tell apart; in each cell every rule takes its share of the classes that no rule before it has taken.
+The same fall through the tiers as `decide`, on sets. Whatever is the same for many classes (what a tier says to a
+subject of which its rules see the same) is worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.core.verdict import Verdict
 from tierwall.network.model.ends import End
-from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.model import Stack
 from tierwall.network.model.rules import (
-    Action,
     Direction,
     DomainPeer,
     NamedPort,
@@ -26,13 +23,11 @@ from tierwall.network.model.rules import (
     Rule,
     Tier,
 )
-from tierwall.network.outcome import DEFAULT_ALLOW, NOT_APPLICABLE, VERDICTS, Outcome, either
+from tierwall.network.outcome import DEFAULT_ALLOW, NOT_APPLICABLE
 from tierwall.network.reach.classes import Classes, EndClass
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.portspace import PortSpace
-
-# Disjoint sets of classes by outcome.
-Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
+from tierwall.network.reach.tiers import ALLOW, Matched, Parts, Shares, cells, first_match, onward, union
 
 
 class Cell(NamedTuple):
@@ -45,31 +40,9 @@ class Cell(NamedTuple):
 # Cells with disjoint ports that together are all ports.
 Row: TypeAlias = tuple[Cell, ...]
 
-ALLOW, DENY = Outcome(Verdict.ALLOW, None), Outcome(Verdict.DENY, None)
-
-
-class _Matched(NamedTuple):
-    """What a rule about one subject matches: ports outright, or ports on some classes only; classes surely or maybe."""
-
-    rule: Rule
-    ports: int
-    named: tuple[tuple[int, int], ...]
-    surely: int
-    maybe: int
-
-    def on(self, ports: int) -> tuple[int, int]:
-        """The classes it matches, and may match, on a cell of ports."""
-        if ports & self.ports:
-            return self.surely, self.maybe
-        where = 0
-        for named, classes in self.named:
-            if ports & named:
-                where |= classes
-        return self.surely & where, self.maybe & where
-
 
 class Rows:
-    """All rows of a model; classes about which the same rules say the same share one.
+    """All rows of a model; equal rows are the same object.
 
     With `why`, outcomes name the deciding rules; without, only verdicts (and domain names) are told apart.
     """
@@ -90,51 +63,77 @@ class Rows:
         self._named_ports: dict[str, list[tuple[tuple[tuple[str, int], ...], int]]] = {}
         self._rows: dict[Any, Row] = {}
         self._own: dict[Row, Row] = {}
-        outcome = NOT_APPLICABLE if why else ALLOW
-        self._free: Row = (Cell(self.ports.everything, ((outcome, classes.everybody),)),)
+        self._looked: dict[Any, frozenset[Any]] = {}
+        self._admin: dict[Any, list[tuple[int, Shares]]] = {}
+        self._below: dict[Any, Row] = {}
+        everything, everybody = self.ports.everything, classes.everybody
+        self._default: Parts = ((DEFAULT_ALLOW if why else ALLOW, everybody),)
+        self._free: Row = (Cell(everything, ((NOT_APPLICABLE if why else ALLOW, everybody),)),)
 
     def row(self, one: EndClass, direction: Direction) -> Row:
-        """The row of one class in one direction; equal rows are the same object."""
+        """The row of one class in one direction."""
         subject = one.one
         if not subject.under_policy:
             return self._free
         stack = self.classes.model.stack(subject, direction)
-        key = direction, stack.admin, stack.namespace, stack.baseline, self._context(stack, subject, direction)
-        found = self._rows.get(key)
+        below_policies = stack.namespace or stack.baseline
+        # INVARIANT: the model keeps equal lists of policies as one object, so identity will do.
+        admin_key = direction, id(stack.admin), self._seen(stack.admin, subject, direction)
+        below_key = direction, id(below_policies), self._seen(below_policies, subject, direction)
+        found = self._rows.get((admin_key, below_key))
         if found is None:
-            row = self._compute(stack, subject, direction)
-            found = self._rows[key] = self._own.setdefault(row, row)
+            if admin_key not in self._admin:
+                self._admin[admin_key] = self._shares(self._matched(stack.admin, subject, direction), Tier.ADMIN)
+            if below_key not in self._below:
+                self._below[below_key] = self._below_cells(stack, subject, direction)
+            row = self._put_together(self._admin[admin_key], self._below[below_key])
+            found = self._rows[admin_key, below_key] = self._own.setdefault(row, row)
         return found
 
-    def _context(self, stack: Stack, subject: End, direction: Direction) -> Any:
-        """What of the subject its rules look at: its namespace, namespace labels, and (as destination) port names."""
-        out: dict[Any, Any] = {}
-        for policy in (*stack.admin, *stack.namespace, *stack.baseline):
-            for rule in policy.rules(direction) or ():
-                for peer in rule.peers or ():
-                    if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
-                        if peer.namespaces.relation in (Relation.SELF, Relation.NOT_SELF):
-                            out[""] = subject.namespace
-                        for key in peer.namespaces.keys:
-                            out[key] = subject.namespace_labels.get(key)
-                for port in rule.ports or ():
-                    if isinstance(port, NamedPort) and direction is Direction.INGRESS:
-                        out[port.name,] = subject.named_ports.get(port.name)
-        return tuple(sorted(out.items(), key=str))
+    def _put_together(self, admin: list[tuple[int, Shares]], below: Row) -> Row:
+        found: dict[Parts, int] = {}
+        for ports, shares in admin:
+            for lower, parts in below:
+                if ports & lower:
+                    whole = onward(shares, parts, self.why)
+                    found[whole] = found.get(whole, 0) | ports & lower
+        return tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
 
-    def _compute(self, stack: Stack, subject: End, direction: Direction) -> Row:
-        tiers = [
-            [self._matched(rule, subject, direction) for policy in policies for rule in policy.rules(direction) or ()]
-            for policies in (stack.admin, stack.namespace, stack.baseline)
-        ]
-        masks = {mask for tier in tiers for one in tier for mask in (one.ports, *(ports for ports, _ in one.named))}
-        cells: dict[Parts, int] = {}
-        for ports in _cut(self.ports.everything, masks):
-            parts = _Cell(self, ports, tiers, stack.namespace).parts()
-            cells[parts] = cells.get(parts, 0) | ports
-        return tuple(sorted(Cell(ports, parts) for parts, ports in cells.items()))
+    def _below_cells(self, stack: Stack, subject: End, direction: Direction) -> Row:
+        """What the tiers below Admin say: the NetworkPolicies if they isolate, else the Baseline and the default."""
+        everybody, why = self.classes.everybody, self.why
+        if not stack.namespace:
+            shares = self._shares(self._matched(stack.baseline, subject, direction), Tier.BASELINE)
+            return tuple(Cell(ports, onward(one, self._default, why)) for ports, one in shares)
+        rules = self._matched(stack.namespace, subject, direction)
+        pieces = cells(self.ports.everything, rules)
+        return tuple(Cell(ports, union(rules, stack.namespace, ports, everybody, why)) for ports in pieces)
 
-    def _matched(self, rule: Rule, subject: End, direction: Direction) -> _Matched:
+    def _shares(self, rules: list[Matched], tier: Tier) -> list[tuple[int, Shares]]:
+        """A first-match tier cell by cell; cells that fare alike become one."""
+        found: dict[Shares, int] = {}
+        for ports in cells(self.ports.everything, rules):
+            shares = first_match(rules, tier, ports, self.classes.everybody, self.why)
+            found[shares] = found.get(shares, 0) | ports
+        return [(ports, shares) for shares, ports in found.items()]
+
+    def _seen(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> Any:
+        """What policies see of a subject.
+
+        Its namespace, labels of that, and (as destination) what port names stand for.
+        """
+        key = direction, id(policies)
+        looked = self._looked.get(key)
+        if looked is None:
+            looked = self._looked[key] = frozenset(_looked_at(policies, direction))
+        if not looked:
+            return ()
+        return tuple(sorted(((what, name, _value(subject, what, name)) for what, name in looked), key=str))
+
+    def _matched(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> list[Matched]:
+        return [self._match(rule, subject) for policy in policies for rule in policy.rules(direction) or ()]
+
+    def _match(self, rule: Rule, subject: End) -> Matched:
         surely, maybe = 0, 0
         if rule.peers is None:
             surely = self.classes.everybody
@@ -143,15 +142,15 @@ class Rows:
                 maybe = self.classes.addressed
             else:
                 surely |= self.membership.matching(peer, subject)
-        ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject, direction)
-        return _Matched(rule, ports, named, surely, maybe & ~surely)
+        ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject)
+        return Matched(rule, ports, named, surely, maybe & ~surely)
 
-    def _ports(self, rule: Rule, subject: End, direction: Direction) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def _ports(self, rule: Rule, subject: End) -> tuple[int, tuple[tuple[int, int], ...]]:
         ports, named = 0, []
         for entry in rule.ports or ():
             if not isinstance(entry, NamedPort):
                 ports |= self.ports.mask(entry)
-            elif direction is Direction.INGRESS:
+            elif rule.direction is Direction.INGRESS:
                 ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
             else:
                 if entry.name not in self._named_ports:
@@ -169,137 +168,21 @@ class Rows:
         return out
 
 
-class _Cell:
-    """One cell of ports: all classes fall through the tiers together."""
-
-    def __init__(self, rows: Rows, ports: int, tiers: list[list[_Matched]], isolating: tuple[Policy, ...]) -> None:
-        self.ports = ports
-        self.why = rows.why
-        self.everybody = rows.classes.everybody
-        self.admin, self.namespace, self.baseline = tiers
-        self.isolating = isolating
-
-    def parts(self) -> Parts:
-        found = self._first_match(self.admin, Tier.ADMIN, self.everybody, self._below_admin)
-        # By verdict and first member, so that equal rows are written alike.
-        return tuple(sorted(found.items(), key=lambda item: (item[0].verdict, item[1] & -item[1])))
-
-    def _below_admin(self, those: int) -> dict[Outcome, int]:
-        if self.isolating:
-            return self._union(those)
-        return self._first_match(self.baseline, Tier.BASELINE, those, self._default)
-
-    def _default(self, those: int) -> dict[Outcome, int]:
-        return {DEFAULT_ALLOW if self.why else ALLOW: those}
-
-    def _first_match(
-        self, tier: list[_Matched], name: Tier, those: int, next_tier: Callable[[int], dict[Outcome, int]]
-    ) -> dict[Outcome, int]:
-        rest, passed, may_pass = those, 0, 0
-        out: dict[Outcome, int] = {}
-        uncertain: list[tuple[Rule, int]] = []
-        asked: list[tuple[tuple[str, ...], int]] = []
-        for one in tier:
-            surely, maybe = one.on(self.ports)
-            hit = rest & surely
-            if hit:
-                rest ^= hit
-                if one.rule.action is Action.PASS:
-                    passed |= hit
-                else:
-                    _put(out, self._outcome(one.rule, name), hit)
-            # What the rule surely matches is settled whatever DNS says, so only the rest can still be uncertain.
-            maybe &= rest
-            if maybe and (fresh := maybe & ~_covered(domains(one.rule), asked)):
-                uncertain.append((one.rule, fresh))
-                asked.append((domains(one.rule), fresh))
-                if one.rule.action is Action.PASS:
-                    may_pass |= fresh
-            if not rest:
-                break
-        below = next_tier(rest | passed | may_pass) if rest | passed | may_pass else {}
-        for outcome, mask in below.items():
-            if mask & (rest | passed):
-                _put(out, outcome, mask & (rest | passed))
-        for rule, mask in reversed(uncertain):
-            out = self._uncertain(out, rule, mask, below)
-        return out
-
-    def _uncertain(
-        self, found: dict[Outcome, int], rule: Rule, mask: int, below: dict[Outcome, int]
-    ) -> dict[Outcome, int]:
-        out: dict[Outcome, int] = {}
-        for outcome, those in found.items():
-            if those & ~mask:
-                _put(out, outcome, those & ~mask)
-            if rule.action is not Action.PASS:
-                if those & mask:
-                    _put(out, self._plain(either(outcome, rule, None)), those & mask)
-                continue
-            for lower, where in below.items():
-                if those & mask & where:
-                    _put(out, self._plain(either(outcome, rule, lower)), those & mask & where)
-        return out
-
-    def _union(self, those: int) -> dict[Outcome, int]:
-        """NetworkPolicies: who some rule allows, and everybody else."""
-        allowing: dict[tuple[Rule, ...], int] = {(): those}
-        for one in self.namespace:
-            surely, _ = one.on(self.ports)
-            split: dict[tuple[Rule, ...], int] = {}
-            for rules, mask in allowing.items():
-                if mask & surely:
-                    _put(split, (*rules, one.rule) if self.why else (one.rule,), mask & surely)
-                if mask & ~surely:
-                    _put(split, rules, mask & ~surely)
-            allowing = split if self.why else _two(split)
-        out: dict[Outcome, int] = {}
-        for rules, mask in allowing.items():
-            if rules:
-                _put(out, Outcome(Verdict.ALLOW, Tier.NAMESPACE, rules) if self.why else ALLOW, mask)
-            else:
-                _put(out, Outcome(Verdict.DENY, Tier.NAMESPACE, self.isolating) if self.why else DENY, mask)
-        return out
-
-    def _outcome(self, rule: Rule, tier: Tier) -> Outcome:
-        if self.why:
-            return Outcome(VERDICTS[rule.action], tier, (rule,))
-        return ALLOW if rule.action is Action.ALLOW else DENY
-
-    def _plain(self, outcome: Outcome) -> Outcome:
-        return outcome if self.why else Outcome(outcome.verdict, None, (), outcome.domains)
+def _value(subject: End, what: str, name: str) -> Any:
+    if what == "namespace":
+        return subject.namespace
+    return subject.namespace_labels.get(name) if what == "label" else subject.named_ports.get(name)
 
 
-def _put(into: dict[Any, int], key: Any, mask: int) -> None:
-    into[key] = into.get(key, 0) | mask
-
-
-def _two(allowing: dict[tuple[Rule, ...], int]) -> dict[tuple[Rule, ...], int]:
-    """Without the reasons only two sets matter: who is allowed by some rule (any stands for all), and who is not."""
-    allowed = 0
-    some: tuple[Rule, ...] = ()
-    for rules, mask in allowing.items():
-        if rules:
-            some, allowed = rules, allowed | mask
-    return {key: mask for key, mask in (((), allowing.get((), 0)), (some, allowed)) if mask}
-
-
-def _covered(names: tuple[str, ...], asked: list[tuple[tuple[str, ...], int]]) -> int:
-    """The classes for which every name is covered by a name that an earlier rule asked about."""
-    out = -1
-    for name in names:
-        found = 0
-        for earlier, mask in asked:
-            if covered(name, earlier):
-                found |= mask
-        out &= found
-    return out if names else 0
-
-
-def _cut(everything: int, masks: Iterable[int]) -> list[int]:
-    """All ports, cut into the coarsest pieces that each mask holds whole or not at all."""
-    pieces = [everything]
-    for mask in sorted(set(masks)):
-        if mask not in (0, everything):
-            pieces = [part for piece in pieces for part in (piece & mask, piece & ~mask) if part]
-    return pieces
+def _looked_at(policies: tuple[Policy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
+    for policy in policies:
+        for rule in policy.rules(direction) or ():
+            for peer in rule.peers or ():
+                if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
+                    if peer.namespaces.relation in (Relation.SELF, Relation.NOT_SELF):
+                        yield "namespace", ""
+                    for key in peer.namespaces.keys:
+                        yield "label", key
+            for port in rule.ports or ():
+                if isinstance(port, NamedPort) and direction is Direction.INGRESS:
+                    yield "port", port.name

@@ -177,8 +177,9 @@ class Planner:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
         if function in _REGEX and type(args[1]) is ast.Literal:
             found = found.costing(literal_cost)
-        first = self._operand if function in ("_[_]", "_[?_]") else self.plan
-        planned = [(first if place == 0 else self.plan)(arg) for place, arg in enumerate(args)]
+        if function in ("_[_]", "_[?_]"):
+            return steps.invoking(found, [self._operand(args[0]), self._branch(args[1])])
+        planned = [self.plan(arg) for arg in args]
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
@@ -195,7 +196,7 @@ class Planner:
         return planned if is_selection(node) else steps.costing(planned, cost.NAME)
 
     def _branch(self, node: ast.Expr) -> Closure:
-        """A branch of `?:`; cel-go does not charge for the name at the root of one."""
+        """A branch of `?:` or a key in `[…]`: cel-go does not charge for the name at the root of one."""
         planned = self.plan(node)
         return steps.costing(planned, -cost.NAME) if is_attribute(node) else planned
 

@@ -17,16 +17,21 @@ What to call, from the outside in:
     The sections that an object has, and whether the section or port of a place is there.
 `listener.listeners(resource)`, `listener.gateway_listeners(snapshot, gateway)`, `listener.parent_gateway(…)`
     Listeners of a Gateway or ListenerSet; those of a Gateway with the ListenerSets that it lets in.
-`route.attach_route(snapshot, route)` and `backend.backend_refs(snapshot, route)`
+`route.attach_route(snapshot, route)` and `backend.backend_refs(route)`
     Which listeners a route attaches to (parentRefs, allowedRoutes, hostnames), or why not; where its rules lead
     (ReferenceGrant), delegation to other routes included.
 `reach.reach(snapshot) -> Reach`
-    The whole graph from Gateways on: `gateways(place)` are the Gateways that lead to a place, `paths` every way from a
-    listener to a backend.
+    The whole graph from Gateways on: `gateways(place)` are the Gateways that lead to a place, `ways()` every way from a
+    listener through routes to a backend, `routes(gateway, listener)` the routes on a listener.
 `attachment.attachment(snapshot, policy) -> tuple[Attached, ...]`
     For each target whether the policy attaches there and through which Gateways, or why not (`Problem`).
-`status.status(snapshot, policy)` and `limits.limited(…)`
-    What a controller would write into `status.ancestors`; which AccessPolicies go beyond the limits of a target.
+`nested.nested_refs(owner)`
+    The `backendRef`s inside a policy or backend, and why one does not resolve.
+`limits.excesses(snapshot, policy)`, `acceptance.refusals(snapshot, policy)`, `expression.broken_expressions(…)`
+    Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for the
+    expressions of an AgentgatewayPolicy.
+`status.ancestors(snapshot, policy, standing)` and `status.document(policy, ancestors)`
+    What a controller would write into `status.ancestors`; `standing` is what the gateway plane's merge adds.
 
 Everything is a pure function of the snapshot, memoised in it, and in an order that does not depend on the files.
 """

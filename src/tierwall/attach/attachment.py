@@ -23,6 +23,11 @@ class Problem(StrEnum):
     NOTHING_SELECTED = "nothing selected"
     NOT_REACHED = "not reachable from any Gateway"
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the target itself is not there."""
+        return self is not Problem.NOT_REACHED
+
 
 class Attached(NamedTuple):
     """One target: the Gateways through which it is reached, or the problem with its words and a hint.

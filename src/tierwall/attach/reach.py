@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.backend import BackendRef, backend_refs, refer
-from tierwall.attach.grant import permitted
+from tierwall.attach.backend import BackendRef, backend_refs
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.namespace import namespace_labels
+from tierwall.attach.nested import nested_refs
 from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
@@ -127,10 +127,10 @@ class Reach:
                 if ref.leads(self._snapshot):
                     yield ref.place, ref.port
         if place.key == BACKEND:
-            yield from _nested(self._snapshot, resource, resource.spec, 0)
+            yield from _leading(self._snapshot, resource)
             yield from _selected_services(self._snapshot, resource)
         for policy in self._snapshot.once((Reach, "policies"), _policies_by_object).get(place, ()):
-            yield from _nested(self._snapshot, policy, policy.spec, 0)
+            yield from _leading(self._snapshot, policy)
 
 
 def reach(snapshot: Snapshot) -> Reach:
@@ -148,22 +148,11 @@ def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ..
     return {place: tuple(policies.values()) for place, policies in found.items()}
 
 
-def _nested(snapshot: Snapshot, owner: Resource, value: object, depth: int) -> Iterator[tuple[Place, int]]:
-    """Every `backendRef` inside a value that is permitted and there."""
-    if depth > 40:
-        return
-    if isinstance(value, list):
-        for item in value:
-            yield from _nested(snapshot, owner, item, depth + 1)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key == "backendRef" and isinstance(item, dict):
-                place = refer(item, owner.namespace)
-                if place is not None and place.resource(snapshot) is not None and permitted(snapshot, owner, place):
-                    port = item.get("port", value.get("port"))
-                    yield place, port if type(port) is int else 0
-            else:
-                yield from _nested(snapshot, owner, item, depth + 1)
+def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:
+    """What the references inside an object lead to."""
+    for ref in nested_refs(owner):
+        if ref.problem(snapshot) is None:
+            yield ref.place, ref.port
 
 
 def _selected_services(snapshot: Snapshot, backend: Resource) -> Iterator[tuple[Place, int]]:

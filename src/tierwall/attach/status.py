@@ -1,0 +1,223 @@
+"""The status that a controller would write on a policy, in Gateway API form (`PolicyStatus`).
+
+AgentgatewayPolicy: one ancestor a Gateway through which it takes effect, and `StatusSummary` for targets that it does
+not reach (agentgateway reference, 2.10). AccessPolicy: one ancestor a target (AccessPolicy reference, 1.6). A status is
+a function of the snapshot alone: a policy that is corrected, or whose senior is removed, recovers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tierwall.attach.acceptance import refusals
+from tierwall.attach.attachment import Attached, attachment
+from tierwall.attach.expression import broken_expressions
+from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES
+from tierwall.attach.limits import excesses
+from tierwall.attach.nested import nested_refs
+from tierwall.attach.place import AGENTGATEWAY, Place
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import problems
+
+CONTROLLERS = {
+    **dict.fromkeys(GATEWAY_POLICIES, "agentgateway.dev/agentgateway"),
+    **dict.fromkeys(ACCESS_POLICIES, "sigs.k8s.io/kube-agentic-networking-controller"),
+}
+MOST_ANCESTORS = 16
+SUMMARY = {"group": AGENTGATEWAY, "kind": "AgentgatewayPolicy", "name": "StatusSummary"}
+# A condition whose status was not there before has no time that a pure function could know.
+NO_TIME = "1970-01-01T00:00:00Z"
+
+
+class Condition(NamedTuple):
+    """A condition without its times."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+class Ancestor(NamedTuple):
+    """What is said of a policy with respect to one ancestor."""
+
+    ref: Mapping[str, str]
+    conditions: tuple[Condition, ...]
+
+
+class Standing(NamedTuple):
+    """What merging found out about a policy: by field, who shares its precedence, and who replaces it everywhere."""
+
+    conflicts: Mapping[str, str] = {}
+    overridden: Mapping[str, str] = {}
+    # Whether nothing that the policy sets takes effect anywhere.
+    wholly: bool = False
+
+
+def ancestors(snapshot: Snapshot, policy: Resource, standing: Standing) -> tuple[Ancestor, ...]:
+    """The ancestors of a policy with their conditions, Gateways and targets in order of name."""
+    is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
+    found = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, standing))
+    if len(found) <= MOST_ANCESTORS:
+        return found
+    kept, ignored = found[: MOST_ANCESTORS - 1], len(found) - MOST_ANCESTORS + 1
+    message = f"{ignored} AncestorRefs ignored due to max status size"
+    return (*kept, Ancestor(SUMMARY, (Condition("StatusSummarized", True, "StatusSummary", message),)))
+
+
+def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> Iterator[Ancestor]:
+    accepted = _gateway_accepted(snapshot, policy)
+    if not accepted.status:
+        pending = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
+        yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
+        return
+    found = attachment(snapshot, policy)
+    by_gateway: dict[Place, list[Attached]] = {}
+    for one in found:
+        for gateway in one.gateways:
+            by_gateway.setdefault(gateway, []).append(one)
+    failed = [one for one in found if one.problem is not None]
+    resolved = _resolved(snapshot, policy)
+    for gateway in sorted(by_gateway):
+        through = ", ".join(str(one.place) for one in by_gateway[gateway])
+        words = "Attached to all targets" if not failed else f"Attached to {through}"
+        attached = Condition("Attached", True, "Attached", words)
+        rest = (_programmed(accepted, attached), _conflicted(standing), _overridden(standing))
+        yield Ancestor(_ref(gateway), (accepted, attached, resolved, *rest))
+    if failed:
+        words = "\n".join(f"Policy is not attached: {one.message}" for one in failed)
+        pending = Condition("Attached", False, "Pending", words)
+        yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
+
+
+def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
+    refused = [one.message for one in problems(snapshot, policy) if one.level == "error"]
+    if refused:
+        return Condition("Accepted", False, "Invalid", "\n".join(refused))
+    broken = broken_expressions(snapshot, policy)
+    if not broken:
+        return Condition("Accepted", True, "Valid", "Policy accepted")
+    words = "\n".join(f"{'.'.join(map(str, one.path[1:]))} is not a valid CEL expression: {one.text}" for one in broken)
+    settings = {
+        (section, name)
+        for section in ("frontend", "traffic", "backend")
+        for name in policy.spec.get(section) or ()
+        if name != "phase"
+    }
+    if settings <= {one.setting for one in broken}:
+        return Condition("Accepted", False, "Invalid", words)
+    return Condition("Accepted", True, "PartiallyValid", words)
+
+
+def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> Iterator[Ancestor]:
+    rejected = _access_rejected(snapshot, policy)
+    resolved = _resolved(snapshot, policy)
+    over = [one for one in excesses(snapshot, policy) if one.external_auth]
+    conflicted = Condition("Conflicted", False, "NoConflicts", "No other policy holds the same place")
+    if over:
+        conflicted = Condition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
+    overridden = Condition("Overridden", False, "NotOverridden", "All policies of a target must allow, none overrides")
+    seen = set()
+    for one in attachment(snapshot, policy):
+        if one.place is None or one.place.whole in seen:
+            continue
+        seen.add(one.place.whole)
+        accepted = rejected or Condition("Accepted", True, "Accepted", "Policy is accepted")
+        attached = Condition("Attached", True, "Attached", "Attached to the target")
+        if one.problem is not None:
+            attached = Condition("Attached", False, "Pending", f"Policy is not attached: {one.message}")
+            if one.problem.is_missing and rejected is None:
+                accepted = Condition("Accepted", False, "TargetNotFound", one.message)
+        elif rejected is not None:
+            attached = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
+        rest = (resolved, _programmed(accepted, attached), conflicted, overridden)
+        yield Ancestor(_ref(one.place.whole), (accepted, attached, *rest))
+
+
+def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
+    """A policy that is rejected on one target is rejected on all (settled semantics, tool 16)."""
+    refused = [one.message for one in problems(snapshot, policy) if one.level == "error"]
+    if refused:
+        return Condition("Accepted", False, "Invalid", "\n".join(refused))
+    if over := excesses(snapshot, policy):
+        return Condition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
+    if unusable := refusals(snapshot, policy):
+        return Condition("Accepted", False, "InvalidCEL", "\n".join(one.message for one in unusable))
+    return None
+
+
+def _resolved(snapshot: Snapshot, policy: Resource) -> Condition:
+    wrong = [found for ref in nested_refs(policy) if (found := ref.problem(snapshot)) is not None]
+    if not wrong:
+        return Condition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
+    return Condition("ResolvedRefs", False, wrong[0][0], "\n".join(dict.fromkeys(words for _, words in wrong)))
+
+
+def _programmed(accepted: Condition, attached: Condition) -> Condition:
+    if accepted.status and attached.status:
+        return Condition("Programmed", True, "Programmed", "Policy is in force")
+    return Condition("Programmed", False, "Pending", "Policy is not in force: it is not accepted and attached")
+
+
+def _conflicted(standing: Standing) -> Condition:
+    if not standing.conflicts:
+        return Condition("Conflicted", False, "NoConflicts", "No policy of equal precedence sets the same field")
+    words = "\n".join(f"{field}: {said}" for field, said in standing.conflicts.items())
+    return Condition("Conflicted", True, "EqualPrecedence", words)
+
+
+def _overridden(standing: Standing) -> Condition:
+    if not standing.overridden:
+        return Condition("Overridden", False, "NotOverridden", "Every setting takes effect somewhere")
+    words = "\n".join(f"{field}: {said}" for field, said in standing.overridden.items())
+    return Condition("Overridden", True, "Overridden" if standing.wholly else "PartiallyOverridden", words)
+
+
+def _ref(place: Place) -> dict[str, str]:
+    return {"group": place.group, "kind": place.kind, "namespace": place.namespace, "name": place.name}
+
+
+def document(policy: Resource, found: Iterable[Ancestor]) -> dict[str, Any]:
+    """The policy with the status alone, as a controller would apply it.
+
+    A condition keeps its time from the status that the object has, as controllers do, if that says the same.
+    """
+    before = {
+        (tuple(sorted(one.get("ancestorRef", {}).items())), condition.get("type")): condition
+        for one in _maps(policy.value.get("status"), "ancestors")
+        for condition in _maps(one, "conditions")
+        if isinstance(one.get("ancestorRef"), dict)
+    }
+    generation = policy.metadata.get("generation")
+
+    def written(ref: Mapping[str, str], one: Condition) -> dict[str, Any]:
+        status = "True" if one.status else "False"
+        old = before.get((tuple(sorted(ref.items())), one.type), {})
+        time = old.get("lastTransitionTime", NO_TIME) if old.get("status") == status else NO_TIME
+        out: dict[str, Any] = {"type": one.type, "status": status, "reason": one.reason, "message": one.message}
+        if type(generation) is int:
+            out["observedGeneration"] = generation
+        return out | {"lastTransitionTime": time}
+
+    return {
+        "apiVersion": policy.api_version,
+        "kind": policy.kind,
+        "metadata": {"namespace": policy.namespace, "name": policy.name},
+        "status": {
+            "ancestors": [
+                {
+                    "ancestorRef": dict(one.ref),
+                    "controllerName": CONTROLLERS[policy.group, policy.kind],
+                    "conditions": [written(one.ref, condition) for condition in one.conditions],
+                }
+                for one in found
+            ]
+        },
+    }
+
+
+def _maps(value: object, key: str) -> Iterator[Mapping[str, Any]]:
+    listed = value.get(key) if isinstance(value, dict) else None
+    yield from (item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict))

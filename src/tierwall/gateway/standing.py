@@ -1,0 +1,227 @@
+"""How every policy's settings fare at all places that requests can reach, whatever the request (profile docs).
+
+Conditions are not known here: a conditional list may or may not select, so a setting takes effect at a place if it does
+for some outcome of all conditions there. A list that has an entry without a condition always selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.place import Place
+from tierwall.gateway.everywhere import ways
+from tierwall.gateway.fields import FIELDS, SECTIONS, Setting, settings
+from tierwall.gateway.levels import Asked, Level, levels
+from tierwall.gateway.merge import PHASES, Phase
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+
+class Claim(NamedTuple):
+    """What an object says about a field: `certain` if it says it whatever the request is."""
+
+    source: str
+    resource: Resource
+    path: tuple[str | int, ...]
+    setting: Setting
+    certain: bool
+    override: bool
+    policy: bool
+
+
+class Rank(NamedTuple):
+    """The claims on one field at one level that can win there, oldest first: for a union all of them."""
+
+    level: str
+    claims: tuple[Claim, ...]
+
+
+class Fate:
+    """What became of one setting of one policy, over all places."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.effective = False
+        # By the name of the winner: what won, at which level, and why.
+        self.beaten_by: dict[str, tuple[Claim, str, str]] = {}
+        # Policies of equal precedence that set the field too, and whether this one comes before them.
+        self.rivals: dict[str, tuple[Claim, bool]] = {}
+
+
+class Overlap(NamedTuple):
+    """Two claims of a stack that both count (a union), or of which the upper replaces the lower."""
+
+    lower: Claim
+    lower_level: str
+    upper: Claim
+    upper_level: str
+
+
+class Standings:
+    """The fates of all settings of all policies, and what replaced or joined what."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+        self._said: dict[tuple[str, Phase, Place], Mapping[str, tuple[Claim, ...]]] = {}
+        self.fates: dict[int, dict[str, Fate]] = {}
+        self.replaced: dict[tuple[int, int, str], Overlap] = {}
+        self.joined: dict[tuple[int, int, str], Overlap] = {}
+        seen: set[object] = set()
+        for asked in ways(snapshot):
+            for section in SECTIONS:
+                for phase in PHASES if section == "traffic" else PHASES[:1]:
+                    self._place(asked, section, phase, seen)
+
+    def of(self, policy: Resource) -> Mapping[str, Fate]:
+        """The fate of each setting that was met at some place, by field."""
+        return self.fates.get(id(policy), {})
+
+    def _place(self, asked: Asked, section: str, phase: Phase, seen: set[object]) -> None:
+        here = levels(asked, section, "docs")
+        told = [(level, said) for level in here if (said := self._claims(level, section, phase))]
+        # Many ways share their levels; a stack is looked at once.
+        key = (
+            section,
+            phase,
+            tuple(level.place or tuple((id(one.resource), one.path) for one in level.inline) for level, _ in told),
+        )
+        if key in seen:
+            return
+        seen.add(key)
+        stacks: dict[str, list[Rank]] = {}
+        for level, said in told:
+            for path, claims in said.items():
+                stacks.setdefault(path, []).append(Rank(level.name, claims))
+        for path, stack in stacks.items():
+            (self._union if FIELDS[path].union else self._single)(stack)
+
+    def _claims(self, level: Level, section: str, phase: Phase) -> Mapping[str, tuple[Claim, ...]]:
+        if level.place is None:
+            return _grouped(
+                Claim(one.source, one.resource, (*one.path, *setting.path), setting, True, False, False)
+                for one in level.inline
+                if section == "backend"
+                for setting in settings(section, one.value)
+            )
+        key = section, phase, level.place
+        if key not in self._said:
+            policies = self._index.at(level.place)
+            said = _grouped(claim for one in policies for claim in _of_policy(one, section, phase))
+            self._said[key] = {path: self._winners(path, claims, level.name) for path, claims in said.items()}
+        return self._said[key]
+
+    def _winners(self, path: str, claims: tuple[Claim, ...], level: str) -> tuple[Claim, ...]:
+        """The claims that can win at their level: all up to the first that is certain. The rest is beaten there."""
+        if FIELDS[path].union:
+            return claims
+        for other in claims[1:]:
+            self._fate(claims[0]).rivals.setdefault(other.source, (other, True))
+            self._fate(other).rivals.setdefault(claims[0].source, (claims[0], False))
+        last = next((number for number, claim in enumerate(claims) if claim.certain), len(claims) - 1)
+        for claim in claims[last + 1 :]:
+            self._lost(claim, claims[last], level, "comes first at the same level")
+        return claims[: last + 1]
+
+    def _single(self, stack: list[Rank]) -> None:
+        reached = len(stack)
+        for number, rank in enumerate(stack):
+            if rank.claims[-1].certain and all(one.override for one in rank.claims):
+                reached = number + 1
+                break
+        for number, rank in enumerate(stack):
+            above = next((other for other in reversed(stack[number + 1 : reached]) if other.claims[-1].certain), None)
+            for claim in rank.claims:
+                if number >= reached:
+                    self._lost(claim, stack[reached - 1].claims[-1], stack[reached - 1].level, "has Override")
+                elif claim.override or above is None:
+                    self._fate(claim).effective = True
+                else:
+                    self._lost(claim, above.claims[-1], above.level, "is more specific")
+            for upper in stack[number + 1 : reached]:
+                for claim in rank.claims:
+                    if not claim.override:
+                        _meet(self.replaced, claim, rank.level, upper)
+
+    def _union(self, stack: list[Rank]) -> None:
+        locker: tuple[Claim, str] | None = None
+        below: list[Rank] = []
+        for rank in stack:
+            for claim in rank.claims:
+                if locker is not None:
+                    self._lost(claim, *locker, "has Override")
+                else:
+                    self._fate(claim).effective = True
+            if locker is not None:
+                continue
+            for lower in below:
+                for claim in lower.claims:
+                    if allows(claim):
+                        _meet(self.joined, claim, lower.level, rank)
+            below.append(rank)
+            locking = next((one for one in rank.claims if one.override), None)
+            locker = (locking, rank.level) if locking is not None else None
+
+    def _fate(self, claim: Claim) -> Fate:
+        if not claim.policy:
+            return Fate(claim)
+        fates = self.fates.setdefault(id(claim.resource), {})
+        found = fates.get(claim.setting.field.path)
+        if found is None:
+            found = fates[claim.setting.field.path] = Fate(claim)
+        return found
+
+    def _lost(self, claim: Claim, winner: Claim, level: str, why: str) -> None:
+        if claim.resource is not winner.resource:
+            self._fate(claim).beaten_by.setdefault(winner.source, (winner, level, why))
+
+
+def allows(claim: Claim) -> bool:
+    """Whether a claim on a union field is an Allow, which is the default action."""
+    value = claim.setting.value
+    return isinstance(value, dict) and value.get("action", "Allow") == "Allow"
+
+
+def _meet(table: dict[tuple[int, int, str], Overlap], lower: Claim, level: str, upper: Rank) -> None:
+    for other in upper.claims:
+        if lower.resource is not other.resource:
+            key = id(lower.resource), id(other.resource), lower.setting.field.path
+            if key not in table:
+                table[key] = Overlap(lower, level, other, upper.level)
+
+
+def standings(snapshot: Snapshot) -> Standings:
+    """The standings of a snapshot."""
+    return snapshot.once(standings, Standings)
+
+
+def _of_policy(policy: Resource, section: str, phase: Phase) -> Iterator[Claim]:
+    value = policy.spec.get(section)
+    if not isinstance(value, dict) or (section == "traffic" and (value.get("phase") or "PostRouting") != phase):
+        return
+    strategy = policy.spec.get("strategy")
+    override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
+    for setting in settings(section, value):
+        certain = _certain(setting)
+        if certain is not None:
+            path = ("spec", section, *setting.path)
+            yield Claim(str(policy.reference), policy, path, setting, certain, override, True)
+
+
+def _certain(setting: Setting) -> bool | None:
+    """Whether a setting says something for every request; None if for no request."""
+    if setting.entries is None:
+        return True
+    part = setting.field.part
+    has = [not part or part in (entry.get("policy") or {}) for entry in setting.entries]
+    if not any(has):
+        return None
+    return all(has) and any(entry.get("condition") is None for entry in setting.entries)
+
+
+def _grouped(claims: Iterator[Claim]) -> Mapping[str, tuple[Claim, ...]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.setting.field.path, []).append(claim)
+    return {path: tuple(several) for path, several in found.items()}

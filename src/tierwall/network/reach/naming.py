@@ -78,15 +78,16 @@ class Names:
 
         `hints` and `cuts` are sets with names: one may name a large part of it, others what that part has too many of.
         """
-        possible &= self._classes.everybody
-        if mask == possible and mask & (mask - 1):
+        everybody = self._classes.everybody
+        possible &= everybody
+        if mask == everybody and mask & (mask - 1):
             return Named((EVERYONE,))
         pods = mask & self.pods
         every_pod = Hint(EVERY_POD, possible & self.pods)
         if pods.bit_count() <= LARGE:
             # Spelled out, unless fewer names say who is lacking.
             lacking = every_pod.mask & ~pods
-            if not pods or lacking.bit_count() * 4 >= pods.bit_count():
+            if not pods & (pods - 1) or lacking.bit_count() * 4 >= pods.bit_count():
                 return Named((), (), tuple(self._names(mask)))
             return Named((EVERY_POD,), tuple(self._names(lacking)), tuple(self._names(mask & ~self.pods)))
         whole, cut = self._chosen(pods, (*hints, every_pod, *cuts), (*hints, *cuts))

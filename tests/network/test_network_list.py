@@ -1,0 +1,285 @@
+"""Names of sets are exact, lists are the same whatever the order of objects, and every format holds its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_clusters import clusters
+from network_snapshots import snapshot
+
+from tierwall.cli.main import root
+from tierwall.network.model.model import Model
+from tierwall.network.reach import naming
+from tierwall.network.reach.ask import Asked, find
+from tierwall.network.reach.blocks import TooManyBlocks, blocks
+from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.listing import entries, pair_entries
+from tierwall.network.reach.matrix import matrix
+from tierwall.network.reach.naming import Hint, Named, Names
+from tierwall.network.reach.picture import picture
+from tierwall.render import reach_csv, reach_dot, reach_html, reach_json, reach_mermaid, reach_text
+
+Object = dict[str, Any]
+
+
+def members(classes: Classes, names: tuple[str, ...], hints: dict[str, int], possible: int) -> int:
+    """The set that some names stand for, read back."""
+    out = 0
+    for name in names:
+        if name == "*":
+            out |= classes.everybody
+        elif name in hints:
+            out |= hints[name]
+        else:
+            out |= _spelled(classes, name, possible)
+    return out
+
+
+def _spelled(classes: Classes, name: str, possible: int) -> int:
+    found = 0
+    for one in classes.all:
+        texts = [str(end) for end in one.members] + [str(span) for span in one.spans]
+        whole = [f"{end.namespace}/*" for end in one.members] + ["*/*"] * (one.one.kind == "pod")
+        if name in texts or (name in whole and (name != "*/*" or possible >> one.bit & 1)):
+            found |= 1 << one.bit
+    if not found:  # joined spans: every span that lies inside
+        low, high = (naming_address(part) for part in name.split("-"))
+        for one in classes.all:
+            if one.spans and all(low <= span.low and span.high <= high for span in one.spans):
+                found |= 1 << one.bit
+    return found
+
+
+def naming_address(text: str) -> int:
+    from tierwall.network.model.addresses import parse_address
+
+    found = parse_address(text)
+    assert found is not None
+    return found
+
+
+@settings(max_examples=200)
+@given(clusters(), st.data())
+def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: st.DataObject) -> None:
+    classes = Classes(Model(snapshot(objects)), refine=id)  # every pod a class of its own
+    subsets = st.integers(0, classes.everybody)
+    pods = Names(classes).pods
+    possible = data.draw(st.sampled_from((classes.everybody, classes.under_policy)))
+    mask = data.draw(subsets) & possible
+    hints = [Hint(f"h{number}", data.draw(subsets) & pods & possible) for number in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(naming, "LARGE", data.draw(st.sampled_from((0, 32))))
+        named = Names(classes).describe(mask, possible, hints[:2], hints[2:])
+    known = {hint.name: hint.mask for hint in hints}
+    whole = members(classes, named.all, known, possible) & ~members(classes, named.excepts, known, possible)
+    # Outside addresses of several spans may share a class; the spans must be there one and all.
+    assert whole | members(classes, named.ends, known, possible) == mask
+
+
+@settings(max_examples=60)
+@given(clusters(), st.randoms(use_true_random=False))
+def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], chance: Any) -> None:
+    shuffled = list(objects)
+    chance.shuffle(shuffled)
+    asked = Asked(why=True, denied=True)
+    first, second = (find(snapshot(some), asked) for some in (objects, shuffled))
+    assert list(reach_text.lines(entries(first, True))) == list(reach_text.lines(entries(second, True)))
+
+
+CLUSTER = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {tenant: red}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: pay}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: c, image: i, ports: [{name: pg, containerPort: 5432}]}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: pay}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - from: [{namespaceSelector: {matchLabels: {tenant: red}}}]
+    ports: [{port: pg}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: outside}
+spec:
+  priority: 1
+  subject: {namespaces: {}}
+  egress:
+  - {action: Allow, to: [{domainNames: [api.example.org]}], ports: [{portNumber: {port: 443}}]}
+  - {action: Deny, to: [{networks: [0.0.0.0/0, "::/0"]}]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return str(tmp_path)
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(root, ["list", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_text_groups_by_workload_and_names_conditions(folder: str) -> None:
+    outside = "0.0.0.0-255.255.255.255, ::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+    assert run(folder).splitlines() == [
+        "shop/web[Deployment] => pay/db[StatefulSet] : TCP 5432",
+        f"shop/web[Deployment], {outside} => shop/web[Deployment] : all",
+        f"every pod => {outside} : TCP 443 if api.example.org",
+    ]
+
+
+def test_reasons_and_denials_are_shown_on_demand(folder: str) -> None:
+    assert run(folder, "--explain", "--denied", "--from", "shop/web", "--to", "pay").splitlines() == [
+        "shop/web[Deployment] => pay/db[StatefulSet] : denied TCP 1-5431,5433-65535; UDP all; SCTP all, TCP 5432",
+        "    denied TCP 1-5431,5433-65535; UDP all; SCTP all: egress Default; ingress NetworkPolicy/pay/db spec",
+        "    TCP 5432: egress Default; ingress NetworkPolicy/pay/db ingress[0]",
+    ]
+
+
+def test_filters_cut_ends_addresses_and_ports(folder: str) -> None:
+    assert run(folder, "--from", "shop/web-0", "--to", "pay/*", "--port", "5432/tcp").splitlines() == [
+        "shop/web-0 => pay/db[StatefulSet] : TCP 5432"
+    ]
+    assert run(folder, "--from", "203.0.113.7", "--to", "shop", "--port", "80-81/UDP").splitlines() == [
+        "203.0.113.7-203.0.113.7 => shop/web[Deployment] : UDP 80-81"
+    ]
+    assert run(folder, "--to", "pay", "--port", "80") == ""
+
+
+def test_unknown_ends_and_ports_are_named_with_hints(folder: str) -> None:
+    done = CliRunner().invoke(root, ["list", folder, "--from", "shp", "--to", "pay/dd", "--port", "99999"])
+    assert done.exit_code == 1
+    assert "`--from shp` names nobody (did you mean `shop`?)" in done.output
+    assert "`--to pay/dd` names nobody (did you mean `pay/db`?)" in done.output
+    assert "found `99999`" in done.output
+
+
+def test_json_csv_and_markdown_say_the_same(folder: str) -> None:
+    connections = json.loads(run(folder, "-o", "json", "--explain"))["connections"]
+    assert connections[0] == {
+        "from": {"ends": ["shop/web[Deployment]"]},
+        "to": {"ends": ["pay/db[StatefulSet]"]},
+        "flows": [
+            {
+                "verdict": "Allow",
+                "ports": [{"protocol": "TCP", "first": 5432, "last": 5432}],
+                "egress": [{"policy": "Default"}],
+                "ingress": [{"policy": "NetworkPolicy/pay/db", "rule": "ingress[0]"}],
+            }
+        ],
+    }
+    rows = list(csv.DictReader(io.StringIO(run(folder, "-o", "csv"))))
+    assert [row["verdict"] for row in rows] == ["Allow", "Allow", "Conditional"]
+    assert rows[2]["domains"] == "api.example.org"
+    table = run(folder, "-o", "md").splitlines()
+    assert table[0] == "| from | to | ports |"
+    assert len(table) == 2 + len(rows) == 2 + len(json.loads(run(folder, "-o", "json"))["connections"])
+
+
+def test_pairs_expand_groups_and_leave_out_an_end_with_itself(folder: str) -> None:
+    lines = run(folder, "--pairs", "--from", "shop", "--to", "shop").splitlines()
+    assert lines == ["shop/web-1 => shop/web-0 : all", "shop/web-0 => shop/web-1 : all"]
+
+
+def test_an_empty_cluster_lists_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("")
+    assert run(str(tmp_path)) == ""
+    assert json.loads(run(str(tmp_path), "-o", "json")) == {"connections": []}
+    assert run(str(tmp_path), "-o", "md") == "No connections.\n"
+
+
+def test_graphs_draw_blocks_and_mark_conditions(folder: str) -> None:
+    dot = run(folder, "-o", "dot")
+    assert 'n1 -> n0 [label="TCP 5432"];' in dot
+    assert 'label="TCP 443 if api.example.org", style=dashed' in dot
+    mermaid = run(folder, "-o", "mermaid")
+    assert '-.->|"TCP 443 if api.example.org"|' in mermaid
+
+
+def hostile() -> list[Object]:
+    name = '</script><b a="1">|&\n-x'
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": one, "namespace": "=1+1"}, "spec": {"containers": []}}
+        for one in (name, "y")
+    ]
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "=1+1"},
+        "spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]},
+    }
+    return [*pods, policy]
+
+
+def test_names_that_attack_the_format_stay_names() -> None:
+    found = find(snapshot(hostile()), Asked(why=True, denied=True))
+    page = "\n".join(reach_html.lines(picture(found, True)))
+    assert page.count("</script>") == 2
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    assert any("</script>" in flow["because"] for one in json.loads(data[1])["sets"] for flow in one["flows"])
+    for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found))))):
+        assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
+    assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found)))
+    assert "\\n" not in "".join(reach_dot.lines(picture(found)))
+    assert json.loads("\n".join(reach_json.lines(entries(found))))
+
+
+def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
+    objects: list[Object] = []
+    for number in range(410):
+        pod = {"name": "p", "namespace": f"n{number}"}
+        objects.append({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": {"containers": []}})
+        spec: Object = {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]}
+        policy = {"name": "own", "namespace": f"n{number}"}
+        objects.append(
+            {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": policy, "spec": spec}
+        )
+    (tmp_path / "many.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
+    with pytest.raises(TooManyBlocks):
+        blocks(matrix(Classes(Model(snapshot(objects)))))
+    done = CliRunner().invoke(root, ["list", str(tmp_path), "-o", "html"])
+    assert done.exit_code == 1
+    assert "too large for a picture" in done.output
+
+
+def test_words_for_sets() -> None:
+    assert str(Named(("*",))) == "everyone"
+    assert str(Named(("*/*",), ("a/*", "b/x"))) == "every pod except a/*, b/x"
+    assert str(Named(("[t=1]/*",), ("a/*",), ("c/y",))) == "[t=1]/* except a/*; also c/y"
+    assert str(Named((), (), ())) == "nobody"

@@ -1,0 +1,200 @@
+"""Questions: every problem at once, hints, what an end may be, and the shape of the decision document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_clusters import PORTS, PROTOCOLS, clusters, ends
+from network_snapshots import snapshot
+
+from tierwall.core.diagnostics import InputError
+from tierwall.network.question import ask, mismatches
+
+Object = dict[str, Any]
+
+
+def pod(name: str, namespace: str = "shop", **more: Any) -> Object:
+    spec: Object = {"containers": [{"name": "c", "image": "i"}], **more.pop("spec", {})}
+    metadata = {"name": name, "namespace": namespace, "labels": more.pop("labels", {"app": name})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **more}
+
+
+def admin(name: str, priority: int = 1, **spec: Any) -> Object:
+    return {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {"priority": priority, "subject": {"namespaces": {}}, **spec},
+    }
+
+
+WEB, DB = pod("web", status={"podIP": "10.0.0.1"}), pod("db", "pay", status={"podIP": "10.0.0.2"})
+
+
+def question(source: Any = "shop/web", destination: Any = "pay/db", **more: Any) -> Object:
+    return {"from": source, "to": destination, "port": 80, **more}
+
+
+def problems(objects: list[Object], asked: Object) -> list[tuple[str, str]]:
+    with pytest.raises(InputError) as caught:
+        ask(snapshot(objects), asked, {})
+    assert {one.code for one in caught.value.diagnostics} == {"TW703"}
+    return [(one.message, one.hint) for one in caught.value.diagnostics]
+
+
+def test_every_problem_of_a_question_is_told_at_once_with_hints() -> None:
+    found = problems([WEB, DB], {"from": "shop/wbe", "to": "pai/db", "port": 70000, "protocol": "tcp", "prot": 1})
+    assert found == [
+        ("expected a number from 1 to 65535 as `port`, found `70000`", ""),
+        ("expected one of TCP, UDP, SCTP as `protocol`, found `tcp`", "did you mean `TCP`?"),
+        ("there is no pod `wbe` in namespace `shop`", "did you mean `web`?"),
+        ("there is no pod in namespace `pai`", "did you mean `pay`?"),
+        ("unknown key `prot` in a network question", "did you mean `port`?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [None, "", "web", "a/b/c", "/web", {}, {"ip": "10.0.0"}, {"ip": 7}, {"node": "n"}, {"pod": "x"}, 7, ["shop/web"]],
+)
+def test_an_end_that_is_none_is_refused(end: Any) -> None:
+    assert len(problems([WEB, DB], question(end))) == 1
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, "80", 80.0, True, None])
+def test_a_port_that_is_none_is_refused(port: Any) -> None:
+    (found,) = problems([WEB, DB], question(port=port))
+    assert found[0].startswith("expected a number from 1 to 65535 as `port`")
+
+
+def test_an_address_of_a_pod_is_that_pod() -> None:
+    deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
+    this = snapshot([WEB, DB, deny])
+    by_name, by_address = ask(this, question(), {}), ask(this, question({"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}), {})
+    assert by_name == by_address
+    assert by_name["verdict"] == "Deny"
+
+
+def test_a_pod_and_itself_is_no_matter_of_policy() -> None:
+    deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
+    got = ask(snapshot([WEB, deny]), question("shop/web", {"ip": "10.0.0.1"}), {})
+    assert (got["verdict"], got["egress"]["verdict"], got["ingress"]["verdict"]) == ("Allow", *["NotApplicable"] * 2)
+    assert got["decidedBy"] == [{"policy": "Default"}]
+
+
+def test_traffic_with_the_own_node_is_judged_and_noted() -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]},
+    }
+    web = pod("web", spec={"nodeName": "n1"})
+    deny = admin("deny", egress=[{"action": "Deny", "to": [{"nodes": {}}]}])
+    got = ask(snapshot([web, node, deny]), question("shop/web", {"node": "n1"}), {})
+    assert got["verdict"] == "Deny"
+    assert got["trace"][0]["note"] == "Kubernetes exempts traffic between a pod and its own node"
+
+
+def test_a_domain_rule_makes_the_answer_conditional_and_names_the_domains() -> None:
+    names = admin(
+        "names",
+        egress=[
+            {"action": "Allow", "to": [{"domainNames": ["*.example.org", "example.org"]}]},
+            {"action": "Deny", "to": [{"networks": ["0.0.0.0/0"]}]},
+        ],
+    )
+    got = ask(snapshot([WEB, names]), question("shop/web", {"ip": "203.0.113.7"}), {})
+    assert got["verdict"] == "Conditional"
+    assert got["domains"] == ["*.example.org", "example.org"]
+    assert got["decidedBy"] == [
+        {"policy": "AdminNetworkPolicy/names", "rule": "egress[0]"},
+        {"policy": "AdminNetworkPolicy/names", "rule": "egress[1]"},
+    ]
+    assert got["sentence"].startswith("shop/web can reach 203.0.113.7 on TCP port 80 only if its address belongs to")
+    # A pod without an address has no domain name, and where all answers agree the domain does not matter.
+    assert ask(snapshot([WEB, pod("db", "pay"), names]), question(), {})["verdict"] == "Allow"
+    same = admin("same", egress=[{"action": "Allow", "to": [{"domainNames": ["example.org"]}]}])
+    assert ask(snapshot([WEB, same]), question("shop/web", {"ip": "203.0.113.7"}), {})["verdict"] == "Allow"
+
+
+def test_of_a_thousand_policies_of_equal_priority_the_first_name_decides() -> None:
+    rule: Object = {"from": [{"namespaces": {}}]}
+    policies = [admin(f"p{number:04}", 5, ingress=[{"action": "Deny", **rule}]) for number in range(999)]
+    policies.append(admin("P", 5, ingress=[{"action": "Allow", **rule}]))
+    got = ask(snapshot([WEB, DB, *reversed(policies)]), question(), {})
+    assert got["ingress"] == {
+        "verdict": "Allow",
+        "tier": "Admin",
+        "decidedBy": [{"policy": "AdminNetworkPolicy/P", "rule": "ingress[0]"}],
+        "walk": "admin: AdminNetworkPolicy/P ingress[0] allowed",
+    }
+
+
+def test_expectations_hold_as_the_contract_says() -> None:
+    got = {
+        "verdict": "Deny",
+        "egress": {"verdict": "Allow"},
+        "ingress": {"verdict": "Deny"},
+        "decidedBy": [
+            {"policy": "Default"},
+            {"policy": "NetworkPolicy/pay/one", "rule": "spec"},
+            {"policy": "AdminNetworkPolicy/a", "rule": "egress[1]"},
+        ],
+    }
+    for expect in (
+        {},
+        {"verdict": "Deny", "egress": "Allow", "ingress": "Deny"},
+        {"decidedBy": "Default"},
+        {"decidedBy": "NetworkPolicy/pay/one ingress[3]"},
+        {"decidedBy": ["AdminNetworkPolicy/a", "NetworkPolicy/pay/one"]},
+        {"decidedBy": "AdminNetworkPolicy/a egress[1]"},
+    ):
+        assert mismatches(expect, got) == []
+    assert mismatches({"verdict": "Allow", "decidedBy": ["AdminNetworkPolicy/a egress[0]", "Default"]}, got) == [
+        "verdict: expected Allow, got Deny",
+        "decidedBy: expected AdminNetworkPolicy/a egress[0], got Default, NetworkPolicy/pay/one spec, "
+        "AdminNetworkPolicy/a egress[1]",
+    ]
+
+
+def test_a_malformed_expectation_is_an_error() -> None:
+    got = ask(snapshot([WEB, DB]), question(), {})
+    with pytest.raises(InputError) as caught:
+        mismatches({"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, got)
+    assert [(one.code, one.hint) for one in caught.value.diagnostics] == [
+        ("TW701", ""),
+        ("TW701", "did you mean `Allow`?"),
+        ("TW701", "did you mean `verdict`?"),
+    ]
+
+
+@settings(max_examples=150)
+@given(clusters(), st.data())
+def test_every_explanation_replays_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
+    source, destination = (data.draw(st.sampled_from(ends(objects))) for _ in range(2))
+    protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
+    got = ask(snapshot(objects), {"from": source, "to": destination, "protocol": protocol, "port": port}, {})
+    for direction in ("egress", "ingress"):
+        steps = [step for step in got["trace"] if step["direction"] == direction]
+        decisive = [step for step in steps if step["outcome"] in ("allowed", "denied")]
+        uncertain = [step for step in steps if step["outcome"].startswith("may")]
+        verdict = got[direction]["verdict"]
+        if verdict == "NotApplicable":
+            assert [step["outcome"] for step in steps] == ["not under policy"]
+        elif verdict == "Conditional":
+            assert uncertain
+            assert got["domains"]
+        else:
+            # The first step that is decisive, and all that say the same in its tier, are what settled it.
+            first = decisive[0]
+            assert {"allowed": "Allow", "denied": "Deny"}[first["outcome"]] == verdict
+            named = [
+                (step.get("policy", "Default"), step.get("rule")) for step in decisive if step["tier"] == first["tier"]
+            ]
+            entries = [(entry["policy"], entry.get("rule")) for entry in got[direction]["decidedBy"]]
+            assert entries == named
+            assert got[direction]["tier"] == first["tier"]

@@ -6,6 +6,7 @@ matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -23,6 +24,8 @@ _OPTIONS.max_mem = 4 << 20
 # Kubernetes bounds expressions, and so their literals, well below this.
 _LONGEST = 100_000
 _SMALL_PROGRAM = 1000
+# `\\C`, a single byte, is known to RE2 but not to Go.
+_SINGLE_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _TOO_LARGE = 200_000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
 _LONGEST_SEARCH = 200_000_000
@@ -41,6 +44,8 @@ def _compiled(pattern: str) -> re2._Regexp | str:
     """The pattern, or why there is none: failures take as long to find as programs, and are remembered too."""
     if len(pattern) > _LONGEST:
         return "too long"
+    if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:
+        return "invalid escape sequence: \\C"
     try:
         # `re2.compile` would keep it in a cache of its own.
         return re2._Regexp(encoded(pattern), _OPTIONS)

@@ -11,6 +11,13 @@ from tierwall.resources.snapshot import Snapshot
 # `module:function` of every check; a function takes a snapshot and yields diagnostics.
 CHECKS: tuple[str, ...] = (
     "tierwall.analyze.admission:admission",
+    "tierwall.analyze.attachment:policies",
+    "tierwall.analyze.attachment:parents",
+    "tierwall.analyze.gateway:settings_that_never_count",
+    "tierwall.analyze.gateway:widened_authorization",
+    "tierwall.analyze.gateway:lost_halves",
+    "tierwall.analyze.gateway:broken",
+    "tierwall.analyze.gateway:profiles_that_differ",
     "tierwall.analyze.api:api",
 )
 

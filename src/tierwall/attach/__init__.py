@@ -28,8 +28,8 @@ What to call, from the outside in:
 `nested.nested_refs(owner)`
     The `backendRef`s inside a policy or backend, and why one does not resolve.
 `limits.excesses(snapshot, policy)`, `acceptance.refusals(snapshot, policy)`, `expression.broken_expressions(…)`
-    Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for the
-    expressions of an AgentgatewayPolicy.
+    Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for
+    those of an AgentgatewayPolicy.
 `status.ancestors(snapshot, policy, standing)` and `status.document(policy, ancestors)`
     What a controller would write into `status.ancestors`; `standing` is what the gateway plane's merge adds.
 

@@ -49,6 +49,16 @@ CATALOGUE: dict[str, Code] = {
     "TW108": Code(_E, "rule does not hold"),
     "TW109": Code(_W, "value is admitted but doubtful"),
     "TW110": Code(_E, "kind or version does not exist"),
+    # 3xx: attachment and gateway
+    "TW301": Code(_W, "policy attaches nowhere"),
+    "TW302": Code(_W, "policy attaches only partly"),
+    "TW303": Code(_W, "setting never takes effect"),
+    "TW304": Code(_W, "policies of equal precedence set the same field"),
+    "TW305": Code(_W, "Allow widens a Gateway's authorization"),
+    "TW306": Code(_W, "half of a setting is lost by override"),
+    "TW307": Code(_W, "expression of a gateway policy does not parse"),
+    "TW308": Code(_W, "route or ListenerSet attaches nowhere"),
+    "TW309": Code(_N, "documentation and code of agentgateway differ"),
     # 4xx: tool
     "TW401": Code(_E, "expression of a tool policy cannot be used"),
     "TW402": Code(_E, "regular expression of a tool policy cannot be used"),

@@ -1,0 +1,197 @@
+"""Findings about gateway settings: what never takes effect, what is disputed, what is widened, what is half lost.
+
+All are about places that requests can reach, whatever the request is (profile docs); the last is about where the
+documentation and the code of agentgateway part ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+from tierwall.attach.expression import broken_expressions
+from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Position
+from tierwall.gateway.everywhere import ways
+from tierwall.gateway.fields import FIELDS, SECTIONS, Field, Setting
+from tierwall.gateway.merge import PHASES, Outcome, Phase, merge
+from tierwall.gateway.standing import Claim, Overlap, allows, standings
+from tierwall.resources.snapshot import Snapshot
+
+NEVER, DISPUTED, WIDENED, HALF_LOST, BROKEN, PROFILES_DIFFER = "TW303", "TW304", "TW305", "TW306", "TW307", "TW309"
+
+_GATEWAY_LEVELS = ("Gateway", "Gateway port", "ListenerSet", "ListenerSet listener", "Gateway listener")
+_HALVES = ("request", "response")
+_NAMED = 5  # how many others a finding shows
+
+
+def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Settings that another one replaces at every place; and those of equal precedence, of which one loses."""
+    for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
+        for path, fate in standings(snapshot).of(policy).items():
+            before = [claim for claim, first in fate.rivals.values() if not first]
+            if before:
+                yield _disputed(path, fate.claim, min(before, key=lambda one: one.resource.seniority))
+            winners = [
+                (claim, level, why)
+                for claim, level, why in fate.beaten_by.values()
+                if not (before and why == "comes first at the same level")
+            ]
+            if not fate.effective and winners:
+                claim, level, why = min(winners, key=lambda one: one[0].source)
+                more = f", and {len(winners) - 1} more elsewhere" if len(winners) > 1 else ""
+                yield Diagnostic(
+                    NEVER,
+                    f"`{path}` of {policy.reference} never takes effect: {claim.source} ({level}) {why}{more}",
+                    _position(fate.claim),
+                    subject=policy.reference,
+                    related=tuple((f"{one.source} sets it", _position(one)) for one, _, _ in winners[:_NAMED]),
+                )
+
+
+def _disputed(path: str, loser: Claim, winner: Claim) -> Diagnostic:
+    older = winner.resource.seniority[:3] != loser.resource.seniority[:3]
+    why = "is older" if older else "is as old and comes first by name"
+    return Diagnostic(
+        DISPUTED,
+        f"{loser.source} and {winner.source} set `{path}` with equal precedence; {winner.source} {why}",
+        _position(loser),
+        hint="set the field in one of the two, or target different sections",
+        subject=loser.resource.reference,
+        related=((f"{winner.source} sets it", _position(winner)),),
+    )
+
+
+def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """An Allow that is joined to a less specific Allow lets requests through that the latter alone would deny."""
+    joined = (
+        (path, one)
+        for (_, _, path), one in standings(snapshot).joined.items()
+        if one.lower_level in _GATEWAY_LEVELS and one.upper_level not in _GATEWAY_LEVELS and _wider(one)
+    )
+    for path, several in _by_upper(joined):
+        first = several[0]
+        yield Diagnostic(
+            WIDENED,
+            f"{first.upper.source} ({first.upper_level}) widens `{path}` of {first.lower.source}"
+            f" ({first.lower_level}){_more(several)}: the rules are taken together, and any Allow that is true allows",
+            _position(first.upper),
+            hint="use the action Require to narrow, or Override on the less specific policy",
+            subject=first.upper.resource.reference,
+            related=tuple((f"{one.lower.source} allows less", _position(one.lower)) for one in several[:_NAMED]),
+        )
+
+
+def _by_upper(found: Iterable[tuple[str, Overlap]]) -> Iterator[tuple[str, list[Overlap]]]:
+    """Overlaps of one more specific setting together, so that a busy Gateway does not repeat it for each policy."""
+    groups: dict[tuple[str, int], list[Overlap]] = {}
+    for path, one in found:
+        groups.setdefault((path, id(one.upper.resource)), []).append(one)
+    for (path, _), several in groups.items():
+        yield path, sorted(several, key=lambda one: one.lower.source)
+
+
+def _more(several: list[Overlap]) -> str:
+    return f" and {len(several) - 1} more" if len(several) > 1 else ""
+
+
+def _wider(overlap: Overlap) -> bool:
+    return allows(overlap.upper) and not _expressions(overlap.upper) <= _expressions(overlap.lower)
+
+
+def _expressions(claim: Claim) -> set[str]:
+    policy = claim.setting.value.get("policy")
+    listed = policy.get("matchExpressions") if isinstance(policy, dict) else None
+    return {str(text) for text in listed} if isinstance(listed, list) else set()
+
+
+def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """A field is merged whole: one that sets the request half alone drops the response half of what it replaces."""
+    for half in _HALVES:
+        replaced = (
+            (path, one)
+            for (_, _, path), one in standings(snapshot).replaced.items()
+            if _has_halves(FIELDS[path])
+            and half in _halves(one.lower.setting, any)
+            and half not in _halves(one.upper.setting, all)
+        )
+        for path, several in _by_upper(replaced):
+            first = several[0]
+            yield Diagnostic(
+                HALF_LOST,
+                f"{first.upper.source} ({first.upper_level}) replaces `{path}` of {first.lower.source}"
+                f" ({first.lower_level}){_more(several)} whole, and so drops its `{half}` part",
+                _position(first.upper),
+                hint=f"repeat the `{half}` part in the more specific policy",
+                subject=first.upper.resource.reference,
+                related=tuple((f"{one.lower.source} sets `{half}`", _position(one.lower)) for one in several[:_NAMED]),
+            )
+
+
+@cache
+def _has_halves(field: Field) -> bool:
+    schema = SECTIONS[field.section]
+    for key in field.keys:
+        found = schema.property(key)
+        if found is None:
+            return False
+        schema = found.schema
+    return all(schema.property(half) is not None for half in _HALVES)
+
+
+def _halves(setting: Setting, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
+    """The halves that a setting has; of a conditional list those that any (or all) of its entries have."""
+    values = [setting.value] if setting.entries is None else [entry.get("policy") for entry in setting.entries]
+    return {half for half in _HALVES if needed(isinstance(value, dict) and half in value for value in values)}
+
+
+def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Expressions that do not parse: the gateway leaves their setting out, and a condition never holds."""
+    for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
+        for one in broken_expressions(snapshot, policy):
+            yield Diagnostic(
+                BROKEN,
+                f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}",
+                policy.position(one.path),
+                found=one.text if len(one.text) <= 80 else f"{one.text[:79]}…",
+                subject=policy.reference,
+            )
+
+
+def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Where the published page and the code of agentgateway settle a field differently; once for each pair."""
+    seen = set()
+    for phase in _phases(snapshot):
+        docs, code = merge(snapshot, "docs", phase), merge(snapshot, "agentgateway", phase)
+        for asked in ways(snapshot):
+            one, other = docs.effective(asked), code.effective(asked)
+            for path in dict.fromkeys((*one, *other)):
+                in_force = _in_force(one.get(path)), _in_force(other.get(path))
+                if in_force[0] == in_force[1] or (path, in_force) in seen:
+                    continue
+                seen.add((path, in_force))
+                names = [", ".join(source for source, _ in found) or "not set" for found in in_force]
+                party = (one.get(path) or other[path]).taken[-1]
+                yield Diagnostic(
+                    PROFILES_DIFFER,
+                    f"`{path}` at {asked}: {names[0]} by the documentation, {names[1]} by the code of agentgateway",
+                    party.resource.position(party.path, key=True),
+                    subject=party.resource.reference,
+                )
+
+
+def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:
+    """The phases in which something can differ: PreRouting only if a policy is in it."""
+    policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
+    early = any((one.spec.get("traffic") or {}).get("phase") == "PreRouting" for one in policies)
+    return PHASES if early else PHASES[:1]
+
+
+def _in_force(outcome: Outcome | None) -> tuple[tuple[str, int | None], ...]:
+    """Who sets a field, and by which entry: the values are equal if these are."""
+    return tuple((one.source, one.entry) for one in outcome.taken) if outcome is not None and outcome.set else ()
+
+
+def _position(claim: Claim) -> Position | None:
+    return claim.resource.position(claim.path, key=True)

@@ -285,4 +285,4 @@ def bound_value(value: object, limit: int) -> None:
                 todo += value.values()
         left -= 1
     if left < 0:
-        raise PartialError(f"residual too long: more than {limit} characters; a large known value is used whole")
+        raise PartialError(f"residual too long: more than {limit} characters (is a large known value used whole?)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tierwall.cel.ast import Call, Expr, Literal
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.constant import dyn
-from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing
+from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing, is_failing
 from tierwall.cel.partial.signature import certain, fits
 from tierwall.cel.partial.tree import operands, rebuilt
 from tierwall.cel.types import BOOL
@@ -75,8 +75,10 @@ class Joined:
         if self.error is not None:
             if not any(can & self._bit for can in cans):
                 return self.error
-            args.append(failing(self.error.message))
-            size += FAILING_SIZE + len(self.error.message)
+            # One constant that always fails is enough, and an operand may have brought one along.
+            if not any(map(is_failing, args)):
+                args.append(failing(self.error.message))
+                size += FAILING_SIZE + len(self.error.message)
             cans.append(outcomes.ERROR)
         elif len(args) == 1:
             args.append(Literal(not self._absorbing))
@@ -96,8 +98,13 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
     """The function of `&&` or `||`. What is known comes first: it may settle the whole without looking at the rest."""
     function = node.function
     absorbing = function == "_||_"
-    known = [arg for arg in node.args if own.is_known(arg, scope)]
-    rest = [own.stage(arg, scope, True) for arg in node.args if not own.is_known(arg, scope)]
+    known: list[Expr] = []
+    rest: list[Run] = []
+    for arg in node.args:
+        if own.is_known(arg, scope):
+            known.append(arg)
+        else:
+            rest.append(own.stage(arg, scope, True))
     first = own.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
     fixed: list[Result] | None = []
     for run in rest:

@@ -33,13 +33,15 @@ class Uses(msgspec.Struct, frozen=True, gc=False):
 
     unknown: bool
     known: bool
-    local: frozenset[str]
+    local: frozenset[str] = frozenset()
+    # Whether there is a binder in it.
+    binds: bool = False
 
 
-NOTHING = Uses(False, False, frozenset())
-_UNKNOWN = Uses(True, False, frozenset())
-_BOTH = Uses(True, True, frozenset())
-_KNOWN = Uses(False, True, frozenset())
+_NOTHING = Uses(False, False)
+_UNKNOWN = Uses(True, False)
+_BOTH = Uses(True, True)
+_KNOWN = Uses(False, True)
 
 
 def path_of(node: Expr) -> Path | None:
@@ -141,32 +143,35 @@ class Analysis:
     def uses(self, node: Expr, scope: frozenset[str]) -> Uses:
         """What the node mentions, where the names of `scope` are iteration variables."""
         if type(node) is Literal:
-            return NOTHING
+            return _NOTHING
         key = (id(node), scope)
         found = self._memo.get(key)
-        if found is None:
-            # The node is kept with its entry, so that no other can come to have its id.
-            found = self._memo[key] = (node, self._uses(node, scope))
-        return found[1]
-
-    def _uses(self, node: Expr, scope: frozenset[str]) -> Uses:
-        path = path_of(node)
-        if path is not None:
-            if path.root in scope:
-                return Uses(False, False, frozenset((path.root,)))
-            kind = self.unknowns.kind(path)
-            return _KNOWN if kind == KNOWN else _UNKNOWN if kind == UNKNOWN else _BOTH
-        unknown = known = False
-        local: frozenset[str] = frozenset()
-        parts = [self.uses(part, scope) for part in operands(node)]
-        variables, inner = bodies(node)
-        if variables:
-            bound = frozenset(variables)
+        if found is not None:
+            return found[1]
+        result = self._path_uses(node, scope)
+        if result is None:
+            # No function of its own, no comprehension: trees are deep and Python's stack is not.
+            variables, inner = bodies(node)
+            unknown, known, local, binds = False, False, frozenset[str](), bool(variables)
+            for part in operands(node):
+                use = self.uses(part, scope)
+                unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
+                local |= use.local
+            within = scope.union(variables)
             for part in inner:
-                use = self.uses(part, scope | bound)
-                parts.append(Uses(use.unknown, use.known, use.local - bound))
-        for use in parts:
-            unknown |= use.unknown
-            known |= use.known
-            local |= use.local
-        return Uses(unknown, known, local)
+                use = self.uses(part, within)
+                unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
+                local |= use.local.difference(variables)
+            result = Uses(unknown, known, local, binds)
+        # The node is kept with its entry, so that no other can come to have its id.
+        self._memo[key] = (node, result)
+        return result
+
+    def _path_uses(self, node: Expr, scope: frozenset[str]) -> Uses | None:
+        path = path_of(node)
+        if path is None:
+            return None
+        if path.root in scope:
+            return Uses(False, False, frozenset((path.root,)))
+        kind = self.unknowns.kind(path)
+        return _KNOWN if kind == KNOWN else _UNKNOWN if kind == UNKNOWN else _BOTH

@@ -42,6 +42,12 @@ def failing(message: str) -> Expr:
     return Call("_[_]", None, (MapExpr(()), Literal(text)))
 
 
+def is_failing(expr: Expr) -> bool:
+    """Whether the expression is a constant that always fails."""
+    return type(expr) is Call and expr.function == "_[_]" and expr.args[0] == _NOTHING
+
+
+_NOTHING = MapExpr(())
 FAILING_SIZE = 6
 
 

@@ -26,7 +26,7 @@ from tierwall.cel.partial.names import HOLED, Analysis, Path, Unknowns, path_of
 from tierwall.cel.partial.residual import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial.tree import length, operands, own_length, rebuilt, renamed
 from tierwall.cel.partial.unroll import ROUNDS, UNROLLING, comprehension
-from tierwall.cel.partial.writing import writer
+from tierwall.cel.partial.writing import Apply, writer
 from tierwall.cel.program import Program
 from tierwall.cel.types import BOOL, Type
 from tierwall.cel.values import TypeValue
@@ -85,6 +85,8 @@ class Specialiser:
         self.nodes = nodes
         self.limit = limit
         self.analysis = Analysis(unknowns)
+        self._settling = start({})
+        self._late = False
 
     def stage(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """The function of a part. `boolean`: a value that is not a bool counts as an error where the result goes."""
@@ -93,9 +95,11 @@ class Specialiser:
         if not uses.unknown and None not in keys.values():
             return self.known(node, {name: key for name, key in keys.items() if key is not None})
         run = self._open(node, scope, boolean)
-        if uses.known or any(key is not None for key in keys.values()):
+        if uses.known or (uses.binds and self._late) or any(map(_is_given, keys.values())):
             return run
-        return Fixed(run(start({})))
+        # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
+        # another are left for its run: when a body is first needed depends on what is known.
+        return Fixed(run(self._settling if uses.binds else start({})))
 
     def later(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """As `stage`, but made when first run: a body is wanted once with its variables known and once without."""
@@ -104,7 +108,9 @@ class Specialiser:
         def run(frame: Frame) -> Result:
             nonlocal made
             if made is None:
+                late, self._late = self._late, True
                 made = self.stage(node, scope, boolean)
+                self._late = late
             return made(frame)
 
         return run
@@ -157,43 +163,29 @@ class Specialiser:
             return comprehension(self, node, scope, boolean)  # type: ignore[arg-type]
         if kind is Bind:
             return binding(self, node, scope, boolean)  # type: ignore[arg-type]
-        return self._strict(node, scope)
+        # Not in a method of its own: every frame saved leaves room for the parser's 250 levels under Python's limit.
+        parts = operands(node)
+        runs = []
+        for part in parts:
+            runs.append(self.stage(part, scope))  # noqa: PERF401
+        apply = self.application(node)
+        return strict(runs, writer(self, node, parts, apply), apply)
 
     def _unknown(self, node: Expr, path: Path) -> Residual:
         name = ".".join((path.root.removeprefix("."), *path.fields))
-        declared = self.types.get(name) or self.nodes.get(id(node))
+        declared = signature.certain(self.types.get(name) or self.nodes.get(id(node)))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         if type(node) is Call and node.function == "_[_]":
             # A path that stands for a variable of its own is found as `a.b`, not as `a["b"]`.
             node = Select(node.args[0], path.fields[-1])
-        # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing.
-        can = signature.can_be(declared) & ~(0 if path.fields else outcomes.ERROR)
+        # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,
+        # unless it was declared with a type.
+        is_bound = not path.fields or (name in self.types and self.unknowns.exact(path))
+        can = signature.can_be(declared) & ~(outcomes.ERROR if is_bound else 0)
         return Residual(node, can, length(node), declared)
 
-    def _strict(self, node: Expr, scope: Scope) -> Run:
-        """The function of a part that needs all its operands."""
-        parts = operands(node)
-        runs = [self.stage(part, scope) for part in parts]
-        apply = self.application(node)
-        written = writer(self, node, parts, apply)
-
-        def run(frame: Frame) -> Result:
-            results = []
-            pending = False
-            for part in runs:
-                result = part(frame)
-                kind = type(result)
-                if kind is Failed:
-                    return result
-                if kind is Residual:
-                    pending = True
-                results.append(result)
-            return written(results) if pending else apply(results)
-
-        return run
-
-    def application(self, node: Expr) -> Callable[[Sequence[object]], Result]:
+    def application(self, node: Expr) -> Apply:
         """The node's own operation on operand values; compiled when first needed."""
         program: Program | None = None
 
@@ -260,8 +252,31 @@ class Specialiser:
         """Refuse a residual that has grown too long."""
         if size > self.limit:
             raise PartialError(
-                f"residual too long: more than {self.limit} characters; a large known value is used whole"
+                f"residual too long: more than {self.limit} characters (is a large known value used whole?)"
             )
+
+
+def _is_given(key: str | None) -> bool:
+    return key is not None
+
+
+def strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply: Apply) -> Run:
+    """The function of a part that needs all its operands."""
+
+    def run(frame: Frame) -> Result:
+        results = []
+        pending = False
+        for part in runs:
+            result = part(frame)
+            kind = type(result)
+            if kind is Failed:
+                return result
+            if kind is Residual:
+                pending = True
+            results.append(result)
+        return written(results) if pending else apply(results)
+
+    return run
 
 
 def _heavy(program: Program, frame: Frame) -> Result:

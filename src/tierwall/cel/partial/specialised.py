@@ -9,10 +9,13 @@ from typing import TypeAlias
 from tierwall.cel.ast import Expr
 from tierwall.cel.checker import Checked, check
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import CheckError
+from tierwall.cel.errors import CheckError, ParseError
+from tierwall.cel.parser import parse
 from tierwall.cel.partial.answer import Partial
 from tierwall.cel.partial.names import Unknowns
+from tierwall.cel.partial.residual import PartialError, Residual
 from tierwall.cel.partial.specialise import MAX_LENGTH, Scope, Specialiser, start
+from tierwall.cel.partial.tree import depth
 from tierwall.cel.types import DYN, Type
 
 Program: TypeAlias = Expr | Checked
@@ -21,19 +24,37 @@ Program: TypeAlias = Expr | Checked
 class Specialised:
     """An expression made ready for one set of unknowns."""
 
-    __slots__ = ("_run", "boolean", "unknowns")
+    __slots__ = ("_deep", "_run", "boolean", "unknowns")
 
     def __init__(self, specialiser: Specialiser, expr: Expr, boolean: bool) -> None:
         self.unknowns = specialiser.unknowns
         self.boolean = boolean
-        self._run = specialiser.stage(expr, Scope(), boolean)
+        self._deep = depth(expr) > _SHALLOW
+        try:
+            self._run = specialiser.stage(expr, Scope(), boolean)
+        except RecursionError:
+            raise PartialError(_TOO_DEEP) from None
 
     def __call__(self, known: Mapping[str, object]) -> Partial:
         """What is left of the expression when the known variables have these values.
 
         Raises `PartialError` if the residual cannot be written, and `CostExceeded` if a known part costs too much.
         """
-        return Partial(self._run(start(known)), self.unknowns, self.boolean)
+        try:
+            result = self._run(start(known))
+            left = Partial(result, self.unknowns, self.boolean)
+            if type(result) is Residual and (self._deep or result.size > _SHORT):
+                parse(left.text)
+        except RecursionError:
+            raise PartialError(_TOO_DEEP) from None
+        except ParseError as error:
+            raise PartialError(f"what is left of the expression could not be read back: {error.message}") from None
+        return left
+
+
+# Up to here the parser will take whatever is left.
+_SHALLOW, _SHORT = 100, MAX_LENGTH // 2
+_TOO_DEEP = "expression nested too deeply"
 
 
 def specialise(
@@ -50,7 +71,8 @@ def specialise(
 
     unknown: variables (`object`) or paths inside known ones (`request.name`).
     boolean: the result is a condition, for which a value that is not a bool is an error; residuals may be simpler then.
-    types: the types of unknowns, as far as they are certain; a checked program brings them along.
+    types: the types of unknowns, as far as they are certain; a checked program brings them along. A path in here is always
+        there.
     dotted: known variables whose names have dots in them.
     limit: the characters of the longest residual.
     environment: the functions to evaluate with; without one, all there are.

@@ -108,10 +108,28 @@ def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
     if not parts:
         return node
     variables, inner = bodies(node)
-    if variables:
-        narrowed = {name: new for name, new in names.items() if name not in variables}
-        return rebuilt(node, [renamed(part, names) for part in parts], [renamed(part, narrowed) for part in inner])
-    return rebuilt(node, [renamed(part, names) for part in parts])
+    # Loops and no comprehensions: each would be one more frame for every level of the tree.
+    outer: list[Expr] = []
+    for part in parts:
+        outer.append(renamed(part, names))  # noqa: PERF401
+    if not variables:
+        return rebuilt(node, outer)
+    narrowed = {name: new for name, new in names.items() if name not in variables}
+    within: list[Expr] = []
+    for part in inner:
+        within.append(renamed(part, narrowed))  # noqa: PERF401
+    return rebuilt(node, outer, within)
+
+
+def depth(node: Expr) -> int:
+    """The levels of the tree."""
+    deepest = 0
+    todo = [(node, 1)]
+    while todo:
+        node, level = todo.pop()
+        deepest = max(deepest, level)
+        todo += [(part, level + 1) for part in (*operands(node), *bodies(node)[1])]
+    return deepest
 
 
 # Characters that a node adds to the text of its parts; near enough to bound growth and to compare two spellings.
@@ -126,9 +144,12 @@ def own_length(node: Expr) -> int:
         case Ident(name=name):
             return len(name)
         case Call(function=function, args=args):
-            return _NODE + len(function) + 2 * len(args)
-        case Select(field=field) | Has(field=field):
-            return _NODE + len(field)
+            # Operators are called `_==_`, and the like.
+            return _NODE + len(function) + 2 * len(args) if function[0].isalpha() else 4 * max(1, len(args) - 1)
+        case Select(field=field):
+            return 1 + len(field)
+        case Has(field=field):
+            return 6 + len(field)
         case Comprehension(macro=macro, variables=variables):
             return _NODE + len(macro) + sum(map(len, variables))
         case Bind(macro=macro, variable=variable):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tierwall.cel.ast import Call, Expr, Has, Ident, ListExpr, MapExpr, Select
+from tierwall.cel.ast import Call, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
 from tierwall.cel.partial import outcomes
 from tierwall.cel.partial.constant import dyn, value_type
 from tierwall.cel.partial.containers import list_writer, map_writer
@@ -20,7 +20,7 @@ from tierwall.cel.partial.residual import Failed, Residual, Result
 from tierwall.cel.partial.signature import can_be, certain, fits
 from tierwall.cel.partial.tree import own_length, qualified, rebuilt
 from tierwall.cel.types import BOOL, DYN, Object, Type
-from tierwall.cel.values import TypeValue, no_such_overload
+from tierwall.cel.values import TypeValue, Uint, no_such_overload
 
 if TYPE_CHECKING:
     from tierwall.cel.partial.specialise import Specialiser
@@ -32,6 +32,9 @@ _SCALARS = frozenset(("null_type", "bool", "int", "uint", "double", "string", "b
 _REGEX = frozenset(("matches", "find", "findAll"))
 # Characters that `dyn()` adds.
 _HIDDEN = 5
+# Characters that `[…][0]` adds.
+_DISGUISED = 5
+_KEYS = frozenset((str, int, Uint, float, bool))
 _REMEMBERED = 64
 
 
@@ -76,6 +79,9 @@ class _OtherWriter:
         for i in self.hidden(results):
             exprs[i] = dyn(exprs[i])
             size += _HIDDEN
+        for i in self.disguised(results):
+            exprs[i] = Call("_[_]", None, (ListExpr((exprs[i],)), Literal(0)))
+            size += _DISGUISED
         if self.may_join:
             exprs[0] = self.apart(exprs[0])
         self.own.bound(size)
@@ -87,6 +93,10 @@ class _OtherWriter:
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
         """The operands whose constants need `dyn()` around them."""
+        return ()
+
+    def disguised(self, results: list[Result]) -> Sequence[int]:
+        """The operands whose constants must not be seen as such."""
         return ()
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
@@ -127,6 +137,7 @@ class _CallWriter(_OtherWriter):
         self.free = signatures().is_fixed(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
+        self.index = self.function in ("_[_]", "_[?_]")
         self.regex = self.function in _REGEX and len(parts) == 2
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
@@ -159,6 +170,13 @@ class _CallWriter(_OtherWriter):
         if not self.params or any(fits(each, known) for each in self.params):
             return ()
         return tuple(i for i, each in enumerate(results) if self._may_hide(self.parts[i], each))
+
+    def disguised(self, results: list[Result]) -> Sequence[int]:
+        # Kubernetes refuses a whole expression for a constant index of a type that no key has, where an index that
+        # comes to such a value is an error of its own, to be absorbed.
+        if self.index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
+            return (1,)
+        return ()
 
     def _may_hide(self, part: Expr, result: Result) -> bool:
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""

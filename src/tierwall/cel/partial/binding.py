@@ -14,7 +14,7 @@ from tierwall.cel.partial.signature import certain
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
 
 
 def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:

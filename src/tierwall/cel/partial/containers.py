@@ -16,7 +16,7 @@ from tierwall.cel.types import DYN, Type
 from tierwall.cel.values import OptionalValue, map_key, type_name
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Specialiser
+    from tierwall.cel.partial.specialiser import Specialiser
 
 
 class _Parts:

@@ -18,7 +18,7 @@ from tierwall.cel.partial.tree import length
 from tierwall.cel.types import BOOL
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Frame, Run, Specialiser
+    from tierwall.cel.partial.specialiser import Frame, Run, Specialiser
 
 
 def holed(own: Specialiser, node: Expr, path: Path) -> Run:

@@ -21,7 +21,7 @@ from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
 
 
 class Joined:

@@ -14,7 +14,7 @@ from tierwall.cel.parser import parse
 from tierwall.cel.partial.answer import Partial
 from tierwall.cel.partial.names import Unknowns
 from tierwall.cel.partial.residual import PartialError, Residual
-from tierwall.cel.partial.specialise import MAX_LENGTH, Scope, Specialiser, start
+from tierwall.cel.partial.specialiser import MAX_LENGTH, Scope, Specialiser, start
 from tierwall.cel.partial.tree import depth
 from tierwall.cel.types import DYN, Type
 
@@ -71,8 +71,8 @@ def specialise(
 
     unknown: variables (`object`) or paths inside known ones (`request.name`).
     boolean: the result is a condition, for which a value that is not a bool is an error; residuals may be simpler then.
-    types: the types of unknowns, as far as they are certain; a checked program brings them along. A path in here is always
-        there.
+    types: the types of unknowns, as far as they are certain; a checked program brings them along. A path that is in
+        here is never missing.
     dotted: known variables whose names have dots in them.
     limit: the characters of the longest residual.
     environment: the functions to evaluate with; without one, all there are.

@@ -21,7 +21,7 @@ from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import map_keys, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
 
 _QUANTIFIERS = {"all": "_&&_", "exists": "_||_"}
 _COUNTS = ("exists_one", "existsOne")

@@ -23,7 +23,7 @@ from tierwall.cel.types import BOOL, DYN, Object, Type
 from tierwall.cel.values import TypeValue, Uint, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialise import Specialiser
+    from tierwall.cel.partial.specialiser import Specialiser
 
 Apply: TypeAlias = Callable[[Sequence[object]], Result]
 Write: TypeAlias = Callable[[list[Result]], Result]

@@ -28,7 +28,7 @@ from tierwall.cel.partial.tree import length, operands, own_length, rebuilt, ren
 from tierwall.cel.partial.unroll import ROUNDS, UNROLLING, comprehension
 from tierwall.cel.partial.writing import Apply, writer
 from tierwall.cel.program import Program
-from tierwall.cel.types import BOOL, Type
+from tierwall.cel.types import BOOL, Type, optional_of
 from tierwall.cel.values import TypeValue
 
 Frame: TypeAlias = dict[str, object]
@@ -176,7 +176,10 @@ class Specialiser:
         declared = signature.certain(self.types.get(name) or self.nodes.get(id(node)))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
-        if type(node) is Call and node.function == "_[_]":
+        optional = (type(node) is Select and node.optional) or (type(node) is Call and node.function == "_[?_]")
+        if optional and declared is not None and name in self.types:
+            declared = optional_of(declared)
+        if type(node) is Call and not optional:
             # A path that stands for a variable of its own is found as `a.b`, not as `a["b"]`.
             node = Select(node.args[0], path.fields[-1])
         # An unknown variable is bound in every completion, so naming it cannot fail; a path may turn out to be missing,

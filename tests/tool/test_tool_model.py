@@ -1,0 +1,57 @@
+"""The shipped decision equals the reference on random clusters of all generations."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import example, given, settings
+from tool_reference import reference
+from tool_worlds import World, seeds, snapshot
+
+from tierwall.tool.question import ask, mismatches
+
+
+@given(seeds)
+@example(0)
+@settings(max_examples=400)
+def test_a_decision_is_the_one_that_the_texts_demand(seed: int) -> None:
+    world = World(seed)
+    this = snapshot(world.objects)
+    for _ in range(10):
+        question = world.question()
+        want = reference(world.objects, question)
+        got = ask(this, question, {})
+        assert (got["verdict"], got["evaluated"], got["level"]) == (want["verdict"], want["evaluated"], want["level"])
+        assert got["decidedBy"][-1]["policy"] == want["decidedBy"]
+        assert got["verdict"] == "Allow" or len(got["decidedBy"]) == 1
+        assert mismatches(want, got) == []
+
+
+@given(seeds)
+@settings(max_examples=100)
+def test_the_order_of_files_plays_no_part(seed: int) -> None:
+    world = World(seed)
+    shuffled = world.objects
+    random.Random(seed).shuffle(shuffled)
+    for _ in range(3):
+        question = world.question()
+        assert ask(snapshot(shuffled), question, {}) == ask(snapshot(world.objects), question, {})
+
+
+@given(seeds)
+@settings(max_examples=100)
+def test_a_policy_that_names_no_existing_target_changes_nothing(seed: int) -> None:
+    world = World(seed)
+    question, elsewhere = world.question(), world.policy("nowhere", "p")
+    assert ask(snapshot([*world.objects, elsewhere]), question, {}) == ask(snapshot(world.objects), question, {})
+
+
+@given(seeds)
+@settings(max_examples=100)
+def test_a_younger_policy_never_opens_what_was_closed(seed: int) -> None:
+    """An older one may: it can push another over the limit of its target."""
+    world = World(seed)
+    question, more = world.question(), world.policy("a", "zz")
+    more["metadata"].pop("creationTimestamp", None)
+    before, after = (ask(snapshot(found), question, {}) for found in (world.objects, [*world.objects, more]))
+    assert before["verdict"] == "Allow" or after["verdict"] == "Deny"

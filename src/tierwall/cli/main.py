@@ -13,6 +13,7 @@ COMMANDS = {
     "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
     "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
     "list": Lazy("tierwall.cli.list:command", "List who can reach whom on what."),
+    "diff": Lazy("tierwall.cli.diff:command", "Compare the connections two folders of manifests let pass."),
     "effective": Lazy("tierwall.cli.effective:command", "See the gateway settings in force at a place, and who set them."),
     "status": Lazy("tierwall.cli.status:command", "Print the conditions a controller would write on each policy."),
     "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.picture import Arrow, Picture
 
-_COLOURS = {"added": "darkgreen", "removed": "red"}
+_COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 
 
 def lines(picture: Picture) -> Iterator[str]:

@@ -15,6 +15,9 @@ from tierwall.network.reach.picture import Picture
 
 _KINDS = {Verdict.ALLOW: "allow", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "deny"}
 
+# A comparison shows what appears as open, what vanishes as closed.
+_CHANGES = {"added": "all", "removed": "none", "changed": "conditional"}
+
 
 def lines(picture: Picture, title: str = "Connections") -> Iterator[str]:
     """The page, line by line."""
@@ -26,13 +29,16 @@ def lines(picture: Picture, title: str = "Connections") -> Iterator[str]:
 
 def _data(picture: Picture) -> dict[str, Any]:
     """Names, distinct sets of flows, and per cell which set it has."""
-    sets: dict[tuple[Flow, ...], int] = {}
+    sets: dict[tuple[str, tuple[Flow, ...]], int] = {}
     cells: dict[str, int] = {}
     for arrow in picture.arrows:
-        cells[f"{arrow.source},{arrow.destination}"] = sets.setdefault(arrow.flows, len(sets))
+        cells[f"{arrow.source},{arrow.destination}"] = sets.setdefault((arrow.change, arrow.flows), len(sets))
     return {
         "nodes": [str(named) for named in picture.nodes],
-        "sets": [{"kind": _kind(flows), "flows": [_flow(flow) for flow in flows]} for flows in sets],
+        "sets": [
+            {"kind": _CHANGES.get(change) or _kind(flows), "flows": [_flow(flow) for flow in flows]}
+            for change, flows in sets
+        ],
         "cells": cells,
     }
 

@@ -17,7 +17,7 @@ def lines(picture: Picture) -> Iterator[str]:
         passing = [flow for flow in arrow.flows if flow.verdict is not Verdict.DENY]
         if not passing:
             continue
-        sign = {"added": "+ ", "removed": "- "}.get(arrow.change, "")
+        sign = {"added": "+ ", "removed": "- ", "changed": "~ "}.get(arrow.change, "")
         label = _quoted(sign + ", ".join(map(str, passing)))
         dotted = all(flow.verdict is Verdict.CONDITIONAL for flow in passing)
         yield f"  n{arrow.source} {'-.->' if dotted else '-->'}|{label}| n{arrow.destination}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.network.reach.listing import Entry
 
-_SIGNS = {"": "", "added": "+ ", "removed": "- "}
+_SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
 
 
 def lines(entries: Iterable[Entry]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Flow(Struct, frozen=True):
 class Entry(Struct, frozen=True):
     """Some sources, some destinations, and what passes from every one of the first to every one of the second.
 
-    `change` is for comparisons: "added" or "removed"; a list has none.
+    `change` is for comparisons: "added", "removed" or "changed"; a list has none.
     """
 
     sources: Named
@@ -120,7 +120,7 @@ def entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
         destinations = names.describe(group.destinations, cuts=cuts)
         hints = _hints(found, group, cuts)
         for sources, passages in group.sources:
-            if not _only_itself(found, group, sources):
+            if not only_itself(found, group.destinations, sources):
                 named = names.describe(sources, group.possible, hints, cuts)
                 yield Entry(named, destinations, flows.of(passages))
 
@@ -195,9 +195,9 @@ def _ends(found: Matrix, mask: int) -> Iterable[tuple[End | None, str]]:
             yield from ((end, str(end)) for end in one.members)
 
 
-def _only_itself(found: Matrix, group: Group, sources: int) -> bool:
+def only_itself(found: Matrix, destinations: int, sources: int) -> bool:
     """Whether an entry says no more than that an end reaches itself, which no policy is about."""
-    if sources != group.destinations or sources & (sources - 1):
+    if sources != destinations or sources & (sources - 1):
         return False
     (bit,) = bits(sources)
     one = found.classes.all[bit]

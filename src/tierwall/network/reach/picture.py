@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tierwall.network.model.ends import End
-from tierwall.network.reach.blocks import blocks
-from tierwall.network.reach.listing import Flow, Flows
+from tierwall.network.reach.blocks import MOST_BLOCKS, TooManyBlocks, blocks
+from tierwall.network.reach.listing import Entry, Flow, Flows
 from tierwall.network.reach.matrix import Matrix
 from tierwall.network.reach.naming import Named, Names
 
@@ -37,6 +38,23 @@ def picture(found: Matrix, why: bool = False) -> Picture:
         if edge.source != edge.destination or len(_ends(found, drawn.masks[edge.source])) > 1
     ]
     return Picture(tuple(names.spelled(mask) for mask in drawn.masks), tuple(arrows))
+
+
+def picture_of_changes(entries: Iterable[Entry]) -> Picture:
+    """The picture of a comparison: the sets of ends its entries name, and an arrow where something changes."""
+    nodes: dict[Named, int] = {}
+    cells: dict[tuple[int, int], list[Entry]] = {}
+    for entry in entries:
+        source, destination = (nodes.setdefault(one, len(nodes)) for one in (entry.sources, entry.destinations))
+        cells.setdefault((source, destination), []).append(entry)
+        if len(nodes) > MOST_BLOCKS:
+            raise TooManyBlocks(f"more than {MOST_BLOCKS} groups of ends differ")
+    arrows = []
+    for (source, destination), found in cells.items():
+        kinds = {entry.change for entry in found}
+        flows = tuple(flow for entry in found for flow in entry.flows)
+        arrows.append(Arrow(source, destination, flows, kinds.pop() if len(kinds) == 1 else "changed"))
+    return Picture(tuple(nodes), tuple(arrows))
 
 
 def _ends(found: Matrix, mask: int) -> list[End]:

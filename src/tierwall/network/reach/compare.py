@@ -1,0 +1,237 @@
+"""What changes between two snapshots: connections that appear, vanish, or hang on other domain names, and why.
+
+Both models are cut into classes that line up: ends of one class are alike before and after. An end that is there
+only before or only after takes its connections with it. Pairs are compared group by group, never pod by pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from tierwall.core.verdict import Verdict
+from tierwall.network.model.ends import End
+from tierwall.network.model.model import Model, model
+from tierwall.network.model.rules import PortRange
+from tierwall.network.outcome import NOT_APPLICABLE
+from tierwall.network.reach.attention import Attention
+from tierwall.network.reach.classes import Classes, EndClass, bits, mask_of
+from tierwall.network.reach.listing import Entry, Flow, Flows, only_itself
+from tierwall.network.reach.matrix import Group, Matrix, Passage, Passages, matrix
+from tierwall.network.reach.naming import Names
+from tierwall.resources.snapshot import Snapshot
+
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+
+
+class Shift(NamedTuple):
+    """Ports whose fate differs, with how it was settled before and after."""
+
+    change: str
+    ports: int
+    before: Passage
+    after: Passage
+
+
+Shifts: TypeAlias = tuple[Shift, ...]
+
+
+class ChangedFlow(Flow, frozen=True):
+    """A flow of a comparison: settled now as a flow is, and before as `was` is."""
+
+    was: Flow | None = None
+
+    def because(self) -> str:
+        """Who settles it now, and who settled it before."""
+        now = super().because()
+        return f"{now} (before, {self.was.verdict}: {self.was.because()})" if self.was is not None else now
+
+    def document(self) -> dict[str, object]:
+        """As JSON output has it, with `was` for what held before."""
+        out = super().document()
+        return out | {"was": self.was.document()} if self.was is not None else out
+
+
+class Difference(NamedTuple):
+    """Sources and destinations, as classes of one side, between which the same flows appear, vanish or change."""
+
+    side: Matrix
+    sources: int
+    destinations: int
+    change: str
+    flows: tuple[Flow, ...]
+
+
+def compare(before: Snapshot, after: Snapshot) -> Iterator[Entry]:
+    """Every change in words; nothing if the two snapshots let the same connections pass."""
+    names: dict[int, Names] = {}
+    for one in differences(before, after):
+        if id(one.side) not in names:
+            names[id(one.side)] = Names(one.side.classes)
+        describe = names[id(one.side)].describe
+        yield Entry(describe(one.sources), describe(one.destinations), one.flows, one.change)
+
+
+def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+    """Every change, destination by destination."""
+    old, new = _aligned(model(before), model(after))
+    sides = [matrix(classes, why=True, denied=True) for classes in (old, new)]
+    twins = _Twins(old, new)
+    yield from _gone(sides[0], mask_of(one.bit for one in old.all if twins.after(one) is None), REMOVED)
+    yield from _gone(sides[1], mask_of(one.bit for one in new.all if twins.before(one) is None), ADDED)
+    yield from _shifted(sides[0], sides[1], twins)
+
+
+def _aligned(before: Model, after: Model) -> tuple[Classes, Classes]:
+    """Classes of two models, such that two ends are alike in one exactly if their twins are alike in the other."""
+    looks = Attention(before), Attention(after)
+    names = looks[0].named_ports | looks[1].named_ports
+    ports = looks[0].port_ranges | looks[1].port_ranges
+    for pod in (*before.pods, *after.pods):
+        for name in names.intersection(pod.named_ports):
+            ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
+    blocks = [*looks[0].blocks, *looks[1].blocks]
+    plain = Classes(after, None, blocks, ports)
+    old = Classes(before, lambda end: _bit(plain, _twin(after, end)), blocks, ports)
+    return old, Classes(after, lambda end: _bit(old, _twin(before, end)), blocks, ports)
+
+
+def _twin(other: Model, end: End) -> End | None:
+    if end.kind == "pod":
+        return other.pod(end.namespace, end.name)
+    return other.node(end.name) if end.kind == "node" else None
+
+
+def _bit(classes: Classes, end: End | None) -> Hashable:
+    return None if end is None else classes.of(end).bit
+
+
+class _Twins:
+    """Which class of one side is which class of the other."""
+
+    def __init__(self, old: Classes, new: Classes) -> None:
+        outside = {one.spans: one for one in new.all if one.spans}
+        self._after: dict[int, EndClass] = {}
+        self._before: dict[int, EndClass] = {}
+        for one in old.all:
+            twin = outside.get(one.spans) if one.spans else _class(new, one.one)
+            if twin is not None:
+                self._after[one.bit] = twin
+                self._before[twin.bit] = one
+        self._translated: dict[int, int] = {}
+
+    def after(self, one: EndClass) -> EndClass | None:
+        return self._after.get(one.bit)
+
+    def before(self, one: EndClass) -> EndClass | None:
+        return self._before.get(one.bit)
+
+    def in_old(self, mask: int) -> int:
+        """A set of classes of the new side as the old side numbers them; those without a twin are left out."""
+        found = self._translated.get(mask)
+        if found is None:
+            twins = (self._before.get(bit) for bit in bits(mask))
+            found = self._translated[mask] = mask_of(sorted(one.bit for one in twins if one is not None))
+        return found
+
+
+def _class(classes: Classes, end: End) -> EndClass | None:
+    twin = _twin(classes.model, end)
+    return classes.of(twin) if twin is not None else None
+
+
+def _gone(side: Matrix, ends: int, change: str) -> Iterator[Difference]:
+    """The connections of ends that are there on one side only."""
+    if not ends:
+        return
+    flows = Flows(side.ports, True)
+    for group in side.groups:
+        for destinations, among in ((group.destinations & ends, -1), (group.destinations & ~ends, ends)):
+            for sources, passages in group.sources:
+                passing = tuple(one for one in passages if one.verdict is not Verdict.DENY)
+                those = sources & among
+                if destinations and those and passing and not only_itself(side, destinations, those):
+                    yield Difference(side, those, destinations, change, flows.of(passing))
+
+
+def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
+    """The changes between ends that are there on both sides."""
+    common = mask_of(one.bit for one in old.classes.all if twins.after(one) is not None)
+    nobody = Group(0, (), 0)
+    old_of = _group_of(old, lambda mask: mask)
+    new_of = _group_of(new, twins.in_old)
+    met: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int], tuple[Group, Group]] = {}
+    for bit in bits(common):
+        pair = old_of.get(bit, nobody), new_of.get(bit, nobody)
+        key = id(pair[0]), id(pair[1])
+        groups[key] = pair
+        met.setdefault(key, []).append(bit)
+    comparing = _Comparing(old)
+    for key, numbers in met.items():
+        destinations = mask_of(numbers)
+        shares = comparing.shares(*groups[key], common, twins)
+        for shifts, sources in shares.items():
+            if not only_itself(old, destinations, sources):
+                for change in (ADDED, REMOVED, CHANGED):
+                    flows = tuple(comparing.flow(one) for one in shifts if one.change == change)
+                    if flows:
+                        yield Difference(old, sources, destinations, change, flows)
+
+
+def _group_of(side: Matrix, numbered: object) -> dict[int, Group]:
+    assert callable(numbered)
+    return {bit: group for group in side.groups for bit in bits(numbered(group.destinations))}
+
+
+class _Comparing:
+    """How passages differ, each pair of them once."""
+
+    def __init__(self, old: Matrix) -> None:
+        self._flows = Flows(old.ports, True)
+        # Pairs of which neither end is under policy are in no matrix: nothing stops them.
+        self._free: Passages = (Passage(old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),)
+        self._known: dict[tuple[Passages, Passages], Shifts] = {}
+
+    def shares(self, before: Group, after: Group, common: int, twins: _Twins) -> dict[Shifts, int]:
+        """The sources whose connections to a group of destinations change, by what changes."""
+        out: dict[Shifts, int] = {}
+        then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
+        now = self._whole([(twins.in_old(mask), passages) for mask, passages in after.sources], common)
+        for mask, passages in then:
+            for other, others in now:
+                if (both := mask & other) and passages != others and (shifts := self._shifts(passages, others)):
+                    out[shifts] = out.get(shifts, 0) | both
+        return out
+
+    def flow(self, shift: Shift) -> ChangedFlow:
+        """A change in words."""
+        (now,) = self._flows.of((shift.after._replace(ports=shift.ports),))
+        (was,) = self._flows.of((shift.before._replace(ports=shift.ports),))
+        # What vanishes is shown as the connection it was, what appears as the one it is.
+        verdict = was.verdict if shift.change == REMOVED else now.verdict
+        domains = was.domains if shift.change == REMOVED else now.domains
+        return ChangedFlow(verdict, now.ports, now.ranges, domains, now.egress, now.ingress, was)
+
+    def _whole(self, parts: list[tuple[int, Passages]], common: int) -> list[tuple[int, Passages]]:
+        rest = common
+        for mask, _ in parts:
+            rest &= ~mask
+        return [*parts, (rest, self._free)] if rest else parts
+
+    def _shifts(self, before: Passages, after: Passages) -> Shifts:
+        found = self._known.get((before, after))
+        if found is None:
+            pairs = ((then, now, then.ports & now.ports) for then in before for now in after)
+            shifts = (Shift(_change(then, now), ports, then, now) for then, now, ports in pairs if ports)
+            found = self._known[before, after] = tuple(one for one in shifts if one.change)
+        return found
+
+
+def _change(before: Passage, after: Passage) -> str:
+    if before.verdict is after.verdict:
+        domains = [{*one.egress.domains, *one.ingress.domains} for one in (before, after)]
+        return CHANGED if before.verdict is Verdict.CONDITIONAL and domains[0] != domains[1] else ""
+    if before.verdict is Verdict.DENY:
+        return ADDED
+    return REMOVED if after.verdict is Verdict.DENY else CHANGED

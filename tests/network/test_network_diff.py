@@ -1,0 +1,152 @@
+"""A comparison of two snapshots equals asking about each pair before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
+from network_snapshots import snapshot
+
+from tierwall.cli.main import root
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import decide
+from tierwall.network.model.addresses import parse_address
+from tierwall.network.model.ends import End, address_end
+from tierwall.network.model.model import Model
+from tierwall.network.reach.compare import Difference, compare, differences
+
+Object = dict[str, Any]
+Fate = dict[tuple[str, str, str, int], tuple[Verdict, tuple[str, ...]]]
+
+
+def fates(model: Model, outside: list[End]) -> Fate:
+    """Every connection that passes, by the names of its ends."""
+    out: Fate = {}
+    ends = [*model.pods, *model.nodes, *outside]
+    for source in ends:
+        for destination in ends:
+            if source is destination:
+                continue
+            for protocol in PROTOCOLS:
+                for port in (*PORTS, 9):
+                    found = decide(model, source, destination, protocol, port)
+                    domains = {*found.egress.outcome.domains, *found.ingress.outcome.domains}
+                    if found.verdict is not Verdict.DENY:
+                        fate = found.verdict, tuple(sorted(domains)) if found.verdict is Verdict.CONDITIONAL else ()
+                        out[str(source), str(destination), protocol, port] = fate
+    return out
+
+
+def members(one: Difference, mask: int, outside: list[End]) -> Iterator[str]:
+    for found in one.side.classes.members(mask):
+        if found.spans:
+            for end in outside:
+                if any(low <= end.addresses[0] <= high for low, high in found.spans):
+                    yield str(end)
+        else:
+            yield from map(str, found.members)
+
+
+@settings(max_examples=150)
+@given(clusters(most_policies=4), clusters(most_policies=4))
+def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
+    models = [Model(snapshot(objects)) for objects in (before, after)]
+    inside = {address for model in models for end in (*model.pods, *model.nodes) for address in end.addresses}
+    parsed = [address for text in OUTSIDE if (address := parse_address(text)) is not None]
+    outside = [address_end(address) for address in parsed if address not in inside]
+    then, now = (fates(model, outside) for model in models)
+    wanted = {
+        (key, "added" if key not in then else "removed" if key not in now else "changed")
+        for key in then.keys() | now.keys()
+        if then.get(key) != now.get(key)
+    }
+    neither = {
+        (str(source), str(destination))
+        for model in models
+        for source in (*model.pods, *model.nodes, *outside)
+        for destination in (*model.pods, *model.nodes, *outside)
+        if not source.under_policy and not destination.under_policy
+    }
+    # Pairs of which no policy can speak on the side they are on are left out, as in a list.
+    wanted = {(key, change) for key, change in wanted if key[:2] not in neither}
+    found = {
+        ((source, destination, protocol, port), one.change)
+        for one in differences(snapshot(before), snapshot(after))
+        for source in members(one, one.sources, outside)
+        for destination in members(one, one.destinations, outside)
+        if source != destination and (source, destination) not in neither
+        for flow in one.flows
+        for protocol, first, last in flow.ranges
+        for port in (*PORTS, 9)
+        if first <= port <= last
+    }
+    assert found == wanted
+
+
+@settings(max_examples=100)
+@given(clusters(most_policies=6))
+def test_nothing_differs_from_itself(objects: list[Object]) -> None:
+    assert list(compare(snapshot(objects), snapshot(list(reversed(objects))))) == []
+
+
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, labels: {app: %s}}}\n---\n"
+POLICY = """\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}], ports: [{port: 5432}]}]
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    pods = POD % ("web", "web") + POD % ("db", "db")
+    for name, text in (("old", pods + POLICY % "api"), ("new", pods + POLICY % "web"), ("more", pods * 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "all.yaml").write_text(text)
+    return tmp_path
+
+
+def test_what_appears_is_shown_with_who_allows_it_now_and_who_denied_it_before(folders: Path) -> None:
+    result = CliRunner().invoke(root, ["diff", "old", "new"])
+    assert result.exit_code == 4
+    assert result.stdout.splitlines() == [
+        "+ shop/web => shop/db : TCP 5432",
+        "    TCP 5432: egress Default; ingress NetworkPolicy/shop/db ingress[0] "
+        "(before, Deny: egress Default; ingress NetworkPolicy/shop/db spec)",
+    ]
+
+
+def test_what_vanishes_is_shown_with_who_denies_it_now(folders: Path) -> None:
+    document = json.loads(CliRunner().invoke(root, ["diff", "new", "old", "-o", "json"]).stdout)
+    (entry,) = document["connections"]
+    assert entry["change"] == "removed"
+    (flow,) = entry["flows"]
+    assert flow["ingress"] == [{"policy": "NetworkPolicy/shop/db", "rule": "spec"}]
+    assert flow["was"]["ingress"] == [{"policy": "NetworkPolicy/shop/db", "rule": "ingress[0]"}]
+
+
+def test_no_change_is_exit_code_0_and_says_so_on_stderr(folders: Path) -> None:
+    result = CliRunner().invoke(root, ["diff", "old", "old"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no connection changes\n")
+
+
+@pytest.mark.parametrize("output", ["csv", "md", "dot", "mermaid", "html"])
+def test_every_format_names_both_ends(folders: Path, output: str) -> None:
+    result = CliRunner().invoke(root, ["diff", "old", "new", "-o", output])
+    assert result.exit_code == 4
+    assert "shop/web" in result.stdout
+    assert "shop/db" in result.stdout
+
+
+def test_a_folder_that_is_not_there_is_an_error(folders: Path) -> None:
+    assert CliRunner().invoke(root, ["diff", "old", "nwe"]).exit_code == 1

@@ -136,6 +136,8 @@ def test_python_surprises_do_not_reach_the_result(text: str, variables: dict[str
         ("b.map(x, x)", {"b": "abc"}),
         ("b.x", {"b": [1]}),
         ("a == 'x'", {"a": IP(4, 1)}),
+        ("a != 'x'", {"a": IP(4, 1)}),
+        ("a in ['x', 'y']", {"a": IP(4, 1)}),
         ("a.startsWith('x')", {"a": b"xyz"}),
         ("a.contains('x')", {"a": ["x"]}),
         ("missing == 1", {}),

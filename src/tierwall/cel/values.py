@@ -97,6 +97,9 @@ class Opaque:
             return _equal_opaque(self, other)
         raise no_such_overload("_==_", self, other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.cel_type)
 

@@ -32,6 +32,7 @@ _COMPARABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, S
 _SUMMABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, DURATION)
 _ZERO: dict[type, object] = {Uint: Uint(0), float: 0.0, Duration: Duration(0)}
 _LONGEST_RANGE = 1_000_000
+_DEEPEST = 100
 
 
 def _order(left: object, right: object) -> int:
@@ -47,9 +48,13 @@ def _require_comparable(items: list[object]) -> None:
 
 
 def is_sorted(items: list[object]) -> bool:
-    """Whether no element is greater than the next."""
-    _require_comparable(items)
-    return all(_order(a, b) != 1 for a, b in pairwise(items))
+    """Whether no element is greater than the next; what has no order at all is an error once it is reached."""
+    _require_comparable(items[:1])
+    for left, right in pairwise(items):
+        _require_comparable([right])
+        if _order(left, right) == 1:
+            return False
+    return True
 
 
 def total(items: list[object]) -> object:
@@ -163,7 +168,8 @@ def integers(size: int) -> list[int]:
 
 
 def _flatten_cost(items: object, depth: int = 1) -> int:
-    return size_of(items) * (depth if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
+    # A depth that no value has is not paid for.
+    return size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
 
 
 def _kubernetes() -> list[Overload]:

@@ -62,10 +62,10 @@ def unwrap(optionals: list[object]) -> list[object]:
 
 def optional_index(container: object, key: object) -> OptionalValue:
     """`x[?key]`: none where there is no such element; the container may itself be optional."""
-    if isinstance(container, OptionalValue):
-        return optional_index(container.value, key) if container.present else NONE
     if type(key) not in _KEYS:
         raise no_such_overload("_[?_]", container, key)
+    if isinstance(container, OptionalValue):
+        return optional_index(container.value, key) if container.present else NONE
     if isinstance(container, dict):
         found, value = map_find(container, key)
         return OptionalValue(value) if found else NONE

@@ -60,12 +60,15 @@ def _binary(number: int, whole: str, fraction: str, exponent: int) -> Quantity:
 
 
 def _rounded(value: int, scale: int) -> Quantity:
+    """A quantity that 64 bits do not hold: to the billionth, and what is finer rounded away from zero."""
     if scale < _NANO:
-        # At most `_LONGEST` digits matter: below them the result is a billionth anyway.
+        # At most as many digits as there are matter: below them the result is a billionth anyway.
         cut = min(_NANO - scale, len(str(abs(value))) + 1)
-        quotient, rest = divmod(abs(value), 10**cut)
+        quotient, rest = divmod(abs(value), pow(10, cut))
         quotient += 1 if rest else 0
         value, scale = quotient if value > 0 else -quotient, _NANO
+    elif value and scale - _NANO <= _LONGEST:
+        value, scale = value * pow(10, scale - _NANO), _NANO
     return Quantity(value, scale, False)
 
 

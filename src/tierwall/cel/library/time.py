@@ -180,12 +180,7 @@ _FIELDS: dict[str, Callable[[int, int, int], int]] = {
     "getSeconds": lambda days, second, ns: second % 60,
     "getMilliseconds": lambda days, second, ns: ns // 1_000_000,
 }
-_DURATION_UNITS = {
-    "getHours": 3600 * NANOS,
-    "getMinutes": 60 * NANOS,
-    "getSeconds": NANOS,
-    "getMilliseconds": 1_000_000,
-}
+_DURATION_UNITS = {"getHours": 3600 * NANOS, "getMinutes": 60 * NANOS, "getSeconds": NANOS}
 
 
 def _accessor(field: Callable[[int, int, int], int]) -> Callable[..., int]:
@@ -198,11 +193,19 @@ def _accessor(field: Callable[[int, int, int], int]) -> Callable[..., int]:
 
 
 def _in_units(unit: int) -> Callable[[Duration], int]:
+    """The whole units of a duration, by way of a double as in Go: far from zero a nanosecond may round it up."""
+
     def get(value: Duration) -> int:
-        whole = abs(value.ns) // unit
-        return -whole if value.ns < 0 else whole
+        whole, rest = divmod(abs(value.ns), unit)
+        amount = int(float(whole) + float(rest) / float(unit))
+        return -amount if value.ns < 0 else amount
 
     return get
+
+
+def _milliseconds(value: Duration) -> int:
+    whole = abs(value.ns) // 1_000_000
+    return -whole if value.ns < 0 else whole
 
 
 def _overloads() -> list[Overload]:
@@ -215,6 +218,7 @@ def _overloads() -> list[Overload]:
     for name, unit in _DURATION_UNITS.items():
         id = f"duration_to_{name[3:].lower()}"
         result.append(Overload(name, id, (DURATION,), INT, _in_units(unit), member=True))
+    result.append(Overload("getMilliseconds", "duration_to_milliseconds", (DURATION,), INT, _milliseconds, member=True))
     return result
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from yaml_texts import JSON, MESSES, as_json, as_yaml, same, through_json_text
+from yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
 
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.exact import read_exactly
-from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.fast import FastReader, is_regular
+from tierwall.resources.yaml.lines import LineReader
 
 
 def one_document(text: str | bytes) -> Document:
@@ -23,7 +25,7 @@ def one_document(text: str | bytes) -> Document:
     return read.documents[0]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=1000)
 @given(MESSES)
 @example("'c\n\n d'\n[!@,&null}\"\\\n \",:")
 @example("[a?b, c]")
@@ -37,7 +39,67 @@ def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -
     assert same(fast, (exact.value, bool(exact.repeats)))
 
 
-@settings(max_examples=600)
+@settings(max_examples=800)
+@given(ENTRIES)
+@example("a: |\n  \tx\n")
+@example("-  a\n")
+@example("a:\n- b\n- |\n   c\n\n  d\n")
+def test_whatever_the_line_reader_reads_the_exact_one_reads_equally(text: str) -> None:
+    found = LineReader(10_000).value(text)
+    if found is None:
+        return
+    exact = read_exactly(text)
+    assert same(found, (exact.value, bool(exact.repeats)))
+
+
+@settings(max_examples=250)
+@given(JSON, st.integers(2, 6), st.sampled_from([20, 10_000]), st.booleans())
+def test_all_readers_agree_on_what_pyyaml_prints(value: Any, indent: int, width: int, flow: bool) -> None:
+    text = yaml.safe_dump(value, indent=indent, width=width, allow_unicode=True, default_flow_style=flow or None)
+    text = text.removesuffix("...\n")
+    exact = read_exactly(text)
+    if is_regular(text.encode()):
+        for found in (LineReader(10_000).value(text), FastReader(10_000).value(text.encode())):
+            assert found is None or same(found, (exact.value, bool(exact.repeats)))
+
+
+def test_manifests_as_kubectl_prints_them_are_read_line_by_line() -> None:
+    text = """\
+# a comment
+apiVersion: v1
+kind: Pod
+metadata:
+  annotations:
+    kubectl.kubernetes.io/last-applied-configuration: |
+      {"a": "b"}
+
+      more
+    note: "it's\\n"   # escaped
+  labels: {app: web, 'on': "off"}
+  name: web
+spec:
+  containers:
+  - args: ["--v=2", [nested, {a: 1}]]
+    command:
+      - sh
+      - -c
+      - |-
+        echo hi
+    name: c
+  - name: d
+    port: 0x50
+  nodeSelector:
+  tolerations: []
+"""
+    found = LineReader(256).value(text)
+    assert found is not None
+    assert same(found[0], read_exactly(text).value)
+    assert found[0]["metadata"]["annotations"]["note"] == "it's\n"
+    assert found[0]["spec"]["containers"][0]["command"][2] == "echo hi"
+    assert found[0]["spec"]["nodeSelector"] is None
+
+
+@settings(max_examples=300)
 @given(
     JSON.filter(lambda value: value is not None),
     st.booleans(),
@@ -59,7 +121,7 @@ def test_any_value_printed_as_yaml_reads_back_equal(
     assert same([document.value for document in read.documents], [through_json_text(value)])
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=5), st.integers(0, 4), st.booleans())
 def test_any_object_printed_as_json_reads_back_equal(value: Any, indent: int, ascii_only: bool) -> None:
     text = as_json(value, indent, ascii_only)
@@ -79,7 +141,7 @@ def without_surrogates(value: Any) -> Any:
     return [without_surrogates(child) for child in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=1500)
+@settings(max_examples=1000)
 @given(
     MESSES.map(str.encode)
     | st.binary(max_size=60)
@@ -166,6 +228,9 @@ def test_nodes_of_a_large_document_are_placed_without_reading_all_of_it_exactly(
     assert document.position(("items", 5, "spec", "m"))[1:] == (2 + 5 * 4 + 3, 8)
     assert document.position(("items", 8000))[1:] == document.position(("items",))[1:]
     assert document.position(("nope",))[1:] == (1, 1)
+    assert document.position(("metadata", "a"))[1:] == (2 + 8000 * 4 + 1, 15)
+    assert document.position(("metadata",), key=True)[1:] == (2 + 8000 * 4 + 1, 1)
+    assert document.position(())[1:] == (1, 1)
 
 
 def test_the_last_item_of_a_long_json_list_is_placed() -> None:

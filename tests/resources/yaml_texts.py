@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -84,6 +85,67 @@ _SCALARS = [
     ">2\n",
 ]
 MESSES = st.lists(st.sampled_from([*_INDICATORS, *_SPACED, *_BREAKS, *_SCALARS]), max_size=14).map("".join)
+
+_WHOLE = [
+    "",
+    "v",
+    "1",
+    "yes",
+    '"s"',
+    "'t'",
+    "x # c",
+    "# c",
+    "[]",
+    "{}",
+    "[a, b]",
+    "{a: 1}",
+    "[{a: 1}]",
+    "http://h:80/x",
+    "-1",
+]
+_LITERALS = ["|\n    l\n      m\n\n", "|-\n      x", "|+\n   y\n\n  ", "|\n     \n  z", "|\n  \tq"]
+_OTHERS = [
+    "- x",
+    "a: b",
+    "a:",
+    "&z q",
+    "*z",
+    "!t v",
+    '"a\\n"',
+    "'it''s'",
+    '"open',
+    "v ",
+    '"s" x',
+    "[a]b",
+    "x\ty",
+    ".inf",
+    "<<",
+    "-",
+]
+_KEYS = st.sampled_from(["a", "b", "app.io/x", "on", "1", "k8s", "a", "-x", '"q"', "x y", ".5", "~", "..."])
+_RESTS = st.sampled_from([*_WHOLE, *_WHOLE, *_WHOLE, *_LITERALS, *_OTHERS])
+_INDENTS = st.sampled_from(["", "", "", "  ", "  ", "    ", "      ", " "])
+_DASHES = st.sampled_from(["", "", "", "- ", "- ", "- - ", "-  ", "-"])
+_ENTRY = st.tuples(_INDENTS, _DASHES, _KEYS, st.sampled_from([": ", ":", ":  "]), _RESTS).map("".join)
+_ITEM = st.tuples(_INDENTS, _DASHES, _RESTS).map("".join)
+_LINES = st.lists(_ENTRY | _ENTRY | _ITEM | st.sampled_from(["", "# c", "  ", "..."]), min_size=1, max_size=6)
+
+
+def _nested(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
+    """Block collections that are mostly right: each child is indented under a key or a dash."""
+
+    def under_key(key: str, shift: int, lines: list[str]) -> list[str]:
+        return [f"{key}:", *(" " * shift + line for line in lines)]
+
+    def under_dash(lines: list[str]) -> list[str]:
+        return ["- " + lines[0], *("  " + line for line in lines[1:])]
+
+    maps = st.builds(under_key, _KEYS, st.sampled_from([0, 2, 2, 4]), children)
+    return st.lists(maps | children.map(under_dash), min_size=1, max_size=3).map(lambda parts: list(chain(*parts)))
+
+
+_LEAVES = st.lists(st.tuples(_KEYS, st.just(": "), _RESTS).map("".join), min_size=1, max_size=3)
+ENTRIES = (_LINES | st.recursive(_LEAVES, _nested, max_leaves=8)).map(lambda lines: "\n".join(lines) + "\n")
 
 
 class _Quoting(yaml.SafeDumper):

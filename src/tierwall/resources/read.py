@@ -24,6 +24,7 @@ from tierwall.resources.yaml.read import StreamReader
 ENDINGS = (".yaml", ".yml", ".json")
 STDIN_NAME = "stdin"
 _PROBE = 8192
+_BULK = 4 << 20
 
 
 class Limits(NamedTuple):
@@ -51,12 +52,15 @@ def read_paths(paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limi
     """Read files, folders, glob patterns and `-` (standard input)."""
     reader = _Reader(limits, stdin)
     collecting = gc.isenabled()
-    # Nothing that loading builds is a cycle, and looking for cycles doubles its time.
+    # What loading builds has no cycles: counting references frees it, and looking for cycles would multiply the time.
     gc.disable()
     try:
         for path in paths:
             reader.read(path)
     finally:
+        if reader.octets > _BULK:
+            # Otherwise the first collection after this would look at everything that was loaded.
+            gc.freeze()
         if collecting:
             gc.enable()
     return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)
@@ -90,7 +94,7 @@ class _Reader:
         self._stdin = stdin
         self._stream = StreamReader(limits.depth)
         self._seen: set[tuple[int, int]] = set()
-        self._octets = 0
+        self.octets = 0
         self._files = 0
 
     def read(self, path: str) -> None:
@@ -178,8 +182,8 @@ class _Reader:
     def _take(self, name: str, data: bytes | None) -> None:
         if data is None:
             return
-        self._octets += len(data)
-        if self._octets > self._limits.total_octets:
+        self.octets += len(data)
+        if self.octets > self._limits.total_octets:
             self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
             return
         source = self.sources[name] = Source(name, data)

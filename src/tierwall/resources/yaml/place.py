@@ -6,8 +6,8 @@ where the entries of its lists begin and end, and only the entry that is asked f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from yaml.cyaml import CParser  # type: ignore[attr-defined]
 from yaml.error import YAMLError
@@ -16,7 +16,6 @@ from yaml.events import (
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
-    SequenceEndEvent,
     SequenceStartEvent,
     StreamEndEvent,
 )
@@ -28,8 +27,20 @@ from tierwall.resources.yaml.exact import root_offset, tree_of
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
+# Of larger documents only the entries are read, and none that is itself larger.
+_LARGE = 1 << 20
 # Merge keys are followed this deep; deeper ones do not occur outside of attacks.
 _MERGES = 32
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    column: int
+    key: int
+
+
+_Outline: TypeAlias = dict[str, list[_Span]]
 
 
 class _Found(NamedTuple):
@@ -42,10 +53,10 @@ class YamlPlaces:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._outline: dict[str, list[tuple[int, int, int]]] | None = None
+        self._outline: _Outline | None = None
         self._root: Node | None = None
         # The entry of a large document that was asked for last.
-        self._entry: tuple[tuple[str | int, ...], Node | None, int] = ((), None, 0)
+        self._entry: tuple[tuple[str | int, int], Node | None] = (("", -1), None)
         self._read = False
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
@@ -56,77 +67,86 @@ class YamlPlaces:
             self._read = True
             if len(self._text) > _SMALL:
                 self._outline = _outline_of(self._text)
-            if self._outline is None:
+            if self._outline is None and len(self._text) <= _LARGE:
                 self._root = tree_of(self._text).root
-        if self._outline is None:
-            return _locate(self._root, path, key) if self._root is not None else 0
-        first = path[0] if path else None
-        spans = self._outline.get(first) if isinstance(first, str) else None
+        if self._outline is not None:
+            return self._in_entry(self._outline, path, key)
+        return _locate(self._root, path, key) if self._root is not None else root_offset(self._text)
+
+    def _in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
+        """As `offset`, reading only the entry of a large document that `path` leads into."""
+        spans = outline.get(path[0]) if isinstance(path[0], str) else None
         if not spans:
             return root_offset(self._text)
-        if len(path) == 1 or not isinstance(path[1], int) or not 0 <= path[1] < len(spans) - 1:
-            return spans[0][0]
-        start, end, column = spans[path[1] + 1]
-        if self._entry[0] != tuple(path[:2]):
+        if key and len(path) == 1:
+            return spans[0].key
+        index = path[1] + 1 if len(path) > 1 and isinstance(path[1], int) else 0
+        if not 0 < index < len(spans):
+            index = 0
+        within = path[2:] if index else path[1:]
+        start, end, column, _ = spans[index]
+        if not within or end - start > _LARGE or (not index and len(spans) > 1):
+            return start
+        if self._entry[0] != (path[0], index):
             # Blanks before the entry put it into the column in which it stands.
-            text = " " * column + self._text[start:end]
-            self._entry = tuple(path[:2]), tree_of(text).root, column
-        _, root, column = self._entry
-        return start if root is None else start - column + _locate(root, path[2:], key)
+            self._entry = (path[0], index), tree_of(" " * column + self._text[start:end]).root
+        root = self._entry[1]
+        return start if root is None else start - column + _locate(root, within, key)
 
 
-def _outline_of(text: str) -> dict[str, list[tuple[int, int, int]]] | None:
-    """For every key of a map its value's span, and after it, for a list, the spans of its items: start, end, column.
+def _outline_of(text: str) -> _Outline | None:
+    """For every key of a map the span of its value, and after it, for a list, the spans of its items.
 
     None if the document is not such a map, or has anchors, which an entry read alone would not know.
     """
     try:
-        return _outline(CParser(text))
+        return _outline(CParser(text).get_event)
     except YAMLError:
         return None
 
 
-def _outline(parser: CParser) -> dict[str, list[tuple[int, int, int]]] | None:
-    parser.get_event()
-    parser.get_event()
-    if parser.get_event().__class__ is not MappingStartEvent:
+def _outline(next_event: Callable[[], Any]) -> _Outline | None:
+    next_event()
+    next_event()
+    if next_event().__class__ is not MappingStartEvent:
         return None
-    outline: dict[str, list[tuple[int, int, int]]] = {}
-    spans: list[tuple[int, int, int]] = []
+    outline: _Outline = {}
+    # Where the open collections of the outline began; deeper ones are only counted.
+    begun: list[Any] = []
     depth = 1
-    key: str | None = None
-    in_list = False
-    begun = (0, 0)
+    key: Any = None
     while True:
-        event: Any = parser.get_event()
+        event = next_event()
         kind = event.__class__
-        if kind is AliasEvent or getattr(event, "anchor", None) is not None or kind is StreamEndEvent:
+        if kind is AliasEvent or kind is StreamEndEvent or getattr(event, "anchor", None) is not None:
             return None
-        opens = kind is MappingStartEvent or kind is SequenceStartEvent
-        closes = kind is MappingEndEvent or kind is SequenceEndEvent
-        if depth == 1 and kind is ScalarEvent and key is None:
-            key = event.value
-            continue
-        if closes:
-            depth -= 1
-            if not depth:
+        if depth == 1 and key is None:
+            if kind is MappingEndEvent:
                 return outline
-        if depth == 1 and not closes:
-            if key is None:
+            if kind is not ScalarEvent:
                 return None
-            spans = outline[key] = [(event.start_mark.index, event.end_mark.index, event.start_mark.column)]
-            in_list = kind is SequenceStartEvent
-        elif depth == 2 and in_list:
-            if kind is ScalarEvent:
-                spans.append((event.start_mark.index, event.end_mark.index, event.start_mark.column))
-            elif opens:
-                begun = event.start_mark.index, event.start_mark.column
-            elif closes:
-                spans.append((begun[0], event.end_mark.index, begun[1]))
-        if depth == 1 and (closes or kind is ScalarEvent):
-            key = None
-        if opens:
+            key = event
+            outline[key.value] = []
+            continue
+        if kind is MappingStartEvent or kind is SequenceStartEvent:
             depth += 1
+            if depth <= 3:
+                begun.append(event)
+            continue
+        first = event
+        if kind is not ScalarEvent:
+            depth -= 1
+            if depth > 2:
+                continue
+            first = begun.pop()
+        spans = outline[key.value]
+        mark = first.start_mark
+        span = _Span(mark.index, event.end_mark.index, mark.column, key.start_mark.index)
+        if depth == 1:
+            spans.insert(0, span)
+            key = None
+        elif depth == 2 and begun[0].__class__ is SequenceStartEvent:
+            spans.append(span)
 
 
 def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:

@@ -7,6 +7,7 @@ value is none. Documents that are empty or null are left out.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
@@ -14,7 +15,8 @@ from tierwall.resources.document import Document, Source
 from tierwall.resources.json_text import MAX_DEPTH, JsonError, JsonStream
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.exact import read_exactly
-from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.fast import FastReader, is_regular
+from tierwall.resources.yaml.lines import LineReader
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
 
 _MEANT_AS_JSON = re.compile(rb"\s*\{\s*\"")
@@ -23,6 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 _LARGE_JSON = 8 << 20
 # A document beyond this size that libyaml refuses is not read again exactly, which would take long to fail again.
 _LARGE_YAML = 256 << 10
+_LONGEST_PASS = 63
 
 
 class StreamReader:
@@ -31,6 +34,11 @@ class StreamReader:
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self._max_depth = max_depth
         self._fast = FastReader(max_depth)
+        self._lines = LineReader(max_depth)
+        # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
+        # document is not for it, the next ones seldom are.
+        self._pass_by = 0
+        self._passed_by = 0
 
     def read(self, source: Source) -> tuple[list[Document], list[Diagnostic]]:
         """Every document of a source, and every problem."""
@@ -76,12 +84,12 @@ class StreamReader:
 
     def _read_yaml(self, source: Source, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
         octets = document_octets(source.data, chunk).removeprefix(_BOM)
-        found = self._fast.value(octets)
         try:
+            text = _decoded(octets)
+            found = self._by_lines(octets, text) or self._fast.value(octets)
             if found is None:
-                if len(octets) > _LARGE_YAML:
-                    self._fast.refuse(octets)
-                text = _decoded(octets)
+                if len(octets) > _LARGE_YAML and self._fast.problem is not None:
+                    raise self._fast.problem
                 value, repeats = read_exactly(text, self._max_depth)
                 found = value, bool(repeats)
         except YamlError as error:
@@ -90,6 +98,19 @@ class StreamReader:
         if found[0] is not None:
             documents.append(Document(found[0], source, chunk.start, chunk.end, False, found[1]))
         return None
+
+    def _by_lines(self, octets: bytes, text: str) -> tuple[Any, bool] | None:
+        if self._pass_by:
+            self._pass_by -= 1
+            return None
+        if not is_regular(octets):
+            return None
+        found = self._lines.value(text)
+        if found is not None:
+            self._passed_by = 0
+        else:
+            self._pass_by = self._passed_by = min(2 * self._passed_by + 1, _LONGEST_PASS)
+        return found
 
 
 def _decoded(octets: bytes) -> str:

@@ -145,6 +145,16 @@ def json_number(value: int | float) -> int | float:
     return whole if _INT64_MIN <= whole <= _INT64_MAX else value
 
 
+def plain_value(text: str) -> Scalar:
+    """The JSON value of a scalar without quotes and tag; raises for a number that is not finite."""
+    value = plain_scalar(text)[1]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if value - value != 0:
+        raise YamlError("a number that is not finite has no place in JSON", 0)
+    return json_number(value)
+
+
 def key_text(value: Scalar, offset: int) -> str:
     """A key turned into a string, as sigs.k8s.io/yaml does."""
     if isinstance(value, str):

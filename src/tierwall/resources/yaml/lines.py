@@ -1,0 +1,242 @@
+"""The fastest way: documents written one entry a line, as kubectl and most people and programs write them.
+
+    spec:
+      ports:
+      - name: http
+        port: 80
+      args: ["--v=2"]   # a comment
+
+One regular expression a line takes it apart, and a memory of what the rest of a line means does most of the remaining
+work, so that this is faster than listening to libyaml's events. Everything else (folded scalars, values over several
+lines, tags, anchors, aliases, merge keys, and every mistake) is left to the other readers.
+
+INVARIANT: where this module returns a value it is the value that `exact.read_exactly` returns. Random tests hold the
+two equal.
+"""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from typing import Any, Final
+
+from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
+
+# Indentation, the dashes of list entries, then a key and the rest of the line, or only the rest of the line.
+_LINE = re.compile(r"( *)((?:- )*)(?:([A-Za-z0-9_./$][A-Za-z0-9_./$+=~@-]*):(?: +(.*))?|(.*))\n")
+_SEPARATOR = re.compile(r"---[ \t]*(?:#.*)?\n")
+_NOTHING = re.compile(r"(?: *(?:#.*)?\n)*+")
+_QUOTED = re.compile(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
+# No plain scalar starts with these; one that starts with `-` is looked at.
+_INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
+# Empty lines, then a line whose indentation counts, then all that are indented as far or empty.
+_BLOCK = re.compile(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
+_LONGEST_KEY = 512
+# How deep a flow collection on one line may be.
+_FLOW_DEPTH = 16
+_MEMO_SIZE = 1 << 16
+
+_GIVE_UP: Final = None
+_EMPTY: Final = object()
+_UNKNOWN: Final = object()
+
+
+class LineReader:
+    """Reads documents, remembering what the rest of a line means: manifests repeat the same few thousand."""
+
+    def __init__(self, max_depth: int) -> None:
+        self._max_depth = max_depth - _FLOW_DEPTH
+        self._flow = FastReader(_FLOW_DEPTH)
+        self._rests: dict[str | None, Any] = {}
+        self._keys: dict[str, str] = {}
+
+    def value(self, text: str) -> tuple[Any, bool] | None:
+        """The document's value and whether a key is repeated in it, or None if another reader has to say.
+
+        The text has no control characters but tabs and line feeds, and ends in a line feed.
+        """
+        if len(self._rests) > _MEMO_SIZE:
+            self._rests.clear()
+        if len(self._keys) > _MEMO_SIZE:
+            self._keys.clear()
+        self._rests[None] = _EMPTY
+        try:
+            return self._read(text)
+        except YamlError:
+            return _GIVE_UP
+
+    def _read(self, text: str) -> tuple[Any, bool] | None:
+        rests, keys, match = self._rests, self._keys, _LINE.match
+        deepest = self._max_depth
+        repeated = False
+        # The collections around `into` and their columns; `into` stands in column `level`.
+        stack: list[tuple[Any, int]] = []
+        root: list[Any] = []
+        into: Any = root
+        level = -1
+        # The last line ended in this key, so that a collection may follow as its value.
+        open_key: str | None = None
+        separator = _SEPARATOR.match(text)
+        at = separator.end() if separator else 0
+        size = len(text)
+        while at < size:
+            line = match(text, at)
+            if line is None:
+                return _GIVE_UP
+            at = line.end()
+            spaces, dashes, key, rest, bare = line.groups()
+            column = len(spaces)
+            if not dashes:
+                if key is None:
+                    if not bare or bare[0] == "#":
+                        at = _NOTHING.match(text, at).end()  # type: ignore[union-attr]
+                        continue
+                    return _GIVE_UP
+                if column != level or into.__class__ is not dict:
+                    if column > level:
+                        # Only a key without a value, or the document itself, may be followed by a deeper map.
+                        if root if into is root else open_key is None:
+                            return _GIVE_UP
+                        stack.append((into, level))
+                        child: Any = {}
+                        if into is root:
+                            root.append(child)
+                        else:
+                            into[open_key] = child
+                        into, level = child, column
+                        if len(stack) > deepest:
+                            return _GIVE_UP
+                    else:
+                        while level > column or (level == column and into.__class__ is list):
+                            into, level = stack.pop()
+                        if level != column or into is root:
+                            return _GIVE_UP
+            else:
+                if column != level or into.__class__ is not list:
+                    if column >= level and (open_key is not None or (into is root and not root)):
+                        stack.append((into, level))
+                        child = []
+                        if into is root:
+                            root.append(child)
+                        else:
+                            into[open_key] = child
+                        into, level = child, column
+                    else:
+                        while level > column:
+                            into, level = stack.pop()
+                        if level != column or into.__class__ is not list or into is root:
+                            return _GIVE_UP
+                for _ in range(len(dashes) // 2 - 1):
+                    stack.append((into, level))
+                    child = []
+                    into.append(child)
+                    into, level = child, level + 2
+                if key is not None:
+                    stack.append((into, level))
+                    child = {}
+                    into.append(child)
+                    into, level = child, level + 2
+                if len(stack) > deepest:
+                    return _GIVE_UP
+            open_key = None
+            if key is None:
+                rest = bare
+            else:
+                try:
+                    key = keys[key]
+                except KeyError:
+                    if len(key) > _LONGEST_KEY:
+                        return _GIVE_UP
+                    key = keys[key] = key_text(plain_scalar(key)[1], 0)
+                if key in into:
+                    repeated = True
+            value = rests.get(rest, _UNKNOWN)
+            if value is _UNKNOWN:
+                value = rests[rest] = self._rest(rest)
+            if value.__class__ is not str:
+                if value is _EMPTY:
+                    if key is None:
+                        return _GIVE_UP
+                    value, open_key = None, key
+                elif value.__class__ is _Flow:
+                    value = value.copy()
+                elif value.__class__ is _Literal:
+                    value, at = value.read(text, at, level)
+            if key is None:
+                into.append(value)
+            else:
+                into[key] = value
+        return (root[0] if root else None), repeated
+
+    def _rest(self, rest: str) -> Any:
+        """What the rest of a line means: a scalar, a collection or the start of a literal. Raises if it is more."""
+        first = rest[:1]
+        if not first or first == "#":
+            return _EMPTY
+        if first in "\"'[{":
+            simple = _QUOTED.fullmatch(rest)
+            if simple is not None and "\t" not in rest:
+                double, single = simple.groups()
+                return single if double is None else double
+            read = self._flow.value(rest.encode() + b"\n")
+            # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
+            kind: type = {"[": list, "{": dict}.get(first, str)
+            if read is None or read[1] or read[0].__class__ is not kind:
+                raise _too_much()
+            return read[0] if kind is str else _Flow(read[0])
+        if first == "|":
+            if rest not in ("|", "|-", "|+"):
+                raise _too_much()
+            return _Literal(rest[1:])
+        text = rest.partition(" #")[0].rstrip(" ")
+        if first in _INDICATORS or "\t" in rest or ": " in text or text.endswith(":") or text[:2] in ("-", "- "):
+            raise _too_much()
+        return plain_value(text)
+
+
+class _Flow:
+    """A flow collection, of which every use gets a copy of its own."""
+
+    __slots__ = ("_deep", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        inner = value.values() if isinstance(value, dict) else value
+        self._deep = any(isinstance(one, dict | list) for one in inner)
+
+    def copy(self) -> Any:
+        return deepcopy(self._value) if self._deep else self._value.copy()
+
+
+class _Literal:
+    """The start of a literal block scalar, `|` with or without a chomping indicator."""
+
+    __slots__ = ("_chomping",)
+
+    def __init__(self, chomping: str) -> None:
+        self._chomping = chomping
+
+    def read(self, text: str, at: int, level: int) -> tuple[str, int]:
+        """The literal that begins on the line at `at`, under an entry in column `level`; and where it ends."""
+        found = _BLOCK.match(text, at)
+        if found is None:
+            raise _too_much()
+        blank, indent = found.groups()
+        width = len(indent)
+        if width <= level or (blank and max(map(len, blank.split("\n"))) > width):
+            raise _too_much()
+        # Lines that are shorter than the indentation are empty ones.
+        rows = [row[width:] for row in found.group()[:-1].split("\n")]
+        last = len(rows)
+        while not rows[last - 1]:
+            last -= 1
+        body = "\n".join(rows[:last])
+        if self._chomping == "-":
+            return body, found.end()
+        return body + "\n" * (1 if not self._chomping else 1 + len(rows) - last), found.end()
+
+
+def _too_much() -> YamlError:
+    return YamlError("not for this reader", 0)

@@ -8,6 +8,7 @@ from tierwall.cli.lazy import Lazy, LazyGroup
 
 QUESTIONS = {
     "network": Lazy("tierwall.cli.explain_network:command", "May this pod open a connection to that one?"),
+    "tool": Lazy("tierwall.cli.explain_tool:command", "May this caller use this tool through this Gateway?"),
     "api": Lazy("tierwall.cli.explain_api:command", "May this user do this, and under which conditions?"),
 }
 

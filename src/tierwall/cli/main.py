@@ -11,6 +11,7 @@ COMMANDS = {
     "check": Lazy("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
     "test": Lazy("tierwall.cli.test:command", "Run policy tests."),
     "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
+    "tools": Lazy("tierwall.cli.tools:command", "List the tools that a caller may use, per backend, and why."),
     "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
     "list": Lazy("tierwall.cli.list:command", "List who can reach whom on what."),
     "diff": Lazy("tierwall.cli.diff:command", "Compare the connections two folders of manifests let pass."),

@@ -62,8 +62,11 @@ class Model:
         places = [Place.of(gateway)]
         if listener is not None and listener.owner is gateway:
             places.append(Place.of(gateway, listener.name))
-        is_backend = backend is not None and (backend.group, backend.kind) in BACKENDS
-        return Stack(self.at(*places), self.at(Place.of(backend)) if backend is not None and is_backend else ())
+        return Stack(self.at(*places), self.on_backend(backend) if backend is not None else ())
+
+    def on_backend(self, backend: Resource) -> tuple[Policy, ...]:
+        """The policies on a backend; a Service has none (settled semantics, tool 15)."""
+        return self.at(Place.of(backend)) if (backend.group, backend.kind) in BACKENDS else ()
 
     def at(self, *places: Place) -> tuple[Policy, ...]:
         """The policies that guard any of these places, by age and then name."""

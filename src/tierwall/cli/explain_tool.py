@@ -1,0 +1,137 @@
+"""`tierwall explain tool`: may this caller use this tool through this Gateway, and which policy says so?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.tool_options import caller as caller_of
+from tierwall.cli.tool_options import pairs
+
+if TYPE_CHECKING:
+    from tierwall.resources.load import Loaded
+    from tierwall.tool.question import Asked
+
+
+@click.command(
+    "tool",
+    epilog="Example: tierwall explain tool --gateway prod/prod-gateway --backend prod/payment-service "
+    "--caller agents/shopper --tool refund -f manifests/",
+)
+@click.option("--gateway", required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
+@click.option("--listener", metavar="NAME", help="Its listener; needed where it has several.")
+@click.option("--backend", required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
+@click.option("--caller", metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity.")
+@click.option("--tool", metavar="NAME", help="The tool or prompt; the method is tools/call unless --method says else.")
+@click.option("--method", metavar="METHOD", help="The JSON-RPC method, such as tools/list.")
+@click.option("--uri", metavar="URI", help="The resource of resources/read and its kin.")
+@click.option("--arguments", metavar="JSON", help="The arguments of the call, for expressions that look at them.")
+@click.option("--http-method", metavar="VERB", help="GET, POST (default), DELETE, …")
+@click.option("--path", metavar="PATH", help="The path of the request; the backend's own by default.")
+@click.option("--host", metavar="HOST", help="The Host header.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header; may be repeated.")
+@click.option(
+    "--external-auth",
+    "answers",
+    multiple=True,
+    metavar="POLICY=ANSWER",
+    help="What an authorizer answers, Allow or Deny, by the policy that asks it; others cannot be reached.",
+)
+@click.option("--time", metavar="RFC3339", help="When the request is made, for expressions that look at it.")
+@file_option
+@output_option("text", "json")
+def command(
+    gateway: str,
+    listener: str | None,
+    backend: str,
+    caller: str | None,
+    tool: str | None,
+    method: str | None,
+    uri: str | None,
+    arguments: str | None,
+    http_method: str | None,
+    path: str | None,
+    host: str | None,
+    headers: tuple[str, ...],
+    answers: tuple[str, ...],
+    time: str | None,
+    paths: tuple[str, ...],
+    output: str,
+) -> None:
+    """May this caller use this tool through this Gateway?
+
+    The first line is the answer in plain words. Then every policy that was evaluated, in order, with the lines of the
+    manifests. Exit code 0 allowed, 3 denied, 1 the input failed.
+    """
+    from tierwall.core.diagnostics import InputError
+    from tierwall.core.verdict import EXIT_CODES
+    from tierwall.render import json
+    from tierwall.resources.load import load
+    from tierwall.tool.question import answer, document
+
+    http = {"method": http_method, "path": path, "host": host, "headers": pairs(headers, "--header", ":") or None}
+    question: dict[str, Any] = {
+        "gateway": gateway,
+        "listener": listener,
+        "backend": backend,
+        "caller": caller_of(caller),
+        "method": "tools/call" if method is None and tool is not None else method,
+        "tool": tool,
+        "uri": uri,
+        "arguments": _arguments(arguments),
+        "http": {key: value for key, value in http.items() if value is not None},
+        "externalAuth": pairs(answers, "--external-auth", "="),
+        "time": time,
+    }
+    loaded = load(paths)
+    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    if errors:
+        fail(InputError(errors), loaded)
+    try:
+        asked = answer(loaded.snapshot, question)
+    except InputError as error:
+        fail(error, loaded)
+    if output == "json":
+        click.echo(json.dump(document(asked)))
+    else:
+        for line in _lines(asked, loaded):
+            click.echo(line)
+    sys.exit(EXIT_CODES[asked.decision.verdict])
+
+
+def _arguments(text: str | None) -> Any:
+    import json
+
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError(f"expected a JSON object for --arguments, found `{text}`")
+    return found
+
+
+def _lines(asked: Asked, loaded: Loaded) -> Iterator[str]:
+    from tierwall.tool.question import steps
+    from tierwall.tool.sentence import sentence
+
+    yield sentence(*asked)
+    yield ""
+    for step in steps(asked.decision):
+        subject = f"{step.policy} {step.rule}" if step.policy is not None else ""
+        yield f"{step.tier + ':':9}{subject + ' ' if subject else ''}{step.outcome}"
+        if step.note:
+            yield f"         {step.note}"
+        position = step.position
+        if position is not None:
+            yield f"         {position}: {_shortened((loaded.line(position.file, position.line) or '').strip())}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:99]}…"

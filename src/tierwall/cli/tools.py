@@ -1,0 +1,140 @@
+"""`tierwall tools`: what a caller may use, per backend, with the rules that grant it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierwall.cli.input import fail, file_option, output_option, snapshot_from
+from tierwall.cli.tool_options import caller as caller_of
+
+if TYPE_CHECKING:
+    from tierwall.resources.snapshot import Snapshot
+    from tierwall.tool.grants import Listing, Passage
+    from tierwall.tool.possible import Possibility
+
+
+@click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
+@click.option("--caller", metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity.")
+@click.option("--gateway", metavar="NS/NAME", help="Only through this Gateway.")
+@click.option("--backend", metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
+@click.option("--tool", "more", multiple=True, metavar="NAME", help="A tool to ask about that no policy names.")
+@click.option("--all", "everything", is_flag=True, help="List denied tools too, with the policy that denies them.")
+@file_option
+@output_option("text", "json")
+def command(
+    caller: str | None,
+    gateway: str | None,
+    backend: str | None,
+    more: tuple[str, ...],
+    everything: bool,
+    paths: tuple[str, ...],
+    output: str,
+) -> None:
+    """List what a caller may use: every backend that a route leads to, every tool that is known there.
+
+    Known tools are those that policies name and those that a backend declares in the annotation `tierwall.io/tools`;
+    `*` stands for any other. `Conditional` means that it depends on the host, the headers, the arguments, the time, or
+    an authorizer; the condition is shown.
+    """
+    from tierwall.core.diagnostics import InputError
+    from tierwall.render import json
+    from tierwall.tool.asked import caller_of as spiffe_id
+    from tierwall.tool.grants import listings
+
+    snapshot = snapshot_from(paths)
+    try:
+        who = spiffe_id(caller_of(caller))
+        ways = _ways(snapshot, gateway, backend)
+    except InputError as error:
+        fail(error)
+    found = list(listings(snapshot, who, ways, more))
+    if output == "json":
+        click.echo(json.dump({"caller": who, "ways": [_document(one, everything) for one in found]}))
+        return
+    if not found:
+        click.echo("no route leads from a Gateway to a backend that fits", err=True)
+    for line in _table(found, everything):
+        click.echo(line)
+
+
+def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[Passage]:
+    """The ways of routes that go through the Gateway and to the backend given; InputError if one does not exist."""
+    from tierwall.core.diagnostics import InputError, near_miss
+    from tierwall.tool.grants import passages
+    from tierwall.tool.places import problem
+
+    found = list(passages(snapshot))
+    problems = []
+    for option, wanted, name_of in (("Gateway", gateway, _gateway_name), ("backend", backend, _backend_name)):
+        if wanted is None:
+            continue
+        wanted = wanted.removeprefix("XBackend/")
+        known = {name_of(one) for one in passages(snapshot)}
+        if wanted not in known:
+            problems.append(problem(f"no route leads through {option} `{wanted}`", near_miss(wanted, known)))
+        found = [one for one in found if name_of(one) == wanted]
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _gateway_name(one: Passage) -> str:
+    return f"{one.gateway.namespace}/{one.gateway.name}"
+
+
+def _backend_name(one: Passage) -> str:
+    return str(one.backend).removeprefix("XBackend/")
+
+
+def _shown(listing: Listing, everything: bool) -> Iterator[tuple[str, Possibility]]:
+    for name, one in listing.tools.items():
+        if everything or one.verdict != "Deny":
+            yield name, one
+
+
+def _document(listing: Listing, everything: bool) -> dict[str, Any]:
+    passage = listing.passage
+    return {
+        "gateway": _gateway_name(passage),
+        "listener": passage.listener.name,
+        "backend": str(passage.backend),
+        "initialize": _possibility(listing.initialize),
+        "tools": [{"tool": name, **_possibility(one)} for name, one in _shown(listing, everything)],
+    }
+
+
+def _possibility(one: Possibility) -> dict[str, Any]:
+    out: dict[str, Any] = {"verdict": str(one.verdict), "decidedBy": list(_settled(one))}
+    return out | ({"conditions": list(one.conditions)} if one.conditions else {})
+
+
+def _settled(one: Possibility) -> Iterator[dict[str, str]]:
+    parts = one.parts[-1:] if one.verdict == "Deny" else one.parts
+    for part in parts:
+        for label in [rule.label for rule in part.rules] or ["spec"]:
+            yield {"policy": part.policy.reference, "rule": label}
+    if not parts:
+        yield {"policy": "Default"}
+
+
+def _table(found: Iterable[Listing], everything: bool) -> Iterator[str]:
+    rows = [("BACKEND", "THROUGH", "TOOL", "VERDICT", "BY", "CONDITION")]
+    for listing in found:
+        place = str(listing.passage.backend), listing.passage.entrance
+        shown = list(_shown(listing, everything))
+        if shown and listing.initialize.verdict == "Deny":
+            rows.append((*place, "(initialize)", "Deny", _by(listing.initialize), "-"))
+        rows += [(*place, name, str(one.verdict), _by(one), " and ".join(one.conditions) or "-") for name, one in shown]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]).rstrip()
+
+
+def _by(one: Possibility) -> str:
+    return ", ".join(
+        f"{entry['policy']} {entry['rule']}" if entry.get("rule", "spec") != "spec" else entry["policy"]
+        for entry in _settled(one)
+    )

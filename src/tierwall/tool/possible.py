@@ -1,0 +1,143 @@
+"""What a caller may do when only part of the request is known: yes, no, or under conditions.
+
+Known are caller, method, tool, way and path; host, headers, arguments, time and the answers of authorizers are open.
+The tool itself may be open too (`OTHER`): any tool whose name no rule lists. Expressions are evaluated partially, and
+what is left of them is the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from tierwall.attach.acceptance import ENVIRONMENT
+from tierwall.cel.analysis import constant_conjuncts
+from tierwall.cel.failure import Failure
+from tierwall.cel.partial import PartialError, Specialised, specialise
+from tierwall.core.verdict import Verdict
+from tierwall.tool.condition import Condition
+from tierwall.tool.http_match import HttpMatch
+from tierwall.tool.methods import Method
+from tierwall.tool.model import Stack
+from tierwall.tool.request import Request
+from tierwall.tool.rules import Policy, Rule
+
+OTHER = "*"
+TOOL_NAME = ("request", "mcp", "tool_name")
+_OPEN = ("request.headers", "request.host", "request.time", "request.mcp.arguments")
+
+# What must hold for a rule to match, all of it; an empty tuple is always, None is never.
+Terms: TypeAlias = tuple[str, ...] | None
+
+
+class Part(Struct, frozen=True, eq=False):
+    """One policy's part in a possibility: the rules that may grant it, and under which conditions (any of them)."""
+
+    policy: Policy
+    rules: tuple[Rule, ...]
+    conditions: tuple[str, ...] = ()
+
+
+class Possibility(Struct, frozen=True, eq=False):
+    """Allow, Deny, or Conditional: then the conditions of all parts must hold. On Deny the last part denies."""
+
+    verdict: Verdict
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """All conditions, each once."""
+        return tuple(dict.fromkeys(one for part in self.parts for one in part.conditions))
+
+
+def possible(stack: Stack, request: Request) -> Possibility:
+    """Whether requests like this one may pass."""
+    parts: list[Part] = []
+    for policy in (*stack.gateway, *stack.backend):
+        part = _policy(policy, request)
+        if part is None:
+            return Possibility(Verdict.DENY, (*parts, Part(policy, ())))
+        parts.append(part)
+    conditional = any(part.conditions for part in parts)
+    return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
+
+
+def _policy(policy: Policy, request: Request) -> Part | None:
+    if policy.closed:
+        return None
+    granting = _any(policy.allows.of(request.caller), request)
+    if granting is None:
+        return None
+    rules, conditions = granting
+    asking = _any(policy.asks.of(request.caller), request)
+    if asking is None:
+        return Part(policy, rules, conditions)
+    asked = f"the authorizer of {policy.reference} allows it"
+    if asking[1]:
+        asked = f"{asked} or not ({asking[1][0]})"
+    return Part(policy, asking[0] if rules[0].label == "spec" else rules, (*conditions, asked))
+
+
+def _any(rules: Iterable[Rule], request: Request) -> tuple[tuple[Rule, ...], tuple[str, ...]] | None:
+    """The first rule that surely matches, or all that may with the condition that one does; None if none can."""
+    maybe: list[tuple[Rule, Terms]] = []
+    for rule in rules:
+        for terms in _rule(rule, request):
+            if terms == ():
+                return (rule,), ()
+            maybe.append((rule, terms))
+    if not maybe:
+        return None
+    ways = list(dict.fromkeys(" and ".join(terms or ()) for _, terms in maybe))
+    return tuple(dict.fromkeys(rule for rule, _ in maybe)), (" or ".join(ways),)
+
+
+def _rule(rule: Rule, request: Request) -> Iterable[tuple[str, ...]]:
+    http = _http(rule.http, request)
+    if http is None:
+        return
+    for clause in rule.clauses:
+        if isinstance(clause, Method):
+            terms = _method(clause, request)
+            if terms is not None:
+                yield (*http, *terms)
+        elif clause.matches(request):
+            yield http
+
+
+def _http(http: HttpMatch, request: Request) -> Terms:
+    known = structs.replace(http, hosts=frozenset(), headers=())
+    if not known.matches(request):
+        return None
+    hosts = (f"the host is {' or '.join(sorted(http.hosts))}",) if http.hosts else ()
+    return (*hosts, *(f"header {one}" for one in http.headers))
+
+
+def _method(clause: Method, request: Request) -> Terms:
+    if clause.name != request.method or (clause.names is not None and not clause.names.matches(request)):
+        return None
+    return () if clause.condition is None else _condition(clause.condition, request)
+
+
+def _condition(condition: Condition, request: Request) -> Terms:
+    other = request.tool == OTHER
+    if other and TOOL_NAME in {demand.path for demand in constant_conjuncts(condition.program.tree)}:
+        return None
+    variables = {"method": request.http_method, "path": request.path, "url_path": request.url_path}
+    mcp = {} if other else {"tool_name": request.tool}
+    try:
+        left = _specialised(condition, other)({"request": {**variables, "mcp": mcp}})
+    except (Failure, PartialError):
+        return (condition.text,)
+    if not left.can_be_true:
+        return None
+    return () if left.decided else (left.text,)
+
+
+@lru_cache(maxsize=4096)
+def _specialised(condition: Condition, other: bool) -> Specialised:
+    unknown = (*_OPEN, ".".join(TOOL_NAME)) if other else _OPEN
+    return specialise(condition.program.tree, unknown, boolean=True, environment=ENVIRONMENT)

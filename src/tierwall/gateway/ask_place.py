@@ -139,7 +139,7 @@ def asked_place(snapshot: Snapshot, question: Mapping[str, Any], problems: list[
     ):
         if key in given and not any(one in given for one in needs):
             find.wrong(f"`{key}` needs `{'` or `'.join(needs)}` beside it")
-    if not given.keys() & {"gateway", "listenerSet", "route", "backend"}:
+    if not given:
         find.wrong("expected at least one of `gateway`, `listenerSet`, `route`, `backend`, found none")
     gateway = listener_set = listener = route = rule = backend = None
     section = ""

@@ -1,4 +1,4 @@
-"""Every statement and example of the page "Targeting and merging" (seed 002), one test each."""
+"""Every statement and example of the page "Targeting and merging" of agentgateway, one test each."""
 
 from __future__ import annotations
 

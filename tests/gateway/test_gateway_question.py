@@ -57,7 +57,7 @@ def problems(**question: Any) -> list[tuple[str, str]]:
         (
             {"backend": "Service/ns/svc", "backendSection": 81},
             "there is no port `81` in Service/ns/svc",
-            "did you mean `80`?",
+            "its ports are 80, 8080",
         ),
         (
             {"backend": "AgentgatewayBackend/ns/tools", "backendSection": "targit"},

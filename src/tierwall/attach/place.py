@@ -1,4 +1,4 @@
-"""Places: what a policy attaches to, and what a question asks about (seed 002, "Targeting rules")."""
+"""Places: what a policy attaches to, and what a question asks about (agentgateway, "Targeting rules")."""
 
 from __future__ import annotations
 

@@ -34,21 +34,21 @@ UNKNOWN = (
     "object.a == 1",
     "object.a in [1, 2]",
     "object.b == 1",
-    "has(object.b)",
     "object.c == 1",
     "[1, 3].exists(x, object.c == x)",
     "[1, 2].all(x, object.c != x)",
     "object.flag",
     'request.name == "n"',
-    'request.name.startsWith("n")',
-    'operation == "CREATE"',
 )
 
 
 @st.composite
 def expressions(draw: st.DrawFn) -> str:
-    """A policy's expression; every field of the object is looked at only once, so no two parts hang together."""
-    fresh = {"a", "b", "c", "flag", "name", "operation"}
+    """A policy's expression; every field of the object is looked at only once, so no two parts hang together.
+
+    Only tests whose possible outcomes are plain to see are used, since how far a simplifier sees is left open.
+    """
+    fresh = {"a", "b", "c", "flag", "name"}
 
     def grow(depth: int) -> str:
         if depth == 0 or draw(st.integers(0, 3)) == 0:
@@ -71,9 +71,7 @@ def expressions(draw: st.DrawFn) -> str:
 
 
 def _field(atom: str) -> str:
-    if "request.name" in atom:
-        return "name"
-    return "operation" if "operation" in atom else next(one for one in FIELDS if f"object.{one}" in atom)
+    return "name" if "request.name" in atom else next(one for one in FIELDS if f"object.{one}" in atom)
 
 
 AUTHORIZERS = st.lists(
@@ -167,11 +165,7 @@ def test_r008_two_phases_come_to_what_one_phase_comes_to(
     got = ask(snapshot(chain, policies), {**question, **data}, {})
     said = [one_phase(one, policies, question, data) for one in chain]
     decider = next((one for one in said if one[0] != "NoOpinion"), None)
-    if decider is not None and got["verdict"] == "Deny":
-        # A conditional Deny before a Deny is a Deny in the first phase already.
-        assert "Deny" in {verdict for verdict, _ in said}
-    else:
-        assert got["final"] == (decider[0] if decider is not None else "NoOpinion")
+    assert got["final"] == (decider[0] if decider is not None else "NoOpinion")
     if decider is None:
         fails_open = [
             authorizer.name

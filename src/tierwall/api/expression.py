@@ -24,7 +24,7 @@ from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial import Partial, PartialError, Specialised, specialise
 from tierwall.cel.program import program
-from tierwall.cel.types import DYN
+from tierwall.cel.types import DYN, STRING
 
 AUTHORIZER = "authorizer"
 _VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.requestResource"), DYN)
@@ -66,7 +66,9 @@ class Expression:
         if name_unknown:
             if self._unnamed is None:
                 unknown = (*UNKNOWN, AUTHORIZER, "request.name")
-                self._unnamed = specialise(self.tree, unknown, boolean=True, environment=ENVIRONMENT)
+                self._unnamed = specialise(
+                    self.tree, unknown, boolean=True, types={"request.name": STRING}, environment=ENVIRONMENT
+                )
             return self._unnamed
         if self._named is None:
             self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
@@ -79,8 +81,14 @@ def outcome(found: Partial) -> bool | Failed | Left:
         return Failed(found.error)
     if found.residual is None:
         return found.value if isinstance(found.value, bool) else Failed("the result is not a bool")
-    if not found.can_be_true and not found.can_be_false:
-        return Failed("the expression fails for every object")
+    # Only one outcome is left, whatever the data will be.
+    match found.can_be_true, found.can_be_false, found.can_fail:
+        case True, False, False:
+            return True
+        case False, True, False:
+            return False
+        case False, False, _:
+            return Failed("the expression fails for every object")
     return Left(found.residual, found.can_be_true, found.unknowns == {AUTHORIZER})
 
 

@@ -220,3 +220,15 @@ def test_deeply_nested_values_are_refused_and_do_not_crash() -> None:
         deep = [deep]
     with pytest.raises(CostExceeded, match="nested too deeply"):
         compile("a == b", ENVIRONMENT).evaluate({"a": deep, "b": deep})
+
+
+@pytest.mark.parametrize("levels", [100, 240])
+def test_an_expression_as_deep_as_the_parser_allows_evaluates(levels: int) -> None:
+    for text, value in (
+        ("dyn(" * levels + "1" + ")" * levels, 1),
+        ("1" + " + 1" * levels, levels + 1),
+        ("true && (" * levels + "true" + ")" * levels, True),
+        ("[1].all(x, " * levels + "true" + ")" * levels, True),
+    ):
+        program = compile(text, ENVIRONMENT)
+        assert [program.evaluate({}) for _ in range(4)] == [value] * 4

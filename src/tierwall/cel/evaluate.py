@@ -14,7 +14,7 @@ from tierwall.cel import evaluate_steps as steps
 from tierwall.cel.dispatch import dispatcher, exceeded
 from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate_steps import Closure, Frame
-from tierwall.cel.failure import CostExceeded, EvaluationError, no_such_key
+from tierwall.cel.failure import EvaluationError, no_such_key
 from tierwall.cel.fields import dotted_name, is_attribute, is_constant, is_selection
 from tierwall.cel.library.regex import literal_cost
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
@@ -33,7 +33,10 @@ class Evaluator:
 
     def __init__(self, tree: ast.Expr, environment: Environment) -> None:
         self._planner = Planner(environment)
-        self._closure = self._planner.plan(tree)
+        try:
+            self._closure = self._planner.plan(tree)
+        except RecursionError:
+            self._closure = steps.too_deep
 
     def evaluate(self, variables: Mapping[str, object], limit: int = cost.CALL_LIMIT) -> object:
         """The value; raises `EvaluationError` or `CostExceeded`."""
@@ -45,7 +48,7 @@ class Evaluator:
         try:
             value = self._closure(frame)
         except RecursionError:
-            raise CostExceeded("operation cancelled: nested too deeply") from None
+            steps.too_deep(frame)
         if frame.cost > limit:
             raise exceeded(limit)
         return value, frame.cost
@@ -90,7 +93,7 @@ class Planner:
         self.slots += len(names)
         outer = self._scope
         self._scope = outer | dict(zip(names, slots, strict=True))
-        closures = [self.plan(node) for node in nodes]
+        closures = list(map(self.plan, nodes))
         self._scope = outer
         return slots, closures
 
@@ -163,7 +166,7 @@ class Planner:
     def _call(self, node: ast.Call) -> Closure:
         function, target, args = node.function, node.target, node.args
         if function in ast.LOGICAL:
-            return steps.logical([self.plan(arg) for arg in args], absorbing=function == "_||_")
+            return steps.logical(list(map(self.plan, args)), absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
             return steps.conditional(self.plan(args[0]), self._branch(args[1]), self._branch(args[2]))
         if target is not None:
@@ -179,7 +182,7 @@ class Planner:
             found = found.costing(literal_cost)
         if function in ("_[_]", "_[?_]"):
             return steps.invoking(found, [self._operand(args[0]), self._branch(args[1])])
-        planned = [self.plan(arg) for arg in args]
+        planned = list(map(self.plan, args))
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
@@ -201,7 +204,8 @@ class Planner:
         return steps.costing(planned, -cost.NAME) if is_attribute(node) else planned
 
     def _list(self, node: ast.ListExpr) -> Closure:
-        elements = [(self.plan(element), place in node.optional) for place, element in enumerate(node.elements)]
+        marks = [place in node.optional for place in range(len(node.elements))]
+        elements = list(zip(map(self.plan, node.elements), marks, strict=True))
         price = 0 if is_constant(node) else cost.LIST
 
         def make(frame: Frame) -> object:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from tierwall.cel import cost
 from tierwall.cel.dispatch import Dispatcher, Meter
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.fields import has_field, optional_field
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import OptionalValue, equal, no_such_overload
@@ -34,6 +34,11 @@ def failing(message: str) -> Closure:
         raise EvaluationError(message)
 
     return fail
+
+
+def too_deep(frame: Frame) -> NoReturn:
+    """What comes of a tree or a value that is nested deeper than what is left of Python's stack."""
+    raise CostExceeded("operation cancelled: nested too deeply") from None
 
 
 def costing(step: Closure, amount: int) -> Closure:

@@ -11,6 +11,7 @@ from tierwall.resources.snapshot import Snapshot
 # `module:function` of every check; a function takes a snapshot and yields diagnostics.
 CHECKS: tuple[str, ...] = (
     "tierwall.analyze.admission:admission",
+    "tierwall.analyze.network:network",
     "tierwall.analyze.attachment:policies",
     "tierwall.analyze.attachment:parents",
     "tierwall.analyze.gateway:settings_that_never_count",
@@ -18,6 +19,9 @@ CHECKS: tuple[str, ...] = (
     "tierwall.analyze.gateway:lost_halves",
     "tierwall.analyze.gateway:broken",
     "tierwall.analyze.gateway:profiles_that_differ",
+    "tierwall.analyze.tool:policies",
+    "tierwall.analyze.tool_levels:levels",
+    "tierwall.analyze.tool_levels:names",
     "tierwall.analyze.api:api",
 )
 

@@ -55,29 +55,35 @@ def command(
         click.echo(json.dump({"caller": who, "ways": [_document(one, everything) for one in found]}))
         return
     if not found:
-        click.echo("no route leads from a Gateway to a backend that fits", err=True)
+        click.echo("there is no Gateway and backend to list", err=True)
     for line in _table(found, everything):
         click.echo(line)
 
 
 def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[Passage]:
-    """The ways of routes that go through the Gateway and to the backend given; InputError if one does not exist."""
+    """The ways through the Gateway and to the backend given; InputError if one of them does not exist.
+
+    Where no route takes such a way, as in a folder of policies alone, every Gateway is taken to lead to every backend.
+    """
     from tierwall.core.diagnostics import InputError, near_miss
-    from tierwall.tool.grants import passages
+    from tierwall.tool.grants import combinations, passages
     from tierwall.tool.places import problem
 
-    found = list(passages(snapshot))
+    backend = backend.removeprefix("XBackend/") if backend is not None else None
+    routed, every = passages(snapshot), combinations(snapshot)
     problems = []
-    for option, wanted, name_of in (("Gateway", gateway, _gateway_name), ("backend", backend, _backend_name)):
-        if wanted is None:
-            continue
-        wanted = wanted.removeprefix("XBackend/")
-        known = {name_of(one) for one in passages(snapshot)}
-        if wanted not in known:
-            problems.append(problem(f"no route leads through {option} `{wanted}`", near_miss(wanted, known)))
-        found = [one for one in found if name_of(one) == wanted]
+    for key, wanted, name_of in (("Gateway", gateway, _gateway_name), ("backend", backend, _backend_name)):
+        known = {name_of(one) for one in (*routed, *every)}
+        if wanted is not None and wanted not in known:
+            problems.append(problem(f"there is no {key} `{wanted}`", near_miss(wanted, known)))
     if problems:
         raise InputError(problems)
+    for ways in (routed, every):
+        found = [one for one in ways if gateway in (None, _gateway_name(one)) and backend in (None, _backend_name(one))]
+        if found:
+            break
+    if found and ways is every:
+        click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
     return found
 
 

@@ -49,6 +49,15 @@ CATALOGUE: dict[str, Code] = {
     "TW108": Code(_E, "rule does not hold"),
     "TW109": Code(_W, "value is admitted but doubtful"),
     "TW110": Code(_E, "kind or version does not exist"),
+    # 2xx: network
+    "TW201": Code(_W, "admin policies of equal priority disagree"),
+    "TW202": Code(_W, "NetworkPolicy rule is overridden"),
+    "TW203": Code(_N, "NetworkPolicy is partly overridden"),
+    "TW204": Code(_W, "subject selects nothing"),
+    "TW205": Code(_W, "peer selects nothing"),
+    "TW206": Code(_W, "namespace lacks a tenancy label"),
+    "TW207": Code(_W, "rule can never count"),
+    "TW208": Code(_W, "policy fails closed"),
     # 3xx: attachment and gateway
     "TW301": Code(_W, "policy attaches nowhere"),
     "TW302": Code(_W, "policy attaches only partly"),
@@ -71,6 +80,7 @@ CATALOGUE: dict[str, Code] = {
     "TW409": Code(_W, "tool policy is over a limit of its target"),
     "TW410": Code(_N, "expression is not portable"),
     "TW411": Code(_W, "rule can never match"),
+    "TW412": Code(_N, "callers have no identity without TLS"),
     # 5xx: api
     "TW501": Code(_E, "authorizer chain cannot be used"),
     "TW502": Code(_W, "policy can never allow"),
@@ -81,6 +91,14 @@ CATALOGUE: dict[str, Code] = {
     "TW507": Code(_W, "Allow is wider than the policy it was meant to narrow"),
     "TW508": Code(_W, "policy belongs to no authorizer of the chain"),
     "TW509": Code(_E, "policy expression cannot be used"),
+    # 6xx: engines (601 to 609 nftables)
+    "TW601": Code(_E, "not permitted to change the kernel's tables"),
+    "TW602": Code(_E, "program is missing"),
+    "TW603": Code(_E, "kernel lacks a feature"),
+    "TW604": Code(_E, "table was refused"),
+    "TW605": Code(_W, "domain names cannot be enforced"),
+    "TW606": Code(_N, "pod has no address"),
+    "TW607": Code(_W, "address belongs to several pods"),
     # 7xx: policy tests and questions
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),

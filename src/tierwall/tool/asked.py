@@ -85,7 +85,8 @@ def _caller(value: object, problems: list[Diagnostic]) -> str | None:
     if isinstance(account, str) and account.count("/") == 1 and all(account.split("/")):
         namespace, _, name = account.partition("/")
         return service_account_id(namespace, name)
-    problems.append(problem(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{value}`"))
+    found = value if account is None else account
+    problems.append(problem(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{found}`"))
     return None
 
 

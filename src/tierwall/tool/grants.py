@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from tierwall.attach.listener import Listener
-from tierwall.attach.place import SERVICE
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.attach.place import GATEWAY, SERVICE
 from tierwall.attach.reach import reach
 from tierwall.cel.analysis import constant_conjuncts
 from tierwall.resources.resource import Resource
@@ -62,6 +62,20 @@ def _passages(snapshot: Snapshot) -> tuple[Passage, ...]:
             one = Passage(way.gateway, way.listener, resource, backend_of(resource))
             found.setdefault((one.entrance, f"{resource.group}/{one.backend}"), one)
     return tuple(one for _, one in sorted(found.items()))
+
+
+def combinations(snapshot: Snapshot) -> tuple[Passage, ...]:
+    """Every listener of every Gateway with every XBackend, for manifests that hold no routes."""
+    gateways = sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name))
+    backends = sorted(
+        (one for kind in BACKENDS for one in snapshot.of_kind(*kind)), key=lambda one: (one.namespace, one.name)
+    )
+    return tuple(
+        Passage(gateway, listener, backend, backend_of(backend))
+        for gateway in gateways
+        for listener in gateway_listeners(snapshot, gateway)
+        for backend in backends
+    )
 
 
 def listings(

@@ -1,0 +1,146 @@
+"""Findings about single AccessPolicies: what closes them, and rules that cannot do what they were written for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tierwall.attach.acceptance import refusals
+from tierwall.attach.index import ACCESS_POLICIES, attachments
+from tierwall.attach.limits import excesses
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.attach.place import GATEWAY
+from tierwall.cel import ast
+from tierwall.cel.analysis import path_of
+from tierwall.core.diagnostics import Diagnostic, near_miss
+from tierwall.core.source import Path
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method
+from tierwall.tool.model import model
+from tierwall.tool.request import CALL
+from tierwall.tool.rules import Policy, Rule
+from tierwall.tool.sources import TRUST_DOMAIN, Source
+
+NEVER_SOURCE, NO_ACCOUNT, NO_BASE = "TW403", "TW404", "TW405"
+OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "TW412"
+_ARGUMENTS = ("request", "mcp", "arguments")
+
+
+def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """All findings about AccessPolicies one by one."""
+    this = model(snapshot)
+    for resource in this.resources:
+        yield from refusals(snapshot, resource)
+        for excess in excesses(snapshot, resource):
+            words = f"{resource.reference} is rejected on all its targets: {excess}"
+            yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), subject=resource.reference)
+        policy = this.policy(resource)
+        for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
+            yield from _source(snapshot, policy, rule)
+            yield from _never(snapshot, policy, rule)
+            yield from _portable(policy, rule)
+        yield from _base(policy)
+
+
+def finding(code: str, policy: Policy, path: Path, message: str, hint: str = "") -> Diagnostic:
+    """A finding at a place of a policy."""
+    return Diagnostic(code, message, policy.resource.position(path), hint=hint, subject=policy.resource.reference)
+
+
+def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+    source, path = rule.source, (*rule.path, "source")
+    if source.nobody:
+        words = f"the source of {rule.label} matches nobody: {source.nobody}"
+        yield finding(NEVER_SOURCE, policy, path, words, "give the member that `type` names, and no other")
+        return
+    if source.spiffe is None:
+        return
+    yield from _account(snapshot, policy, rule, source.spiffe)
+    there = guarded_listeners(snapshot, policy)
+    if there and all(one.protocol == "HTTP" for one in there):
+        words = f"{rule.label} asks for an identity, and {policy.reference} guards only listeners without TLS"
+        yield finding(NO_IDENTITY, policy, path, words, "callers prove who they are by a client certificate, on HTTPS")
+
+
+def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Iterator[Diagnostic]:
+    """A ServiceAccount that its namespace, as far as the manifests show it, does not have."""
+    parts = spiffe.removeprefix(f"spiffe://{TRUST_DOMAIN}/ns/").split("/")
+    if len(parts) != 3 or parts[1] != "sa" or not spiffe.startswith(f"spiffe://{TRUST_DOMAIN}/ns/"):
+        return
+    namespace, name = parts[0], parts[2]
+    if not name:
+        words = f"the source of {rule.label} matches nobody: its ServiceAccount has no name"
+        yield finding(NEVER_SOURCE, policy, (*rule.path, "source"), words)
+        return
+    known = [one.name for one in snapshot.in_namespace("", "ServiceAccount", namespace)]
+    if known and name not in (*known, "default"):  # every namespace has `default`
+        words = f"{rule.label} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
+        yield finding(NO_ACCOUNT, policy, (*rule.path, "source"), words, near_miss(name, known))
+
+
+def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
+    """The listeners that a policy on Gateways guards."""
+    found: list[Listener] = []
+    for target in attachments(snapshot, ACCESS_POLICIES, admitted=False).of(policy.resource):
+        if target.resource is not None and target.place.key == GATEWAY:
+            there = gateway_listeners(snapshot, target.resource)
+            section = target.place.section
+            found += [one for one in there if not section or (one.name == section and one.owner is target.resource)]
+    return found
+
+
+def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+    if not rule.clauses:
+        words = f"{rule.label} can never match: its expression is about tools/call, which its `mcp` leaves out"
+        yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "mcp"), words, "add the method tools/call")
+    there = guarded_listeners(snapshot, policy)
+    if rule.http.ports and there and not any(one.port in rule.http.ports for one in there):
+        ports = ", ".join(map(str, sorted({one.port for one in there})))
+        words = f"{rule.label} can never match: no listener of what it guards has one of its ports"
+        yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "ports"), words, f"the listeners have {ports}")
+
+
+def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
+    for clause in rule.clauses:
+        if (
+            isinstance(clause, Method)
+            and clause.condition is not None
+            and _uses_arguments(clause.condition.program.tree)
+        ):
+            words = f"{rule.label} looks at `request.mcp.arguments`, which other implementations do not have"
+            path = (*rule.path, "authorization", "cel", "expression")
+            yield finding(NOT_PORTABLE, policy, path, words)
+
+
+def _uses_arguments(tree: ast.Expr) -> bool:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Select | ast.Has) and path_of(ast.Select(node.operand, node.field)) == _ARGUMENTS:
+            return True
+        waiting += ast.children(node)
+    return False
+
+
+def _base(policy: Policy) -> Iterator[Diagnostic]:
+    """Callers that may call tools but cannot open a session, each source once."""
+    seen: set[Source] = set()
+    for rule in policy.allows.all:
+        source = rule.source
+        if source in seen or source.nobody or not any(_grants_calls(clause) for clause in rule.clauses):
+            continue
+        seen.add(source)
+        if not _opens(policy.allows.of(source.spiffe)):
+            words = f"{rule.label} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
+            hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
+            yield finding(NO_BASE, policy, rule.path, words, hint)
+
+
+def _grants_calls(clause: Clause) -> bool:
+    if isinstance(clause, Method):
+        return clause.name == CALL
+    return isinstance(clause, Anything) or (isinstance(clause, Category) and clause.name == "tools")
+
+
+def _opens(rules: Iterable[Rule]) -> bool:
+    """Whether some rule lets `initialize` through."""
+    return any(isinstance(clause, Anything | BaseProtocol | AllButCalls) for rule in rules for clause in rule.clauses)

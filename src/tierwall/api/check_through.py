@@ -52,7 +52,7 @@ def asked(question: Question, requester: Attributes) -> Attributes:
     if question.service_account is not None:
         namespace, name = question.service_account
         user, uid, extra = f"system:serviceaccount:{namespace}:{name}", "", ()
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     if question.path is not None:
         return Attributes(
             user=user,

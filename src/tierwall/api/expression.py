@@ -58,7 +58,7 @@ class Expression:
         """What is known in the first phase: true, false, an error, or a residual."""
         try:
             found = self._specialised(name_unknown)({"request": request})
-        except (Failure, PartialError) as why:
+        except (Failure, PartialError, RecursionError) as why:
             return Failed(str(why))
         return outcome(found)
 
@@ -121,7 +121,7 @@ def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, A
     """The bool that a program gives; ConditionError if it fails or gives something else."""
     try:
         value = run(variables)
-    except Failure as why:
+    except (Failure, RecursionError) as why:
         raise ConditionError(str(why)) from None
     if not isinstance(value, bool):
         raise ConditionError("the result is not a bool")

@@ -1,0 +1,164 @@
+"""From a network model to one nftables table, purely.
+
+Every hook has one base chain, because one run of a base chain sees one generation of the rules: what passes was
+judged by the old table or by the new one, never by a mixture. In it established traffic comes first; then the source's
+address leads to the chain of its egress class, and the destination's to that of its ingress class. A class is all
+pods with the same policies: Admin rules, then either NetworkPolicies or the Baseline, then the default.
+
+A map is named by the chains it leads to. When classes change, there is a new map, and packets that are under way
+while the old one goes miss it and its catch-all, and are dropped by the rule behind it: the swap fails closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.engines.nftables.findings import findings
+from tierwall.engines.nftables.names import Names, comment, several
+from tierwall.engines.nftables.options import Options, Wire
+from tierwall.engines.nftables.parts import ALLOW, Parts
+from tierwall.engines.nftables.sets import Sets, family_of
+from tierwall.engines.nftables.table import EVERY_OTHER, FAMILIES, Chain, Element, Kind, Set, Table
+from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
+from tierwall.network.model.ends import End
+from tierwall.network.model.model import Model, Stack
+from tierwall.network.model.rules import Direction
+
+# Neighbour discovery is how a pod and its node find each other at all; it is no connection.
+_NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
+_NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
+_DISPATCH = {Direction.EGRESS: "by the source's class", Direction.INGRESS: "by the destination's class"}
+PODS, NODES, CUT = "pods", "nodes", "cut"
+
+
+class Compiled(Struct, frozen=True):
+    """A table, what was noticed on the way, and what is needed to follow changes of pods."""
+
+    table: Table
+    diagnostics: tuple[Diagnostic, ...]
+    compiler: Compiler
+
+
+def compile_model(model: Model, options: Options | None = None, wire: Wire | None = None) -> Compiled:
+    """The table that enforces a model's policies on its pods."""
+    compiler = Compiler(model, options or Options(), wire or Wire())
+    return Compiled(compiler.table(), in_order(findings(model, compiler.wire)), compiler)
+
+
+class Compiler:
+    """Compiles one model; keeps what it made, so that a pod of the same policies can be placed later."""
+
+    def __init__(self, model: Model, options: Options, wire: Wire) -> None:
+        self.model, self.options, self.wire = model, options, wire
+        names = Names()
+        self.sets = Sets(model, wire, names)
+        self.parts = Parts(self.sets, names, options)
+        self._names = names
+        self._classes: dict[tuple[object, ...], str] = {}
+
+    def is_judged(self, pod: End) -> bool:
+        """Whether this table judges a pod: it is under policy and on the node the table is for."""
+        return pod.under_policy and self.options.node in (None, pod.node)
+
+    def class_of(self, pod: End, direction: Direction) -> str:
+        """The chain of a pod's class; empty if nothing is to be asked."""
+        stack = self.model.stack(pod, direction)
+        key = stack.admin, stack.namespace, stack.baseline, direction, pod.namespace
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = self._class(stack, Subject(direction, pod.namespace, pod.namespace_labels))
+        return found
+
+    def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, str]:
+        """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
+        out: dict[Element, str] = {}
+        for pod in sorted(pods, key=lambda one: (one.namespace, one.name)):
+            if self.is_judged(pod) and (chain := self.class_of(pod, direction)):
+                for address in self.wire.addresses(pod):
+                    out.setdefault(address, f"goto {chain}")
+        return out
+
+    def table(self) -> Table:
+        """The whole table."""
+        maps = {direction: self.verdicts(self.model.pods, direction) for direction in Direction}
+        sets = self._known()
+        chains: dict[str, Chain] = {}
+        for direction, verdicts in maps.items():
+            rules = []
+            for family in FAMILIES:
+                name, found = self._map(direction, family, verdicts)
+                sets[name] = found
+                side = "saddr" if direction is Direction.EGRESS else "daddr"
+                rules.append(f"{'ip' if family == 4 else 'ip6'} {side} vmap @{name}")
+            rules.append('drop comment "only while the map above is replaced"')
+            chains[str(direction)] = Chain(
+                tuple(rules), f"the class of the {'source' if side == 'saddr' else 'destination'}"
+            )
+        parts = self.parts
+        return Table(
+            dict(sorted(parts.counters.items())),
+            dict(sorted(sets.items())) | dict(sorted(self.sets.made.items())),
+            dict(sorted(parts.chains.items())) | chains | self._base(),
+        )
+
+    def _class(self, stack: Stack, subject: Subject) -> str:
+        parts, allow = self.parts, ALLOW[subject.direction]
+        below = union(parts, subject, stack.namespace)
+        if below is None:
+            below = [
+                *shadow_union(parts, subject, stack.namespace),
+                *first_match(parts, subject, stack.baseline, allow),
+            ]
+        policies = [*stack.admin, *stack.namespace, *stack.baseline]
+        note = several(str(one.reference) for one in policies)
+        if not stack.admin:
+            return parts.chain(str(subject.direction), below, note) if below != [allow] else ""
+        passing = allow
+        if below != [allow]:
+            lower = several(str(one.reference) for one in policies[len(stack.admin) :])
+            passing = f"goto {parts.chain('below', below, lower)}"
+        lines = first_match(parts, subject, stack.admin, passing)
+        return parts.chain(str(subject.direction), lines, note) if lines != [allow] else ""
+
+    def _map(self, direction: Direction, family: int, verdicts: dict[Element, str]) -> tuple[str, Set]:
+        own = {element: verdict for element, verdict in verdicts.items() if family_of(element) == family}
+        name = self._names.name(f"{direction}{family}", repr(sorted(set(own.values()))))
+        return name, Set(Kind.VERDICTS, family, own | {EVERY_OTHER: ALLOW[direction]})
+
+    def _known(self) -> dict[str, Set]:
+        """Who has which address, so that packets can be told by name; and the flows that were cut."""
+        out: dict[str, Set] = {}
+        for family in FAMILIES:
+            out[f"{CUT}{family}"] = Set(Kind.FLOWS, family, {}, "connections that a new policy forbids")
+            for word, ends in (
+                (PODS, [one for one in self.model.pods if one.under_policy]),
+                (NODES, [*self.model.nodes, *(one for one in self.model.pods if not one.under_policy)]),
+            ):
+                elements: dict[Element, str] = {}
+                for end in ends:
+                    for address in self.wire.addresses(end):
+                        if family_of(address) == family:
+                            elements.setdefault(address, comment(str(end)))
+                out[f"{word}{family}"] = Set(Kind.ADDRESSES, family, elements)
+        return out
+
+    def _base(self) -> dict[str, Chain]:
+        known = "ct state established,related accept"
+        guard = []
+        for family, ip in ((4, "ip"), (6, "ip6")):
+            guard += [f"ct state invalid {ip} {side} @{PODS}{family} drop" for side in ("saddr", "daddr")]
+            flow = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport @{CUT}{family}"
+            guard.append(f"{_NOT_SYN} {flow} drop")
+        judged = (*guard, f"jump {Direction.EGRESS}")
+        hook = "type filter hook {} priority filter; policy accept;"
+        out = {"forward": Chain((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
+        if not self.options.exempt_own_node:
+            note = "between this node and its own pods"
+            out["input"] = Chain((known, _NEIGHBOURS, *judged), note, hook.format("input"))
+            out["output"] = Chain(
+                (known, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
+            )
+        return out

@@ -1,0 +1,156 @@
+"""`tierwall test --engine nft`: network questions asked of the kernel with real packets (contract, section 3).
+
+The verdict is what became of the packets. What only the library can say (which rules were looked at) is its own; a
+direction that the kernel logged as dropped is shown as the kernel judged it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tierwall.core.diagnostics import InputError
+from tierwall.core.verdict import Verdict
+from tierwall.engines.nftables.apply import replace
+from tierwall.engines.nftables.compile import compile_model
+from tierwall.engines.nftables.conntrack import forget_all
+from tierwall.engines.nftables.nflog import Log
+from tierwall.engines.nftables.options import GROUP, Options
+from tierwall.engines.nftables.placement import Placement
+from tierwall.engines.nftables.probe import Fate, Probe, probe
+from tierwall.engines.nftables.programs import find
+from tierwall.engines.nftables.table import Table
+from tierwall.engines.nftables.table import address as show
+from tierwall.engines.nftables.topology import Topology
+from tierwall.network.decide import Decision, decide
+from tierwall.network.model.addresses import Address
+from tierwall.network.model.model import model
+from tierwall.network.question import answer, document
+
+if TYPE_CHECKING:
+    from tierwall.policytest.run import Answer
+    from tierwall.policytest.suite import Suite
+
+
+class Engine:
+    """Answers with packets through nftables, in network namespaces of its own; nothing else is touched."""
+
+    def __init__(self) -> None:
+        for program in ("nft", "ip"):
+            find(program)
+        self._places: list[tuple[Address, ...]] | None = None
+        self._topology: Topology | None = None
+        self._log: Log | None = None
+        self._prepare([])
+
+    def close(self) -> None:
+        """Let the namespaces go; they also go with the process."""
+        if self._log is not None:
+            self._log.close()
+        if self._topology is not None:
+            self._topology.close()
+        self._log = self._topology = self._places = None
+
+    def answers(self, suite: Suite) -> Iterator[Answer]:
+        """One answer a case."""
+        from tierwall.policytest.run import Answer
+
+        asked: dict[int, Decision] = {}
+        out: dict[int, Answer] = {}
+        for number, case in enumerate(suite.cases):
+            if case.plane != "network":
+                out[number] = Answer(skipped=f"the nft engine answers network questions, not `{case.plane}`")
+                continue
+            try:
+                asked[number] = answer(suite.snapshot, case.question)
+            except InputError as error:
+                out[number] = Answer(error=str(error))
+        placement = Placement(model(suite.snapshot), ((one.source, one.destination) for one in asked.values()))
+        probes: dict[int, list[Probe]] = {}
+        for number, decision in asked.items():
+            reason = _not_testable(placement, decision)
+            if reason:
+                out[number] = Answer(skipped=f"not testable here: {reason}")
+            else:
+                probes[number] = [
+                    Probe(*pair, decision.protocol, decision.port)
+                    for pair in placement.pairs(decision.source, decision.destination)
+                ]
+        if probes:
+            table = compile_model(placement.model, Options(rate=0), placement.wire).table
+            try:
+                fates = self.probed(placement.places(), table, [one for found in probes.values() for one in found])
+            except InputError as error:
+                out |= {number: Answer(error=str(error)) for number in probes}
+                probes.clear()
+            for number, those in probes.items():
+                found = [(one, fates.pop(0)) for one in those]
+                out[number] = Answer(**_judged(asked[number], found))
+        yield from (out[number] for number in range(len(suite.cases)))
+
+    def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
+        """Load a table in the router of these places and see what becomes of each probe."""
+        topology, log = self._prepare(places)
+        with topology.router.entered():
+            replace(table)
+            forget_all()
+        return probe(topology, probes, log)
+
+    def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, Log]:
+        if self._topology is None or self._log is None or places != self._places:
+            self.close()
+            self._topology = Topology(places)
+            with self._topology.router.entered():
+                self._log = Log(GROUP, at_once=True)
+            self._places = places
+        return self._topology, self._log
+
+
+def _not_testable(placement: Placement, decision: Decision) -> str:
+    if decision.verdict is Verdict.CONDITIONAL:
+        return "which addresses a domain name has is known only when DNS answers"
+    if decision.source is not decision.destination and not _tells_apart(placement, decision):
+        return f"{decision.source} or {decision.destination} shares an address, and packets cannot tell who it is"
+    if not placement.pairs(decision.source, decision.destination):
+        return f"{decision.source} and {decision.destination} have no address family in common"
+    return ""
+
+
+def _tells_apart(placement: Placement, decision: Decision) -> bool:
+    """Whether who shares an address with an end makes no difference to the answer."""
+    source, destination = placement.seen(decision.source), placement.seen(decision.destination)
+    if source is None or destination is None:
+        return False
+    seen = decide(placement.model, source, destination, decision.protocol, decision.port)
+    return [one.outcome.verdict for one in (seen.egress, seen.ingress)] == [
+        one.outcome.verdict for one in (decision.egress, decision.ingress)
+    ]
+
+
+def _judged(decision: Decision, found: list[tuple[Probe, Fate]]) -> dict[str, Any]:
+    fates = [fate for _, fate in found]
+    errors = [fate.error for fate in fates if fate.error]
+    seen = {fate.arrived for fate in fates if fate.arrived or fate.dropped}
+    if not errors and any(not fate.arrived and not fate.dropped for fate in fates):
+        errors = ["a packet neither arrived nor was dropped by the table"]
+    if len(seen) > 1:
+        errors = ["the addresses of an end were judged differently"]
+    if errors:
+        return {"error": errors[0]}
+    got = document(decision)
+    verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
+    got["verdict"] = str(verdict)
+    for fate in fates:
+        if fate.dropped is not None:
+            direction = fate.dropped.place.partition("[")[0].partition(":")[0]
+            if got[direction]["verdict"] != str(Verdict.DENY):
+                got[direction] = {"verdict": str(Verdict.DENY), "decidedBy": []}
+    got["packets"] = [_packet(one, fate) for one, fate in found]
+    return {"got": got}
+
+
+def _packet(one: Probe, fate: Fate) -> dict[str, Any]:
+    out: dict[str, Any] = {"from": show(one.source), "to": show(one.destination)}
+    if fate.dropped is None:
+        return out | {"fate": "arrived"}
+    return out | {"fate": "dropped", "by": f"{fate.dropped.policies} {fate.dropped.place}"}

@@ -1,0 +1,64 @@
+"""Network namespaces without names: each lives as long as a file descriptor to it, and dies with this process.
+
+So nothing is left behind, whatever happens to the process: no names under /run/netns, no devices, no tables.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetworkNamespace:
+    """A network namespace of its own."""
+
+    def __init__(self) -> None:
+        home = _current()
+        try:
+            if _libc.unshare(_CLONE_NEWNET) != 0:
+                code = ctypes.get_errno()
+                words = f"making a network namespace failed: {os.strerror(code).lower()}"
+                hint = "run as root, or with CAP_SYS_ADMIN and CAP_NET_ADMIN"
+                raise InputError([Diagnostic("TW601", words, hint=hint)])
+            self.descriptor = _current()
+            _enter(home)
+        finally:
+            os.close(home)
+
+    @property
+    def path(self) -> str:
+        """A path by which other programs can enter."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread, and what it starts, is in the namespace; sockets made here stay in it."""
+        home = _current()
+        try:
+            _enter(self.descriptor)
+            yield
+        finally:
+            _enter(home)
+            os.close(home)
+
+    def close(self) -> None:
+        """Let go; the kernel removes the namespace when its last socket and process are gone."""
+        os.close(self.descriptor)
+
+
+def _current() -> int:
+    return os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _enter(descriptor: int) -> None:
+    if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,166 @@
+"""Netlink messages of the netfilter subsystems: what nft and conntrack speak with the kernel.
+
+Only what is needed here: attributes in and out, requests with an answer, dumps, batches, and a socket that listens.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+NETLINK_NETFILTER = 12
+NFNL_SUBSYS_CTNETLINK, NFNL_SUBSYS_ULOG, NFNL_SUBSYS_NFTABLES = 1, 4, 10
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_CREATE = 1, 4, 0x300, 0x400
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 0x10, 0x11
+NFPROTO_UNSPEC, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6 = 0, 1, 2, 10
+
+_HEADER = struct.Struct("=IHHII")
+_NESTED, _TYPE = 0x8000, 0x3FFF
+_BUFFER = 1 << 20
+_SOL_NETLINK, _NO_ENOBUFS = 270, 5
+
+
+class NetlinkError(OSError):
+    """The kernel refused a message."""
+
+
+class Message(NamedTuple):
+    """One message: its type, the address family and resource of its nfnetlink header, its attributes."""
+
+    kind: int
+    family: int
+    attributes: bytes
+    resource: int = 0
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded."""
+    return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
+
+
+def nested(kind: int, *attributes: bytes) -> bytes:
+    """An attribute of attributes."""
+    return attribute(kind | _NESTED, b"".join(attributes))
+
+
+def text(kind: int, value: str) -> bytes:
+    """A text attribute with its closing zero."""
+    return attribute(kind, value.encode() + b"\0")
+
+
+def number(kind: int, value: int) -> bytes:
+    """A 32-bit number in network order."""
+    return attribute(kind, struct.pack("!I", value))
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """The attributes in some octets; what is malformed ends the reading."""
+    out: dict[int, bytes] = {}
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
+        if length < 4:
+            break
+        out[kind & _TYPE] = data[offset + 4 : offset + length]
+        offset += length + (-length % 4)
+    return out
+
+
+class Netlink:
+    """A socket to the netfilter subsystems of the network namespace it is made in."""
+
+    def __init__(self, receive_buffer: int = 0) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+        if receive_buffer:
+            self._socket.setsockopt(socket.SOL_SOCKET, 33, receive_buffer)  # SO_RCVBUFFORCE
+            self._socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
+        self._socket.bind((0, 0))
+        self._sequence = int.from_bytes(os.urandom(2), "big")
+
+    def __enter__(self) -> Netlink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the socket go."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def request(self, subsystem: int, message: Message, flags: int = 0) -> None:
+        """Send one message and wait until the kernel has done it; NetlinkError if it refuses."""
+        self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_ACK | flags))
+        self._acknowledged(self._sequence)
+
+    def dump(self, subsystem: int, message: Message) -> Iterator[Message]:
+        """Everything the kernel lists in answer to a request."""
+        self._socket.send(self._packed(subsystem << 8, message, NLM_F_REQUEST | NLM_F_DUMP))
+        wanted = self._sequence
+        while True:
+            for kind, sequence, body in self._receive():
+                if sequence != wanted:
+                    continue
+                if kind == NLMSG_DONE:
+                    return
+                if kind == NLMSG_ERROR:
+                    _raise(body)
+                yield Message(kind & 0xFF, body[0], body[4:])
+
+    def batch(self, subsystem: int, messages: Iterable[tuple[Message, int]]) -> None:
+        """Send messages (with flags) as one transaction: all of them hold, or NetlinkError and none does."""
+        whole = [self._packed(NFNL_MSG_BATCH_BEGIN, Message(0, 0, b"", subsystem), NLM_F_REQUEST)]
+        for message, flags in messages:
+            whole.append(self._packed(subsystem << 8, message, NLM_F_REQUEST | flags))
+        whole.append(self._packed(NFNL_MSG_BATCH_END, Message(0, 0, b"", subsystem), NLM_F_REQUEST | NLM_F_ACK))
+        data = b"".join(whole)
+        self._socket.setsockopt(socket.SOL_SOCKET, 32, len(data) * 2)  # SO_SNDBUFFORCE
+        self._socket.send(data)
+        self._acknowledged(self._sequence)
+
+    def messages(self) -> Iterator[Message]:
+        """What arrived, without waiting."""
+        try:
+            while True:
+                for kind, _, body in self._receive(socket.MSG_DONTWAIT):
+                    if kind not in (NLMSG_ERROR, NLMSG_DONE):
+                        yield Message(kind & 0xFF, body[0], body[4:])
+        except BlockingIOError:
+            return
+
+    def _packed(self, base: int, message: Message, flags: int) -> bytes:
+        self._sequence += 1
+        body = struct.pack("!BBH", message.family, 0, message.resource) + message.attributes
+        return _HEADER.pack(len(body) + 16, base | message.kind, flags, self._sequence, 0) + body
+
+    def _acknowledged(self, wanted: int) -> None:
+        while True:
+            for kind, sequence, body in self._receive():
+                if kind == NLMSG_ERROR:
+                    _raise(body)
+                    if sequence == wanted:
+                        return
+
+    def _receive(self, flags: int = 0) -> Iterator[tuple[int, int, bytes]]:
+        data = self._socket.recv(_BUFFER, flags)
+        offset = 0
+        while offset + 16 <= len(data):
+            length, kind, _, sequence, _ = _HEADER.unpack_from(data, offset)
+            if length < 16:
+                return
+            yield kind, sequence, data[offset + 16 : offset + length]
+            offset += length + (-length % 4)
+
+
+def _raise(body: bytes) -> None:
+    (code,) = struct.unpack_from("=i", body)
+    if code:
+        raise NetlinkError(-code, os.strerror(-code), errno.errorcode.get(-code, ""))

@@ -1,0 +1,110 @@
+"""Reading NFLOG: packets that rules of the table log, each with the rule's prefix.
+
+The prefix is `tierwall <what> <place> <policies>`: `tierwall Deny egress[0] AdminNetworkPolicy/x`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tierwall.engines.nftables.netlink import (
+    NFNL_SUBSYS_ULOG,
+    NFPROTO_UNSPEC,
+    Message,
+    Netlink,
+    attribute,
+    attributes,
+    number,
+)
+from tierwall.engines.nftables.parts import MARK
+from tierwall.network.model.addresses import IPV6, Address
+
+_PACKET, _CONFIG = 0, 1
+_CFG_CMD, _CFG_MODE, _CFG_TIMEOUT, _CFG_QTHRESH = 1, 2, 4, 5
+_BIND, _COPY_PACKET = 1, 2
+_PAYLOAD, _PREFIX = 9, 10
+_COPY_RANGE = 128
+_PROTOCOLS = {6: "TCP", 17: "UDP", 132: "SCTP", 1: "ICMP", 58: "ICMPv6"}
+_WITH_PORTS = ("TCP", "UDP", "SCTP")
+_BUFFER = 16 << 20
+
+
+class Flow(NamedTuple):
+    """What a packet shows of its connection; ports are 0 where the protocol has none."""
+
+    protocol: str
+    source: Address
+    source_port: int
+    destination: Address
+    port: int
+
+
+class Logged(NamedTuple):
+    """One logged packet: what the rule did, where the rule stands, whose it is."""
+
+    what: str
+    place: str
+    policies: str
+    flow: Flow
+
+
+class Log:
+    """The packets logged to one group in the network namespace this is made in."""
+
+    def __init__(self, group: int, at_once: bool = False) -> None:
+        self._netlink = Netlink(receive_buffer=_BUFFER)
+        mode = struct.pack("!IBx", _COPY_RANGE, _COPY_PACKET)
+        for one in (
+            attribute(_CFG_CMD, bytes([_BIND])),
+            attribute(_CFG_MODE, mode),
+            number(_CFG_QTHRESH, 1 if at_once else 32),
+            number(_CFG_TIMEOUT, 10),
+        ):
+            self._netlink.request(NFNL_SUBSYS_ULOG, Message(_CONFIG, NFPROTO_UNSPEC, one, group))
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._netlink.fileno()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._netlink.close()
+
+    def read(self) -> Iterator[Logged]:
+        """What was logged since the last time, without waiting."""
+        for message in self._netlink.messages():
+            found = attributes(message.attributes)
+            prefix = found.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace").split(" ", 3)
+            flow = parse_packet(found.get(_PAYLOAD, b""))
+            if message.kind == _PACKET and flow is not None and len(prefix) == 4 and prefix[0] == MARK:
+                yield Logged(prefix[1], prefix[2], prefix[3], flow)
+
+
+def parse_packet(packet: bytes) -> Flow | None:
+    """The flow of an IP packet; None if it is none."""
+    if len(packet) >= 20 and packet[0] >> 4 == 4:
+        protocol, start = packet[9], (packet[0] & 15) * 4
+        source, destination = (int.from_bytes(packet[at : at + 4], "big") for at in (12, 16))
+    elif len(packet) >= 40 and packet[0] >> 4 == 6:
+        protocol, start = packet[6], 40
+        source, destination = (IPV6 + int.from_bytes(packet[at : at + 16], "big") for at in (8, 24))
+    else:
+        return None
+    name = _PROTOCOLS.get(protocol, str(protocol))
+    ports = (0, 0)
+    if name in _WITH_PORTS and len(packet) >= start + 4:
+        ports = struct.unpack_from("!HH", packet, start)
+    return Flow(name, source, ports[0], destination, ports[1])
+
+
+def address_bytes(value: Address) -> bytes:
+    """An address in network order."""
+    return (value - IPV6).to_bytes(16, "big") if value >= IPV6 else value.to_bytes(4, "big")
+
+
+def socket_family(value: Address) -> socket.AddressFamily:
+    """AF_INET or AF_INET6."""
+    return socket.AF_INET6 if value >= IPV6 else socket.AF_INET

@@ -1,0 +1,52 @@
+"""What a table is compiled for: one node or all, what is logged and where, and whether a node's own traffic counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tierwall.network.model.addresses import Address
+from tierwall.network.model.ends import End
+
+
+class Log(StrEnum):
+    """Which verdicts are logged to the NFLOG group."""
+
+    NONE = "none"
+    DROP = "drop"
+    ALL = "all"
+
+
+GROUP = 7
+RATE = 10
+
+
+class Options(Struct, frozen=True):
+    """How to compile.
+
+    `node`: only pods on that node are judged; None: every pod. `rate`: log lines a second for each rule, 0 for all.
+    `exempt_own_node`: traffic between the node itself and its pods is not judged, as Kubernetes exempts it.
+    """
+
+    node: str | None = None
+    log: Log = Log.DROP
+    group: int = GROUP
+    rate: int = RATE
+    exempt_own_node: bool = False
+
+
+class Wire:
+    """The addresses that ends have in packets: their own, and stand-ins for those who have none of a family.
+
+    A stand-in belongs to its end like any other address, but no CIDR holds it by itself.
+    """
+
+    def __init__(self, stand_ins: Mapping[End, tuple[Address, ...]] | None = None) -> None:
+        self._stand_ins = dict(stand_ins or {})
+        self.unlisted = frozenset(address for found in self._stand_ins.values() for address in found)
+
+    def addresses(self, end: End) -> tuple[Address, ...]:
+        """All addresses of an end."""
+        return (*end.addresses, *self._stand_ins.get(end, ()))

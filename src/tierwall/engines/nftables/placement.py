@@ -1,0 +1,119 @@
+"""Where each end of a question stands on the wire: its addresses, or a stand-in where it has none that fits.
+
+A pod without an address is matched by no CIDR (contract, section 2.1), yet packets need one; so does a pair of ends
+that share no address family. A stand-in is an address that nobody has and that the table keeps out of every block.
+Ends that share an address share a namespace; the table sees them as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tierwall.engines.nftables.options import Wire
+from tierwall.engines.nftables.sets import family_of
+from tierwall.network.model.addresses import Address, parse_address
+from tierwall.network.model.ends import End
+from tierwall.network.model.model import Model
+
+_MOST_ENDS = 64
+
+
+class Placement:
+    """Addresses for the ends of some questions."""
+
+    def __init__(self, model: Model, pairs: Iterable[tuple[End, End]]) -> None:
+        self.model = model
+        self._known = {id(one): one for one in (*model.pods, *model.nodes)}
+        self._stand_ins: dict[End, tuple[Address, ...]] = {}
+        asked = list(pairs)
+        self._ends: dict[int, End] = {id(one): one for pair in asked for one in pair}
+        if len(self._known) <= _MOST_ENDS:
+            self._ends |= self._known
+        self._taken = {address for one in (*self._known.values(), *self._ends.values()) for address in one.addresses}
+        self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
+        for pair in asked:
+            self._meet(*pair)
+        self.wire = Wire(self._stand_ins)
+        self._at: dict[Address, list[End]] = {}
+        for one in self._known.values():
+            for address in self.wire.addresses(one):
+                self._at.setdefault(address, []).append(one)
+
+    def pairs(self, source: End, destination: End) -> list[tuple[Address, Address]]:
+        """One pair of addresses for each family that both ends have."""
+        out = []
+        for family in (4, 6):
+            mine, theirs = (
+                [address for address in self.wire.addresses(one) if family_of(address) == family]
+                for one in (source, destination)
+            )
+            if mine and theirs:
+                out.append((mine[0], theirs[0]))
+        return out
+
+    def seen(self, end: End) -> End | None:
+        """The end that the table sees behind an end's addresses: everybody who has one of them, as one.
+
+        None if a pod under policy shares an address with somebody else: then it depends on the address.
+        """
+        others = {id(one): one for address in self.wire.addresses(end) for one in self._at.get(address, ())}
+        others.pop(id(end), None)
+        if not others:
+            return end
+        if end.under_policy or any(one.under_policy for one in others.values()):
+            return None
+        together = (end, *others.values())
+        ports: dict[str, set[tuple[str, int]]] = {}
+        for one in together:
+            for name, found in one.named_ports.items():
+                ports.setdefault(name, set()).update(found)
+        return End(
+            "address",
+            end.name,
+            addresses=tuple(sorted({address for one in together for address in one.addresses})),
+            named_ports={name: tuple(sorted(found)) for name, found in ports.items()},
+        )
+
+    def places(self) -> list[tuple[Address, ...]]:
+        """Groups of addresses that belong into one namespace, in order."""
+        groups: list[set[Address]] = []
+        for end in self._ends.values():
+            group = set(self.wire.addresses(end))
+            if not group:
+                continue
+            apart = []
+            for other in groups:
+                if other.isdisjoint(group):
+                    apart.append(other)
+                else:
+                    group |= other
+            groups = [*apart, group]
+        return sorted(tuple(sorted(group)) for group in groups)
+
+    def _meet(self, source: End, destination: End) -> None:
+        mine, theirs = self._families(source), self._families(destination)
+        if mine & theirs:
+            return
+        if not mine and not theirs:
+            self._add(source, 4)
+            if destination is not source:
+                self._add(destination, 4)
+        elif id(source) in self._known and theirs:
+            self._add(source, min(theirs))
+        elif id(destination) in self._known and mine:
+            self._add(destination, min(mine))
+
+    def _families(self, end: End) -> set[int]:
+        return {family_of(address) for address in (*end.addresses, *self._stand_ins.get(end, ()))}
+
+    def _add(self, end: End, family: int) -> None:
+        address = next(one for one in self._free[family] if one not in self._taken)
+        self._stand_ins[end] = (*self._stand_ins.get(end, ()), address)
+
+
+def _addresses(first: str) -> Iterator[Address]:
+    value = parse_address(first)
+    assert value is not None
+    while True:
+        yield value
+        value += 1

@@ -1,0 +1,182 @@
+"""Sending real packets between namespaces and seeing what becomes of each.
+
+Both ends and the kernel's log are in one process, so every probe ends with evidence: it arrived, or the table logged
+that it dropped it. TCP and UDP use sockets; SCTP, for which kernels need not have sockets, is an INIT chunk in a raw
+packet.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+from tierwall.engines.nftables.checksum import crc32c
+from tierwall.engines.nftables.nflog import Flow, Log, Logged, socket_family
+from tierwall.engines.nftables.table import address as show
+from tierwall.engines.nftables.topology import Topology
+from tierwall.network.model.addresses import IPV6, Address
+
+_AT_ONCE = 256
+# Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.
+_PATIENCE = 5.0
+_FIRST_SCTP_PORT = 20000
+_REFUSED = 111
+
+
+class Probe(NamedTuple):
+    """One connection to try."""
+
+    source: Address
+    destination: Address
+    protocol: str
+    port: int
+
+
+class Fate(NamedTuple):
+    """What became of a probe: it arrived, or something dropped it; neither if nothing was seen."""
+
+    arrived: bool = False
+    dropped: Logged | None = None
+    error: str = ""
+
+
+def probe(topology: Topology, probes: Sequence[Probe], log: Log) -> list[Fate]:
+    """The fate of each probe, in order."""
+    fates: list[Fate] = []
+    for start in range(0, len(probes), _AT_ONCE):
+        round_ = _Round(topology, log)
+        try:
+            fates += round_.fates(probes[start : start + _AT_ONCE])
+        finally:
+            round_.close()
+    return fates
+
+
+class _Round:
+    def __init__(self, topology: Topology, log: Log) -> None:
+        self._topology, self._log = topology, log
+        self._selector = selectors.DefaultSelector()
+        self._sockets: list[socket.socket] = []
+        self._open: dict[Flow, int] = {}
+        self._found: dict[int, Fate] = {}
+
+    def close(self) -> None:
+        self._selector.close()
+        for one in self._sockets:
+            one.close()
+
+    def fates(self, probes: Sequence[Probe]) -> list[Fate]:
+        self._listen(probes)
+        for _ in self._log.read():
+            continue  # what earlier rounds left
+        self._selector.register(self._log, selectors.EVENT_READ, None)
+        by_source: dict[int, list[int]] = {}
+        for index, one in enumerate(probes):
+            by_source.setdefault(self._topology.at(one.source).descriptor, []).append(index)
+        for indexes in by_source.values():
+            with self._topology.at(probes[indexes[0]].source).entered():
+                for index in indexes:
+                    self._send(index, probes[index])
+        deadline = time.monotonic() + _PATIENCE
+        while self._open and (left := deadline - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                self._look(key.fileobj, key.data)
+        return [self._found.get(index, Fate()) for index in range(len(probes))]
+
+    def _listen(self, probes: Iterable[Probe]) -> None:
+        for address, protocol, port in sorted({(one.destination, one.protocol, one.port) for one in probes}):
+            with self._topology.at(address).entered():
+                if protocol == "SCTP":
+                    listener = self._socket(address, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+                    listener.bind((show(address), 0))
+                else:
+                    listener = self._socket(address, _TYPES[protocol])
+                    listener.bind((show(address), port))
+                    if protocol == "TCP":
+                        listener.listen(_AT_ONCE)
+            if protocol != "TCP":  # a TCP connection is seen where it is opened
+                self._selector.register(listener, selectors.EVENT_READ, (protocol, address))
+
+    def _send(self, index: int, one: Probe) -> None:
+        source, destination = show(one.source), show(one.destination)
+        port = 0
+        try:
+            if one.protocol == "SCTP":
+                port = _FIRST_SCTP_PORT + index
+                raw = self._socket(one.source, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+                raw.bind((source, 0))
+                self._open[Flow("SCTP", one.source, port, one.destination, one.port)] = index
+                raw.sendto(sctp_init(port, one.port), (destination, 0))
+                return
+            own = self._socket(one.source, _TYPES[one.protocol])
+            own.bind((source, 0))
+            flow = Flow(one.protocol, one.source, own.getsockname()[1], one.destination, one.port)
+            self._open[flow] = index
+            if one.protocol == "TCP":
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                own.connect_ex((destination, one.port))
+                self._selector.register(own, selectors.EVENT_WRITE, flow)
+            else:
+                own.connect((destination, one.port))
+                own.send(b"tierwall")
+        except OSError as error:
+            self._found[index] = Fate(error=str(error))
+            self._open = {flow: number for flow, number in self._open.items() if number != index}
+
+    def _look(self, source: object, data: object) -> None:
+        if data is None:
+            for logged in self._log.read():
+                if logged.what == "Deny":
+                    self._settle(logged.flow, Fate(dropped=logged))
+            return
+        own = cast(socket.socket, source)
+        if isinstance(data, Flow):
+            code = own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._selector.unregister(own)
+            if code in (0, _REFUSED):  # a refusal came back from the other end, so the packet was there
+                self._settle(data, Fate(arrived=True))
+            return
+        protocol, address = cast(tuple[str, Address], data)
+        packet, sender = own.recvfrom(2048)
+        if protocol == "UDP":
+            self._settle(Flow("UDP", _address(sender[0]), sender[1], address, own.getsockname()[1]), Fate(arrived=True))
+            return
+        if address < IPV6:
+            packet = packet[(packet[0] & 15) * 4 :]  # IPv4 raw sockets see the header, IPv6 ones do not
+        if len(packet) >= 4:
+            source_port, port = struct.unpack_from("!HH", packet)
+            self._settle(Flow("SCTP", _address(sender[0]), source_port, address, port), Fate(arrived=True))
+
+    def _settle(self, flow: Flow, fate: Fate) -> None:
+        index = self._open.pop(flow, None)
+        if index is not None:
+            self._found[index] = fate
+
+    def _socket(self, address: Address, kind: int, protocol: int = 0) -> socket.socket:
+        made = socket.socket(socket_family(address), kind, protocol)
+        self._sockets.append(made)
+        made.setblocking(False)
+        if kind != socket.SOCK_RAW:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return made
+
+
+_TYPES = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
+
+
+def _address(text: str) -> Address:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    value = int.from_bytes(socket.inet_pton(family, text.partition("%")[0]), "big")
+    return IPV6 + value if family == socket.AF_INET6 else value
+
+
+def sctp_init(source_port: int, port: int) -> bytes:
+    """An SCTP packet with an INIT chunk (RFC 9260, sections 3.1 and 3.3.2), as a client sends first."""
+    chunk = struct.pack("!BBHIIHHI", 1, 0, 20, 0x74696572, 0x10000, 1, 1, 1)
+    header = struct.pack("!HHI", source_port, port, 0)
+    checksum = struct.pack("<I", crc32c(header + b"\0\0\0\0" + chunk))
+    return header + checksum + chunk

@@ -1,0 +1,151 @@
+"""Peers and ports as named sets, one for each meaning, shared by all rules that mean the same.
+
+A set that depends on pods is defined by what it selects, not by the addresses in it, so a pod that comes or goes
+changes elements and nothing else. Blocks of addresses are sets of ranges that no pod changes. Any address of an end
+counts for every other (decisions, network 2): an end with one address in a block is in the set of ends with all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tierwall.core.labels import Selector
+from tierwall.engines.nftables.names import Names
+from tierwall.engines.nftables.options import Wire
+from tierwall.engines.nftables.spans import merged, without
+from tierwall.engines.nftables.table import FAMILIES, Element, Kind, Set
+from tierwall.network.model.addresses import IPV6, Block
+from tierwall.network.model.ends import End
+from tierwall.network.model.matching import Match, peer_matches
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import AddressPeer, NamedPort, Peer, PodPeer, PortRange
+
+_NOBODY = End("address", "")
+
+
+class PeerEnds(NamedTuple):
+    """The addresses of all ends that one of these peers matches, except where a block holds them anyway."""
+
+    peers: tuple[Peer, ...]
+
+    def elements(self, end: End, model: Model, wire: Wire) -> Iterator[Element]:
+        """What one end adds to the set."""
+        if not any(peer_matches(one, _NOBODY, end, model.node_addresses) is Match.YES for one in self.peers):
+            return
+        blocks = [block for peer in self.peers if isinstance(peer, AddressPeer) for block in peer.blocks]
+        for address in wire.addresses(end):
+            if address in wire.unlisted or not any(block.holds(address) for block in blocks):
+                yield address
+
+
+class NamedPortEnds(NamedTuple):
+    """Address, protocol and number of a container port name, on every pod that has it."""
+
+    port: NamedPort
+
+    def elements(self, end: End, model: Model, wire: Wire) -> Iterator[Element]:
+        """What one end adds to the set."""
+        for protocol, number in end.named_ports.get(self.port.name, ()):
+            if self.port.protocol in ("", protocol):
+                for address in wire.addresses(end):
+                    yield address, protocol.lower(), number
+
+
+Definition = PeerEnds | NamedPortEnds
+
+
+class Sets:
+    """All sets of a table; each is made when a rule first needs it."""
+
+    def __init__(self, model: Model, wire: Wire, names: Names) -> None:
+        self.model, self.wire, self._names = model, wire, names
+        self.made: dict[str, Set] = {}
+        # The sets that pods change, with what defines them: by definition, then by name.
+        self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
+        self._addressed = [one for one in (*model.pods, *model.nodes) if wire.addresses(one)]
+        self.families = families_of(self._addressed, wire)
+        self._several = [one for one in self._addressed if len(wire.addresses(one)) > 1]
+        self._by_namespace: dict[str, list[End]] = {}
+        for pod in model.pods:
+            if pod.under_policy:
+                self._by_namespace.setdefault(pod.namespace, []).append(pod)
+
+    @property
+    def definitions(self) -> Iterable[tuple[Definition, tuple[tuple[int, str], ...]]]:
+        """What defines each set that pods change, with its name by family."""
+        return self._families.items()
+
+    def of_peers(self, peers: tuple[Peer, ...]) -> Iterator[tuple[int, str]]:
+        """The sets (family and name) that together hold every address of these peers."""
+        blocks = tuple(sorted({one for peer in peers if isinstance(peer, AddressPeer) for one in peer.blocks}))
+        if any(not isinstance(peer, AddressPeer) for peer in peers) or (blocks and self._several):
+            yield from self._of(PeerEnds(peers), "ends")
+        if blocks:
+            yield from self._of_blocks(blocks)
+
+    def of_named_port(self, port: NamedPort) -> tuple[tuple[int, str], ...]:
+        """The sets (family and name) of a named port."""
+        return self._of(NamedPortEnds(port), "port")
+
+    def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
+        """The set of port numbers, whatever their protocol."""
+        elements: dict[Element, str] = {(one.first, one.last): "" for one in ranges}
+        name = self._names.name("ports", repr(sorted(elements)))
+        self.made[name] = Set(Kind.PORTS, 0, elements)
+        return name
+
+    def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
+        found = self._families.get(definition)
+        if found is None:
+            kind = Kind.ADDRESSES if isinstance(definition, PeerEnds) else Kind.NAMED
+            by_family: dict[int, dict[Element, str]] = {family: {} for family in sorted(self.families)}
+            for element in self._elements(definition):
+                by_family[family_of(element)][element] = ""
+            found = tuple(
+                (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family
+            )
+            for family, name in found:
+                self.made[name] = Set(kind, family, by_family[family])
+            self._families[definition] = found
+        return found
+
+    def _elements(self, definition: Definition) -> Iterator[Element]:
+        for end in self._candidates(definition):
+            yield from definition.elements(end, self.model, self.wire)
+
+    def _candidates(self, definition: Definition) -> Iterable[End]:
+        """At least the ends that add something; peers by label are looked up by namespace."""
+        if isinstance(definition, NamedPortEnds):
+            return self.model.pods
+        found: dict[End, None] = {}
+        for peer in definition.peers:
+            if isinstance(peer, PodPeer):
+                assert isinstance(peer.namespaces, Selector)
+                for namespace in self.model.namespaces_selected(peer.namespaces):
+                    found.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
+            else:
+                found.update(dict.fromkeys(self._several if isinstance(peer, AddressPeer) else self._addressed))
+        return found
+
+    def _of_blocks(self, blocks: tuple[Block, ...]) -> Iterator[tuple[int, str]]:
+        spans = without(merged(blocks), self.wire.unlisted)
+        for family in FAMILIES:
+            own = [span for span in spans if (span.low >= IPV6) is (family == 6)]
+            if own:
+                elements: dict[Element, str] = {(span.low, span.high): "" for span in own}
+                name = self._names.name(f"blocks{family}", repr(own))
+                self.made[name] = Set(Kind.RANGES, family, elements)
+                yield family, name
+
+
+def family_of(element: Element) -> int:
+    """4 or 6."""
+    first = element if isinstance(element, int) else element[0]
+    assert isinstance(first, int)
+    return 6 if first >= IPV6 else 4
+
+
+def families_of(ends: Iterable[End], wire: Wire) -> frozenset[int]:
+    """The address families that some end has."""
+    return frozenset(family_of(address) for end in ends for address in wire.addresses(end))

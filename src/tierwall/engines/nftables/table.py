@@ -1,0 +1,165 @@
+"""One nftables table as a value: counters, sets, maps and chains by name, and the text that loads it.
+
+Pure data: equal policies and pods give equal tables and equal text. Elements of sets keep their numbers, so that a
+change of pods can be sent to the kernel element by element.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from tierwall.network.model.addresses import IPV6, Address
+
+FAMILY, TABLE = "inet", "tierwall"
+FAMILIES = (4, 6)
+EVERY_OTHER = "*"
+
+# An address; a span of addresses or of ports; (address, protocol, port); or the catch-all of a map.
+Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
+
+
+class Kind(Enum):
+    """What the elements of a set are, with its type in the words of nftables; `{}` is the address type."""
+
+    ADDRESSES = "{}"
+    RANGES = "{} range"
+    NAMED = "{} . inet_proto . inet_service"
+    PORTS = "inet_service"
+    VERDICTS = "{} : verdict"
+    FLOWS = "{0} . inet_service . {0} . inet_service"
+
+
+class Set(Struct, frozen=True):
+    """A set or verdict map: each element with its comment or its verdict."""
+
+    kind: Kind
+    family: int
+    elements: Mapping[Element, str]
+    comment: str = ""
+
+
+class Chain(Struct, frozen=True):
+    """A chain; `hook` is the line that makes it a base chain."""
+
+    rules: tuple[str, ...]
+    comment: str = ""
+    hook: str = ""
+
+
+class Table(Struct, frozen=True):
+    """The whole table."""
+
+    counters: Mapping[str, str]
+    sets: Mapping[str, Set]
+    chains: Mapping[str, Chain]
+
+
+class Verdict(NamedTuple):
+    """Where an element of a verdict map leads."""
+
+    word: str
+    chain: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Verdict:
+        """`goto chain`, `accept`, …"""
+        return cls(*text.split(" ", 1))
+
+
+def text(table: Table) -> str:
+    """The table as `nft -f` reads it."""
+    return "\n".join(_lines(table)) + "\n"
+
+
+def _lines(table: Table) -> Iterator[str]:
+    yield f"table {FAMILY} {TABLE} {{"
+    for name, comment in table.counters.items():
+        yield f'\tcounter {name} {{ comment "{comment}"; }}'
+    for name, found in table.sets.items():
+        yield f"\t{keyword(found)} {name} {{"
+        yield from (f"\t\t{line}" for line in set_body(found))
+        if found.elements:
+            yield f"\t\telements = {{ {elements_text(found, found.elements)} }}"
+        yield "\t}"
+    for name, chain in table.chains.items():
+        yield f"\tchain {name} {{"
+        yield from (f"\t\t{line}" for line in chain_head(chain))
+        yield from (f"\t\t{rule}" for rule in chain.rules)
+        yield "\t}"
+    yield "}"
+
+
+def keyword(found: Set) -> str:
+    """`map` for verdict maps, else `set`."""
+    return "map" if found.kind is Kind.VERDICTS else "set"
+
+
+def set_body(found: Set) -> Iterator[str]:
+    """The lines that declare a set, without its elements."""
+    yield "type " + found.kind.value.removesuffix(" range").format(f"ipv{found.family}_addr")
+    if found.kind in (Kind.RANGES, Kind.PORTS):
+        yield "flags interval"
+    elif found.kind is Kind.FLOWS:
+        yield "size 65535"
+        yield "flags timeout"
+    if found.comment:
+        yield f'comment "{found.comment}"'
+
+
+def chain_head(chain: Chain) -> Iterator[str]:
+    """The lines of a chain before its rules."""
+    if chain.comment:
+        yield f'comment "{chain.comment}"'
+    if chain.hook:
+        yield chain.hook
+
+
+def elements_text(found: Set, elements: Mapping[Element, str]) -> str:
+    """Elements as nft writes them, in order."""
+    return ", ".join(_element(found.kind, one, elements[one]) for one in in_order(elements))
+
+
+def in_order(elements: Mapping[Element, str]) -> list[Element]:
+    """Elements sorted, the catch-all last."""
+    rest: list[Element] = [one for one in elements if one == EVERY_OTHER]
+    return sorted((one for one in elements if one != EVERY_OTHER), key=_sort_key) + rest
+
+
+def key_text(kind: Kind, element: Element) -> str:
+    """An element's key alone."""
+    if isinstance(element, str):
+        return element
+    if isinstance(element, int):
+        return address(element)
+    if len(element) == 3:
+        return f"{address(element[0])} . {element[1]} . {element[2]}"
+    first, last = element
+    if kind is Kind.PORTS:
+        return str(first) if first == last else f"{first}-{last}"
+    return address(first) if first == last else f"{address(first)}-{address(last)}"
+
+
+def address(value: Address) -> str:
+    """An address as nft writes it: IPv6 without the dotted form that Python gives mapped addresses."""
+    if value < IPV6:
+        return str(ipaddress.IPv4Address(value))
+    return ipaddress.IPv6Address(value - IPV6).compressed
+
+
+def _element(kind: Kind, element: Element, attached: str) -> str:
+    key = key_text(kind, element)
+    if kind is Kind.VERDICTS:
+        return f"{key} : {attached}"
+    return f'{key} comment "{attached}"' if attached else key
+
+
+def _sort_key(element: Element) -> tuple[int, str, int]:
+    if isinstance(element, int):
+        return element, "", 0
+    assert not isinstance(element, str)
+    return (element[0], element[1], element[2]) if len(element) == 3 else (element[0], "", element[1])

@@ -1,0 +1,91 @@
+"""Pods, nodes and outside addresses as network namespaces around one router, which has the table.
+
+Every end has a veth pair to the router, its addresses as /32 and /128, and a default route with a fixed neighbour, so
+that nothing waits for ARP or neighbour discovery. Everything is inside namespaces of this process and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.engines.nftables.programs import run
+from tierwall.engines.nftables.sets import family_of
+from tierwall.engines.nftables.table import address as show
+from tierwall.network.model.addresses import Address
+
+_ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+_GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}
+_EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
+_SETTINGS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv6/conf/all/forwarding": "1",
+}
+
+
+class Topology:
+    """A router and its ends, one namespace for each group of addresses."""
+
+    def __init__(self, places: Iterable[Sequence[Address]]) -> None:
+        self.router = NetworkNamespace()
+        self.ends: list[NetworkNamespace] = []
+        self._at: dict[Address, NetworkNamespace] = {}
+        try:
+            with self.router.entered():
+                _settings()
+            self._build([tuple(place) for place in places])
+        except BaseException:
+            self.close()
+            raise
+
+    def at(self, address: Address) -> NetworkNamespace:
+        """The namespace that has an address."""
+        return self._at[address]
+
+    def close(self) -> None:
+        """Let all namespaces go."""
+        for end in (*self.ends, self.router):
+            end.close()
+        self.ends.clear()
+
+    def _build(self, places: list[tuple[Address, ...]]) -> None:
+        commands = ["link set lo up"]
+        for number, place in enumerate(places):
+            end = NetworkNamespace()
+            self.ends.append(end)
+            self._at.update(dict.fromkeys(place, end))
+            commands += _router_side(f"v{number}", end.path, place)
+        with self.router.entered():
+            run("ip", "-batch", "-", given="\n".join(commands) + "\n")
+        for end, place in zip(self.ends, places, strict=True):
+            with end.entered():
+                run("ip", "-batch", "-", given="\n".join(_end_side(place)) + "\n")
+
+
+def _router_side(device: str, path: str, place: tuple[Address, ...]) -> Iterator[str]:
+    yield f"link add {device} address {_ROUTER_MAC} type veth peer name eth0 address {_END_MAC} netns {path}"
+    yield f"link set {device} up"
+    for one in place:
+        yield f"route add {show(one)} dev {device}"
+        yield f"neigh replace {show(one)} lladdr {_END_MAC} dev {device} nud permanent"
+
+
+def _end_side(place: tuple[Address, ...]) -> Iterator[str]:
+    yield "link set lo up"
+    yield "link set eth0 up"
+    for one in place:
+        yield f"addr add {show(one)}/32 dev eth0" if family_of(one) == 4 else f"addr add {show(one)}/128 dev eth0 nodad"
+    for family in sorted({family_of(one) for one in place}):
+        yield f"neigh replace {_GATEWAY[family]} lladdr {_ROUTER_MAC} dev eth0 nud permanent"
+        yield f"route add {_EVERYWHERE[family]} via {_GATEWAY[family]} dev eth0 onlink"
+
+
+def _settings() -> None:
+    for name, value in _SETTINGS.items():
+        try:
+            with open(f"/proc/sys/{name}", "w", encoding="ascii") as file:
+                file.write(value)
+        except OSError:
+            # A kernel without IPv6, or a read-only /proc/sys: packets that need it will show it.
+            continue

@@ -283,3 +283,11 @@ def test_words_for_sets() -> None:
     assert str(Named(("*/*",), ("a/*", "b/x"))) == "every pod except a/*, b/x"
     assert str(Named(("[t=1]/*",), ("a/*",), ("c/y",))) == "[t=1]/* except a/*; also c/y"
     assert str(Named((), (), ())) == "nobody"
+
+
+def test_what_fails_closed_is_told_on_stderr(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("{networks: [0.0.0.0/0", "{nets: [0.0.0.0/0"))
+    done = CliRunner().invoke(root, ["list", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "warning[TW208]: AdminNetworkPolicy/outside egress[1] fails closed: peer has `nets`" in done.stderr
+    assert "TW208" not in done.stdout

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from tierwall.cli.input import FAILED, output_option, snapshot_from
+from tierwall.cli.input import FAILED, fail, output_option, show, snapshot_from
 
 if TYPE_CHECKING:
     from tierwall.network.reach.matrix import Matrix
@@ -26,6 +26,11 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
 @click.option("--explain", is_flag=True, help="Name the rules that settle each direction.")
 @click.option("--denied", is_flag=True, help="Show what does not pass, too.")
 @click.option("--pairs", is_flag=True, help="One entry for every pair of ends instead of groups.")
+@click.option(
+    "--exposure",
+    is_flag=True,
+    help="Show instead what pods that do not exist yet could reach, and who them, by label.",
+)
 @output_option("text", "json", "csv", "md", "dot", "mermaid", "html")
 def command(
     paths: tuple[str, ...],
@@ -35,6 +40,7 @@ def command(
     explain: bool,
     denied: bool,
     pairs: bool,
+    exposure: bool,
     output: str,
 ) -> None:
     """List which pods, nodes and outside addresses can reach which, on which ports.
@@ -42,19 +48,35 @@ def command(
     Ends that policies treat alike are one line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs of
     which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
     """
-    from tierwall.core.diagnostics import InputError
+    from tierwall.core.diagnostics import InputError, in_order
+    from tierwall.network.closed import closed
+    from tierwall.network.model.model import model
     from tierwall.network.reach.ask import Asked, find
 
-    asked = Asked(sources, destinations, ports, explain or output == "html", denied or output == "html")
-    try:
-        found = find(snapshot_from(paths), asked)
-    except InputError as error:
-        from tierwall.cli.input import fail
-
-        fail(error)
     if pairs and output in ("dot", "mermaid", "html"):
         raise click.UsageError(f"--pairs makes no sense with -o {output}")
+    snapshot = snapshot_from(paths)
+    show(in_order(closed(model(snapshot))))
+    if exposure:
+        _exposed(paths, bool(sources or destinations or ports or pairs or denied), explain, output)
+        return
+    asked = Asked(sources, destinations, ports, explain or output == "html", denied or output == "html")
+    try:
+        found = find(snapshot, asked)
+    except InputError as error:
+        fail(error)
     for line in _lines(found, explain, pairs, output):
+        click.echo(line)
+
+
+def _exposed(paths: tuple[str, ...], narrowed: bool, explain: bool, output: str) -> None:
+    from tierwall.network.reach.exposure import exposure
+    from tierwall.render import reach_csv, reach_json, reach_md, reach_text
+
+    renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
+    if narrowed or output not in renderers:
+        raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
+    for line in renderers[output](exposure(snapshot_from(paths), explain)):
         click.echo(line)
 
 

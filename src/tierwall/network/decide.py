@@ -22,6 +22,8 @@ from tierwall.network.outcome import DEFAULT_ALLOW, NOT_APPLICABLE, VERDICTS, De
 Looked: TypeAlias = tuple[Decider | None, str]
 
 ALLOWED, DENIED, PASSED, NO_MATCH = "allowed", "denied", "passed", "no match"
+# An Allow rule that is not understood and therefore matches nothing.
+CLOSED = "fails closed"
 MAY_ALLOW, MAY_DENY, MAY_PASS = "may allow", "may deny", "may pass"
 _WORDS = {Action.ALLOW: ALLOWED, Action.DENY: DENIED, Action.PASS: PASSED}
 _MAY = {Action.ALLOW: MAY_ALLOW, Action.DENY: MAY_DENY, Action.PASS: MAY_PASS}
@@ -120,6 +122,9 @@ class _Walk:
                     uncertain.append(rule)
                     looked.append((rule, _MAY[rule.action]))
                     silent = False
+                elif rule.note:
+                    looked.append((rule, CLOSED))
+                    silent = False
             if silent:
                 looked.append((policy, NO_MATCH))
         return None
@@ -127,12 +132,13 @@ class _Walk:
     def _union(self) -> Outcome:
         """NetworkPolicies: every rule that allows, or else every policy that isolates."""
         isolating = self.stack.namespace
-        allowing = [
-            rule
-            for policy in isolating
-            for rule in policy.rules(self.direction) or ()
-            if rule_matches(rule, *self.question) is Match.YES
-        ]
+        allowing: list[Rule] = []
+        for policy in isolating:
+            for rule in policy.rules(self.direction) or ():
+                if rule.note:
+                    self.looked.append((rule, CLOSED))
+                elif rule_matches(rule, *self.question) is Match.YES:
+                    allowing.append(rule)
         if allowing:
             self.looked += [(rule, ALLOWED) for rule in allowing]
             return Outcome(Verdict.ALLOW, Tier.NAMESPACE, tuple(allowing))

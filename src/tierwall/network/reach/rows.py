@@ -78,12 +78,12 @@ class Rows:
         stack = self.classes.model.stack(subject, direction)
         below_policies = stack.namespace or stack.baseline
         # INVARIANT: the model keeps equal lists of policies as one object, so identity will do.
-        admin_key = direction, id(stack.admin), self._seen(stack.admin, subject, direction)
-        below_key = direction, id(below_policies), self._seen(below_policies, subject, direction)
+        admin_key = direction, id(stack.admin), self.seen(stack.admin, subject, direction)
+        below_key = direction, id(below_policies), self.seen(below_policies, subject, direction)
         found = self._rows.get((admin_key, below_key))
         if found is None:
             if admin_key not in self._admin:
-                self._admin[admin_key] = self._shares(self._matched(stack.admin, subject, direction), Tier.ADMIN)
+                self._admin[admin_key] = self._shares(self.matched(stack.admin, subject, direction), Tier.ADMIN)
             if below_key not in self._below:
                 self._below[below_key] = self._below_cells(stack, subject, direction)
             row = self._put_together(self._admin[admin_key], self._below[below_key])
@@ -103,9 +103,9 @@ class Rows:
         """What the tiers below Admin say: the NetworkPolicies if they isolate, else the Baseline and the default."""
         everybody, why = self.classes.everybody, self.why
         if not stack.namespace:
-            shares = self._shares(self._matched(stack.baseline, subject, direction), Tier.BASELINE)
+            shares = self._shares(self.matched(stack.baseline, subject, direction), Tier.BASELINE)
             return tuple(Cell(ports, onward(one, self._default, why)) for ports, one in shares)
-        rules = self._matched(stack.namespace, subject, direction)
+        rules = self.matched(stack.namespace, subject, direction)
         pieces = cells(self.ports.everything, rules)
         return tuple(Cell(ports, union(rules, stack.namespace, ports, everybody, why)) for ports in pieces)
 
@@ -117,7 +117,7 @@ class Rows:
             found[shares] = found.get(shares, 0) | ports
         return [(ports, shares) for shares, ports in found.items()]
 
-    def _seen(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> Any:
+    def seen(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> Any:
         """What policies see of a subject.
 
         Its namespace, labels of that, and (as destination) what port names stand for.
@@ -130,7 +130,8 @@ class Rows:
             return ()
         return tuple(sorted(((what, name, _value(subject, what, name)) for what, name in looked), key=str))
 
-    def _matched(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> list[Matched]:
+    def matched(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> list[Matched]:
+        """What the rules of some policies about a subject match, in order."""
         return [self._match(rule, subject) for policy in policies for rule in policy.rules(direction) or ()]
 
     def _match(self, rule: Rule, subject: End) -> Matched:

@@ -1,0 +1,139 @@
+"""Pods that do not exist yet: one for every sort of pod that the policies can tell apart by label.
+
+Policies apply to pods and namespaces created later, so what a cluster allows is more than what its pods can do
+today. Each selector that some policy has is met by a stand-in with just the labels it demands, alone and together
+with each other selector, as long as that is not too many; and one stand-in has no labels at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+from tierwall.core.labels import EVERYTHING, Selector
+from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.model import Model, model
+from tierwall.network.model.rules import PodPeer, Policy, Related, Relation
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# With more sorts than this the stand-ins for pairs of selectors are left out, and with ten times as many those for
+# further selectors are.
+MOST_SORTS = 24
+_PREFIX = "tierwall-any-"
+
+
+class Sort(NamedTuple):
+    """A sort of pods by label: of its namespace (or the namespace's name), and its own."""
+
+    namespace: tuple[tuple[str, str], ...]
+    pod: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        if not self.namespace and not self.pod:
+            return "any other pod"
+        own = f"any pod with {_labels(self.pod)}" if self.pod else "any pod"
+        named = dict(self.namespace).get(NAMESPACE_NAME)
+        if named is not None:
+            return f"{own} in {named}"
+        return f"{own} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{own} in any namespace"
+
+
+class Hypothetical(NamedTuple):
+    """A snapshot with stand-ins added, and what each stands for by namespace and name."""
+
+    snapshot: Snapshot
+    sorts: Mapping[tuple[str, str], Sort]
+
+
+def with_stand_ins(snapshot: Snapshot) -> Hypothetical:
+    """The snapshot as it would be with one pod of every sort."""
+    this = model(snapshot)
+    added: list[Resource] = []
+    sorts: dict[tuple[str, str], Sort] = {}
+    for number, sort in enumerate(_sorts(this)):
+        named = dict(sort.namespace).get(NAMESPACE_NAME)
+        namespace = named or f"{_PREFIX}{number}"
+        if named is None:
+            added.append(_resource("Namespace", "", namespace, dict(sort.namespace)))
+        elif named not in this.namespaces:
+            added.append(_resource("Namespace", "", named, {}))
+        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", dict(sort.pod))
+        added.append(pod)
+        sorts[pod.namespace, pod.name] = sort
+    return Hypothetical(snapshot.changed(put=added), sorts)
+
+
+def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> Resource:
+    metadata = {"name": name, "labels": dict(labels)} | ({"namespace": namespace} if namespace else {})
+    return Resource("", "v1", kind, namespace, name, {"apiVersion": "v1", "kind": kind, "metadata": metadata})
+
+
+def _sorts(this: Model) -> list[Sort]:
+    pairs = dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
+    single = list(dict.fromkeys(sort for pair in pairs if (sort := _sort(this, [pair])) is not None))[: 10 * MOST_SORTS]
+    found = dict.fromkeys([Sort((), ()), *single])
+    if len(pairs) <= MOST_SORTS:
+        for two in combinations(pairs, 2):
+            sort = _sort(this, two)
+            if sort is not None:
+                found[sort] = None
+    return sorted(found, key=lambda sort: (len(sort.namespace) + len(sort.pod), sort))
+
+
+def _selectors(policy: Policy) -> Iterator[tuple[Selector, Selector]]:
+    yield policy.namespaces, policy.pods
+    for rule in (*(policy.ingress or ()), *(policy.egress or ())):
+        for peer in rule.peers or ():
+            if isinstance(peer, PodPeer):
+                yield _namespaces(peer.namespaces, policy), peer.pods
+
+
+def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
+    """Where a peer's pods may be: beside the subject, or by a selector; other relations bar nobody beforehand."""
+    if isinstance(wanted, Selector):
+        return wanted
+    return policy.namespaces if wanted.relation is Relation.SELF else EVERYTHING
+
+
+def _sort(this: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | None:
+    """The sort of pods that just meets all selectors; None if no pod can."""
+    pairs = list(pairs)
+    namespace = _meeting([one for one, _ in pairs])
+    pod = _meeting([one for _, one in pairs])
+    if namespace is None or pod is None:
+        return None
+    if NAMESPACE_NAME in namespace:
+        # A namespace that exists has the labels it has.
+        name = namespace[NAMESPACE_NAME]
+        labels = this.namespaces.get(name, {NAMESPACE_NAME: name})
+        if not all(one.matches(labels) for one, _ in pairs):
+            return None
+        namespace = {NAMESPACE_NAME: name}
+    return Sort(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
+
+
+def _meeting(selectors: list[Selector]) -> dict[str, str] | None:
+    """The fewest labels that meet all selectors, or None."""
+    requirements = [one for selector in selectors for one in selector.requirements]
+    out: dict[str, str] = {}
+    for key in sorted({one.key for one in requirements if one.operator in ("In", "Exists")}):
+        wanted = [set(one.values) for one in requirements if one.key == key and one.operator == "In"]
+        barred = {value for one in requirements if one.key == key and one.operator == "NotIn" for value in one.values}
+        values = set.intersection(*wanted) - barred if wanted else {_fresh(barred)}
+        if not values:
+            return None
+        out[key] = min(values)
+    return out if all(one.matches(out) for one in selectors) else None
+
+
+def _fresh(barred: set[str]) -> str:
+    value = "any"
+    while value in barred:
+        value += "-other"
+    return value
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> str:
+    return ",".join(key if value == "any" else f"{key}={value}" for key, value in labels)

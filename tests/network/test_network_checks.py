@@ -1,0 +1,161 @@
+"""The mitigations of KEP-2091 in `tierwall check`: conflicts with a witness, overridden and shadowed rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from network_snapshots import snapshot
+
+from tierwall.analyze.network import network
+from tierwall.core.diagnostics import Diagnostic
+
+Object = dict[str, Any]
+ALL: Object = {"namespaces": {}}
+
+
+def namespace(name: str, **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def pod(namespace_name: str, name: str, **labels: str) -> Object:
+    metadata = {"name": name, "namespace": namespace_name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def admin(name: str, priority: int, *ingress: Object, subject: Object = ALL) -> Object:
+    return {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "BaselineAdminNetworkPolicy" if name == "default" else "AdminNetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {"subject": subject, "ingress": list(ingress)} | ({} if name == "default" else {"priority": priority}),
+    }
+
+
+def rule(action: str, port: int | None = None, **peer: Any) -> Object:
+    out: Object = {"action": action, "from": [peer or ALL]}
+    return out | {"ports": [{"portNumber": {"port": port}}]} if port else out
+
+
+def network_policy(*ingress: Object) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "np", "namespace": "shop"},
+        "spec": {"podSelector": {}, "ingress": list(ingress)},
+    }  # fmt: skip
+
+
+PODS = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", "db", app="db")]
+
+
+def findings(*objects: Object, code: str = "") -> list[Diagnostic]:
+    found = list(network(snapshot([*PODS, *objects])))
+    return [one for one in found if one.code == code] if code else found
+
+
+def in_team(team: str) -> Object:
+    return {"namespaces": {"matchLabels": {"team": team}}}
+
+
+def test_equal_priorities_that_disagree_are_named_with_a_connection() -> None:
+    (found,) = findings(admin("a", 5, rule("Allow")), admin("b", 5, rule("Deny", 80)), code="TW201")
+    assert str(found.subject) == "AdminNetworkPolicy/b"
+    assert "AdminNetworkPolicy/a ingress[0]" in found.message
+    assert "on TCP 80" in found.message
+
+
+def test_equal_priorities_with_disjoint_subjects_are_fine() -> None:
+    first = admin("a", 5, rule("Allow"), subject=in_team("a"))
+    second = admin("b", 5, rule("Deny"), subject={"namespaces": {"matchLabels": {"team": "b"}}})
+    assert findings(first, second, code="TW201") == []
+
+
+def test_equal_priorities_with_disjoint_ports_or_equal_actions_are_fine() -> None:
+    assert findings(admin("a", 5, rule("Allow", 80)), admin("b", 5, rule("Deny", 81)), code="TW201") == []
+    assert findings(admin("a", 5, rule("Deny")), admin("b", 5, rule("Deny", 81)), code="TW201") == []
+
+
+def test_a_conflict_that_a_policy_above_settles_is_none() -> None:
+    above = admin("top", 1, rule("Deny"))
+    assert findings(above, admin("a", 5, rule("Allow")), admin("b", 5, rule("Deny", 80)), code="TW201") == []
+
+
+def test_a_conflict_that_only_pods_to_come_would_meet_is_said_by_label() -> None:
+    first = admin("a", 5, rule("Allow", namespaces={"matchLabels": {"team": "z"}}))
+    second = admin("b", 5, rule("Deny"))
+    (found,) = findings(first, second, code="TW201")
+    assert "a namespace with team=z" in found.message
+
+
+def test_a_network_policy_rule_that_admins_deny_whole_is_overridden() -> None:
+    (found,) = findings(admin("a", 5, rule("Deny")), network_policy({"from": [{"podSelector": {}}]}), code="TW202")
+    assert str(found.subject) == "NetworkPolicy/shop/np"
+    assert "AdminNetworkPolicy/a ingress[0] denies everything NetworkPolicy/shop/np ingress[0] allows" in found.message
+
+
+def test_a_rule_that_is_denied_in_part_is_a_note_and_pass_overrides_nothing() -> None:
+    (found,) = findings(admin("a", 5, rule("Deny", 81)), network_policy({}))
+    assert found.code == "TW203"
+    assert findings(admin("a", 5, rule("Pass")), network_policy({})) == []
+
+
+def test_a_developer_who_sees_one_namespace_learns_which_admin_policy_overrides() -> None:
+    peer = {"from": [{"namespaceSelector": {"matchLabels": {"team": "other"}}}]}
+    deny = admin("fence", 5, rule("Deny", namespaces={"matchLabels": {"team": "other"}}))
+    found = findings(deny, network_policy(peer), code="TW202")
+    assert len(found) == 1
+    assert "AdminNetworkPolicy/fence" in found[0].message
+    assert "a namespace with team=other" in found[0].message
+
+
+def test_isolation_that_an_admin_policy_opens_is_a_note() -> None:
+    (found,) = [one for one in findings(admin("a", 5, rule("Allow", 80)), network_policy()) if one.code == "TW203"]
+    assert "AdminNetworkPolicy/a ingress[0] allows what NetworkPolicy/shop/np would drop" in found.message
+
+
+def test_a_rule_behind_one_that_takes_everything_can_never_count() -> None:
+    (found,) = findings(admin("a", 5, rule("Deny"), rule("Allow", 80)), code="TW207")
+    assert "AdminNetworkPolicy/a ingress[1] can never count" in found.message
+    assert "AdminNetworkPolicy/a ingress[0]" in found.message.split("before by")[1]
+
+
+def test_a_rule_that_several_rules_cover_together_can_never_count() -> None:
+    found = findings(
+        admin("a", 1, rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "Exists"}]})),
+        admin("b", 2, rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})),
+        admin("c", 3, rule("Deny")),
+        code="TW207",
+    )
+    (one,) = found
+    assert {"AdminNetworkPolicy/a ingress[0]", "AdminNetworkPolicy/b ingress[0]"} <= set(
+        one.message.split("before by ")[1].split(", ")
+    )
+
+
+def test_a_pass_lets_a_baseline_rule_count_and_a_deny_does_not() -> None:
+    baseline = admin("default", 0, rule("Deny", 80))
+    assert findings(admin("a", 1, rule("Pass")), baseline, code="TW207") == []
+    (found,) = findings(admin("a", 1, rule("Deny")), baseline, code="TW207")
+    assert str(found.subject) == "BaselineAdminNetworkPolicy/default"
+
+
+def test_subjects_and_peers_that_select_nothing_are_named() -> None:
+    codes = [one.code for one in findings(admin("a", 1, rule("Deny"), subject=in_team("nobody")))]
+    assert codes == ["TW204"]
+    codes = [one.code for one in findings(admin("a", 1, rule("Deny", namespaces={"matchLabels": {"team": "x"}})))]
+    assert codes == ["TW205"]
+
+
+def test_namespaces_without_the_tenancy_label_are_named() -> None:
+    peer = {"namespaces": {"notSameLabels": ["team"]}}
+    (found,) = findings(admin("a", 1, rule("Deny", None, **peer)), namespace("loose"), pod("loose", "p"), code="TW206")
+    assert "loose" in found.message
+    assert "shop" not in found.message
+
+
+def test_a_thousand_policies_of_one_priority_are_answered_with_few_findings() -> None:
+    many = [admin(f"p{number:04}", 7, rule("Allow" if number % 2 else "Deny", 80)) for number in range(1000)]
+    found = findings(*many, code="TW201")
+    assert 1 <= len(found) <= 50
+
+
+def test_without_policies_there_is_nothing_to_say() -> None:
+    assert findings() == []

@@ -1,0 +1,77 @@
+"""Exposure: what pods that do not exist yet could reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from network_clusters import PORTS, PROTOCOLS, clusters
+from network_snapshots import snapshot
+
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import decide
+from tierwall.network.hypothetical import with_stand_ins
+from tierwall.network.model.model import model
+from tierwall.network.reach.exposure import exposure
+
+Object = dict[str, Any]
+
+
+def pod(namespace: str, name: str, **labels: str) -> Object:
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def policy(**peer: Any) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "np", "namespace": "shop"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "db"}},
+            "ingress": [{"from": [peer], "ports": [{"port": 5432}]}],
+        },
+    }
+
+
+def lines(*objects: Object) -> list[str]:
+    return [f"{one.sources} => {one.destinations} : {one.ports}" for one in exposure(snapshot(objects))]
+
+
+def test_what_a_pod_with_the_right_labels_could_reach_is_said_by_label() -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"team": "x"}}, "podSelector": {"matchLabels": {"app": "client"}}}
+    found = lines(pod("shop", "db", app="db"), policy(**peer))
+    assert "any pod with app=client in a namespace with team=x => shop/db : TCP 5432" in found
+    assert not any(line.startswith("any other pod => shop/db") for line in found)
+
+
+def test_a_pod_that_no_policy_protects_is_open_to_any_pod() -> None:
+    found = lines(pod("shop", "db", app="db"), pod("shop", "web", app="web"), policy(podSelector={}))
+    assert any("any other pod" in line and "=> shop/web : all" in line for line in found)
+
+
+def test_without_policies_every_sort_of_pod_reaches_everything() -> None:
+    assert lines(pod("shop", "db")) == [
+        "any other pod => shop/db : all",
+        "shop/db => any other pod : all",
+    ]
+
+
+@settings(max_examples=60)
+@given(clusters(most_policies=4))
+def test_a_stand_in_is_treated_as_a_pod_with_its_labels_is(objects: list[Object]) -> None:
+    hypothetical = with_stand_ins(snapshot(objects))
+    this = model(hypothetical.snapshot)
+    real = [end for end in this.pods if (end.namespace, end.name) not in hypothetical.sorts and end.under_policy]
+    allowed = {
+        (str(hypothetical.sorts[end.namespace, end.name]), str(other), protocol, port)
+        for end in this.pods
+        if (end.namespace, end.name) in hypothetical.sorts
+        for other in real
+        for protocol in PROTOCOLS
+        for port in PORTS
+        if decide(this, end, other, protocol, port).verdict is Verdict.ALLOW
+    }
+    shown = {source for source, *_ in allowed}
+    named = {end for one in exposure(snapshot(objects)) for end in (*one.sources.ends, *one.destinations.ends)}
+    assert shown <= named

@@ -1,0 +1,257 @@
+"""Where policies attach: equal to the reference on random clusters, and each rule by an example."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from attach_reference import attachments as reference
+from attach_reference import cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.attach.attachment import attachment
+from tierwall.attach.hostname import meet, shared
+from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.place import Place
+from tierwall.attach.reach import reach
+from tierwall.attach.route import attach_route
+from tierwall.attach.section import sections
+from tierwall.resources.load import load_objects
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+API = "gateway.networking.k8s.io"
+
+
+def shown(snapshot: Snapshot, policy: Resource) -> set[tuple[Any, ...]]:
+    out: set[tuple[Any, ...]] = set()
+    for one in attachment(snapshot, policy):
+        if one.place is None:
+            field, index = one.path[1:]
+            entry = policy.spec[str(field)][index]
+            out.add((entry["kind"], None, entry.get("sectionName", ""), str(one.problem)))
+        else:
+            fate: Any = one.problem and str(one.problem)
+            fate = fate or tuple((gateway.namespace, gateway.name) for gateway in one.gateways)
+            out.add((one.place.kind, one.place.name, one.place.section, fate))
+    return out
+
+
+@given(seed=st.integers(0, 2**48))
+@settings(max_examples=400)
+def test_attachment_equals_the_reference(seed: int) -> None:
+    objects = cluster(Random(seed))
+    snapshot = Snapshot.of(load_objects(objects))
+    for policy in snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"):
+        assert shown(snapshot, policy) == reference(objects, policy.value)
+
+
+@given(seed=st.integers(0, 2**48))
+@settings(max_examples=60)
+def test_attachment_does_not_depend_on_the_order_of_files(seed: int) -> None:
+    rng = Random(seed)
+    objects = cluster(rng)
+    found = []
+    for order in (objects, rng.sample(objects, len(objects))):
+        snapshot = Snapshot.of(load_objects(order))
+        index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+        found.append([(one.reference, attachment(snapshot, one)) for one in index.policies])
+    assert found[0] == found[1]
+
+
+def made(kind: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1", namespace: str = "ns") -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def policy(*targets: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    spec = spec or {"backend": {"tcp": {"connectTimeout": "1s"}}}
+    return made("AgentgatewayPolicy", "p", {"targetRefs": list(targets)} | spec, "agentgateway.dev/v1alpha1")
+
+
+GATEWAY = made(
+    "Gateway", "gw", {"gatewayClassName": "c", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]}
+)
+ROUTE = made(
+    "HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [{"name": "svc", "port": 80}]}]}
+)
+SERVICE = made("Service", "svc", {"ports": [{"port": 80}, {"port": 90}]}, "v1")
+
+
+def only(*objects: dict[str, Any]) -> Any:
+    snapshot = Snapshot.of(load_objects(objects))
+    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    (one,) = attachment(snapshot, found)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("target", "problem", "message", "hint"),
+    [
+        (
+            {"group": API, "kind": "Gateway", "name": "gww"},
+            "missing object",
+            "Gateway ns/gww not found",
+            "did you mean `gw`?",
+        ),
+        (
+            {"group": API, "kind": "Gateway", "name": "gw", "sectionName": "wep"},
+            "missing section",
+            'sectionName "wep" not found in Gateway ns/gw',
+            "did you mean `web`?",
+        ),
+        (
+            {"group": API, "kind": "HTTPRoute", "name": "route", "sectionName": "r"},
+            "missing section",
+            'sectionName "r" not found in HTTPRoute ns/route',
+            "it has no rule with a name",
+        ),
+        (
+            {"group": "", "kind": "Service", "name": "svc", "sectionName": "81"},
+            "missing section",
+            "port 81 not found in Service ns/svc",
+            "it has 80, 90",
+        ),
+        (
+            {"group": "", "kind": "Service", "name": "svc", "sectionName": "90"},
+            "not reachable from any Gateway",
+            "no route or policy refers to port 90 of Service ns/svc",
+            "",
+        ),
+        (
+            {"group": "", "kind": "Service", "name": "lone"},
+            "not reachable from any Gateway",
+            "Service ns/lone is not attached to any Gateway",
+            "",
+        ),
+        (
+            {"group": "", "kind": "Service", "name": "far"},
+            "missing object",
+            "Service ns/far not found",
+            "there is one in namespace other; targets are always in the policy's own",
+        ),
+    ],
+)
+def test_a_target_that_is_not_attached_says_why(target: dict[str, Any], problem: str, message: str, hint: str) -> None:
+    lone = made("Service", "lone", {"ports": [{"port": 80}]}, "v1")
+    far = made("Service", "far", {"ports": [{"port": 80}]}, "v1", "other")
+    one = only(GATEWAY, ROUTE, SERVICE, lone, far, policy(target))
+    assert (str(one.problem), one.message, one.hint) == (problem, message, hint)
+
+
+def test_a_port_of_a_gateway_may_be_that_of_a_listener_set() -> None:
+    open_gateway = made("Gateway", "gw", GATEWAY["spec"] | {"allowedListeners": {"namespaces": {"from": "Same"}}})
+    added = made(
+        "ListenerSet",
+        "set",
+        {"parentRef": {"name": "gw"}, "listeners": [{"name": "x", "port": 99, "protocol": "HTTP"}]},
+    )
+    target = {"group": API, "kind": "Gateway", "name": "gw", "port": 99}
+    frontend = {"frontend": {"tcp": {"keepalive": {"retries": 1}}}}
+    assert only(open_gateway, added, policy(target, **frontend)).problem is None
+    assert only(GATEWAY, added, policy(target, **frontend)).message == "port 99 not found in Gateway ns/gw"
+
+
+def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> None:
+    child_ref = {"group": API, "kind": "HTTPRoute", "name": "child"}
+    parent = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [child_ref]}]})
+    back = {"group": API, "kind": "HTTPRoute", "name": "route"}
+    child = made("HTTPRoute", "child", {"rules": [{"backendRefs": [{"name": "svc", "port": 80}, back]}]})
+    target = {"group": API, "kind": "HTTPRoute", "name": "child"}
+    assert [str(one) for one in only(GATEWAY, parent, child, SERVICE, policy(target)).gateways] == ["Gateway/ns/gw"]
+    snapshot = Snapshot.of(load_objects([GATEWAY, parent, child, SERVICE]))
+    chains = [[route.name for route in way.routes] for way in reach(snapshot).ways()]
+    assert chains == [["route", "child"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "met"),
+    [
+        ("a.example.com", "a.example.com", "a.example.com"),
+        ("A.example.com", "a.example.com", "a.example.com"),
+        ("*.example.com", "a.b.example.com", "a.b.example.com"),
+        ("*.example.com", "example.com", None),
+        ("*.example.com", "*.a.example.com", "*.a.example.com"),
+        ("*.example.com", "anexample.com", None),
+        ("a.example.com", "b.example.com", None),
+    ],
+)
+def test_host_names_meet(one: str, other: str, met: str | None) -> None:
+    assert meet(one, other) == met
+    assert meet(other, one) == met
+
+
+def test_a_side_without_host_names_takes_those_of_the_other() -> None:
+    assert shared("", ()) == ()
+    assert shared("a.example", ()) == ("a.example",)
+    assert shared("", ("b.example",)) == ("b.example",)
+    assert shared("a.example", ("b.example",)) is None
+
+
+@pytest.mark.parametrize(
+    ("parent", "reason"),
+    [
+        ({"name": "gone"}, "NoMatchingParent"),
+        ({"name": "gw", "sectionName": "gone"}, "NoMatchingParent"),
+        ({"name": "gw", "port": 81}, "NoMatchingParent"),
+        ({"name": "gw", "namespace": "ns", "kind": "Thing"}, "NoMatchingParent"),
+    ],
+)
+def test_a_parent_that_is_not_there_is_refused(parent: dict[str, Any], reason: str) -> None:
+    route = made("HTTPRoute", "route", {"parentRefs": [parent]})
+    snapshot = Snapshot.of(load_objects([GATEWAY, route]))
+    (found,) = snapshot.of_kind(API, "HTTPRoute")
+    on, (refused,) = attach_route(snapshot, found)
+    assert (on, refused.reason) == ((), reason)
+
+
+def test_another_namespace_and_another_host_name_are_refused() -> None:
+    far = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw", "namespace": "ns"}]}, namespace="other")
+    listener = {"name": "web", "port": 80, "protocol": "HTTP", "hostname": "a.example"}
+    named = made("Gateway", "gw", {"gatewayClassName": "c", "listeners": [listener]})
+    near = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "hostnames": ["b.example"]})
+    for objects, reason in (((GATEWAY, far), "NotAllowedByListeners"), ((named, near), "NoMatchingListenerHostname")):
+        snapshot = Snapshot.of(load_objects(objects))
+        (route,) = snapshot.of_kind(API, "HTTPRoute")
+        assert attach_route(snapshot, route)[1][0].reason == reason
+
+
+def test_the_sections_of_each_kind() -> None:
+    ai = made("AgentgatewayBackend", "ai", {"ai": {"provider": {"openai": {}}}}, "agentgateway.dev/v1alpha1")
+    groups = [{"providers": [{"name": "p", "openai": {}}, {"name": "q", "openai": {}}]}, {"providers": [{"name": "p"}]}]
+    grouped = made("AgentgatewayBackend", "ai", {"ai": {"groups": groups}}, "agentgateway.dev/v1alpha1")
+    mcp = made("AgentgatewayBackend", "ai", {"mcp": {"targets": [{"name": "t"}]}}, "agentgateway.dev/v1alpha1")
+    static = made("AgentgatewayBackend", "ai", {"static": {"host": "h", "port": 1}}, "agentgateway.dev/v1alpha1")
+    for value, expected in (
+        (GATEWAY, ("web",)),
+        (ROUTE, ()),
+        (SERVICE, ("80", "90")),
+        (ai, ("backend",)),
+        (grouped, ("p", "q")),
+        (mcp, ("t",)),
+        (static, ()),
+    ):
+        (one,) = load_objects([value])
+        assert sections(one) == expected
+
+
+def test_policies_at_a_place_come_oldest_first_and_once() -> None:
+    target = {"group": API, "kind": "Gateway", "name": "gw"}
+    policies = []
+    for name, created in (("b", None), ("a", None), ("c", "2024-01-02T00:00:00Z"), ("d", "2024-01-01T00:00:00Z")):
+        one = policy(target, target)
+        one["metadata"] = {"name": name, "namespace": "ns"} | ({"creationTimestamp": created} if created else {})
+        policies.append(one)
+    snapshot = Snapshot.of(load_objects([GATEWAY, *policies]))
+    index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
+    assert [one.name for one in index.at(Place(API, "Gateway", "ns", "gw"))] == ["d", "c", "a", "b"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"targetRefs": 3}, {"targetRefs": [3, {}]}, {"targetSelectors": [{"kind": "x"}]}])
+def test_a_malformed_policy_has_no_targets(spec: dict[str, Any]) -> None:
+    broken = made("AgentgatewayPolicy", "p", spec, "agentgateway.dev/v1alpha1")
+    snapshot = Snapshot.of(load_objects([broken]))
+    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    assert attachment(snapshot, found) == ()
+    assert attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies == ()

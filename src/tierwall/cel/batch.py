@@ -12,7 +12,7 @@ from tierwall.cel.checker import compile_source
 from tierwall.cel.declarations import TypeNameError, parse_type
 from tierwall.cel.encode import EncodingError, decode, encode
 from tierwall.cel.environment import NEWEST, Environment
-from tierwall.cel.errors import CheckError, ParseError
+from tierwall.cel.errors import CheckError, ParseError, SourceError
 from tierwall.cel.failure import Failure
 from tierwall.cel.printer import to_text
 from tierwall.cel.program import Program
@@ -51,9 +51,9 @@ class Batch:
                 return self._partial(text, known, _names(unknown))
             return self._evaluate(text, known)
         except ParseError as error:
-            return {"parseError": error.message, "line": error.line, "column": error.column}
+            return {"parseError": _messages(error), "line": error.line, "column": error.column}
         except CheckError as error:
-            return {"checkError": error.message, "line": error.line, "column": error.column}
+            return {"checkError": _messages(error), "line": error.line, "column": error.column}
         except Failure as failure:
             return {"error": str(failure)}
         except EncodingError as error:
@@ -90,6 +90,12 @@ class Batch:
         # Only a name with dots in it makes a difference to what an unchecked expression means.
         dotted = [name for name in names if "." in name]
         return self._environment(dotted) if dotted else self._plain
+
+
+def _messages(error: SourceError) -> str:
+    """All problems; the place that goes with the answer is that of the first."""
+    first, *others = error.problems
+    return "; ".join((first.message, *map(str, others)))
 
 
 def _value(value: object) -> Answer:

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _WHO = (
     click.option("--user", "--as", "user", default="", metavar="NAME", help="Who asks."),
     click.option(
-        "--group", "--as-group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable."
+        "--groups", "--as-group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable."
     ),
     click.option("--uid", "--as-uid", "uid", default="", help="Their uid."),
     click.option("--extra", multiple=True, metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable."),
@@ -21,7 +21,7 @@ _WHO = (
 
 
 def who_options(function: F) -> F:
-    """`--user`, `--group`, `--uid`, `--extra` and `-n`."""
+    """`--user`, `--groups`, `--uid`, `--extra` and `-n`."""
     for option in reversed(_WHO):
         function = option(function)
     return function

@@ -37,8 +37,8 @@ def _data_options(function: Any) -> Any:
 @who_options
 @click.option("--verb", required=True, help="create, update, get, impersonate, …")
 @click.option("--resource", "what", default="", metavar="RESOURCE[.GROUP][/SUBRESOURCE]", help="The resource.")
-@click.option("--api-group", "group", default="", help="Its API group.")
-@click.option("--api-version", "version", default="", help="Its API version.")
+@click.option("--group", "--api-group", "group", default="", help="Its API group.")
+@click.option("--version", "--api-version", "version", default="", help="Its API version.")
 @click.option("--subresource", default="", help="Its subresource.")
 @click.option("--name", default="", help="The name of the object.")
 @click.option("--path", default="", help="A path, for requests that are about no resource.")

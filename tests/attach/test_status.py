@@ -1,0 +1,219 @@
+"""The status that a controller would write: each situation, the limits, and that policies recover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from tierwall.attach.status import MOST_ANCESTORS, ancestors, document
+from tierwall.cli.main import root
+from tierwall.gateway.policy_status import standing
+from tierwall.resources.admission import admit
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+API = "gateway.networking.k8s.io"
+AGENTIC = "agentic.networking.x-k8s.io"
+
+
+def made(api: str, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "ns", **metadata}, "spec": spec}
+
+
+def gateway(name: str = "gw") -> dict[str, Any]:
+    listener = {"name": "web", "port": 80, "protocol": "HTTP"}
+    return made(f"{API}/v1", "Gateway", name, {"gatewayClassName": "c", "listeners": [listener]})
+
+
+def route(name: str = "route", *parents: str) -> dict[str, Any]:
+    refs = [{"name": parent} for parent in parents or ("gw",)]
+    return made(f"{API}/v1", "HTTPRoute", name, {"parentRefs": refs, "rules": [{"name": "rule"}]})
+
+
+def policy(name: str, *targets: str, traffic: Any = None, created: str | None = None) -> dict[str, Any]:
+    refs = [dict(zip(("kind", "name"), target.split("/"), strict=True)) | {"group": API} for target in targets]
+    spec = {"targetRefs": refs, "traffic": traffic or {"timeouts": {"request": "5s"}}}
+    metadata = {"creationTimestamp": created} if created else {}
+    return made("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", name, spec, **metadata)
+
+
+def access_policy(name: str, target: str = "gw", created: str | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"creationTimestamp": created} if created else {}
+    refs = [{"group": API, "kind": "Gateway", "name": target}]
+    return made(
+        f"{AGENTIC}/v1alpha1", "XAccessPolicy", name, {"targetRefs": refs, "action": "Allow"} | spec, **metadata
+    )
+
+
+def conditions(name: str, *objects: dict[str, Any]) -> dict[str, dict[str, tuple[bool, str, str]]]:
+    """By ancestor and type: status, reason and message."""
+    snapshot = Snapshot.of(load_objects(objects))
+    (found,) = (one for one in snapshot if one.name == name and one.kind.endswith("Policy"))
+    return {
+        one.ref["name"]: {each.type: (each.status, each.reason, each.message) for each in one.conditions}
+        for one in ancestors(snapshot, found, standing(snapshot, found))
+    }
+
+
+def test_a_policy_that_is_fine_has_every_condition_on_its_gateway() -> None:
+    found = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route"))
+    assert found.keys() == {"gw"}
+    assert {name: one[:2] for name, one in found["gw"].items()} == {
+        "Accepted": (True, "Valid"),
+        "Attached": (True, "Attached"),
+        "ResolvedRefs": (True, "ResolvedRefs"),
+        "Programmed": (True, "Programmed"),
+        "Conflicted": (False, "NoConflicts"),
+        "Overridden": (False, "NotOverridden"),
+    }
+    assert found["gw"]["Attached"][2] == "Attached to all targets"
+
+
+def test_there_is_one_ancestor_a_gateway() -> None:
+    found = conditions("p", gateway(), gateway("other"), route("route", "gw", "other"), policy("p", "HTTPRoute/route"))
+    assert list(found) == ["gw", "other"]
+
+
+def test_a_target_that_is_missing_is_in_the_summary() -> None:
+    found = conditions("p", gateway(), route(), policy("p", "HTTPRoute/route", "HTTPRoute/gone"))
+    assert found["gw"]["Attached"][:2] == (True, "Attached")
+    words = "Policy is not attached: HTTPRoute ns/gone not found"
+    assert found["StatusSummary"]["Attached"] == (False, "Pending", words)
+    assert found["StatusSummary"]["Programmed"][0] is False
+
+
+def test_a_refused_policy_is_invalid_and_not_attached() -> None:
+    found = conditions("p", gateway(), policy("p", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}))
+    assert found["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
+    assert found["StatusSummary"]["Attached"][2] == "Policy is not attached due to invalid status"
+
+
+def test_a_bad_expression_makes_a_policy_valid_in_part() -> None:
+    entry = {"condition": "a ==", "policy": {"status": 200}}
+    broken = {"directResponse": {"conditional": [entry]}}
+    partly = conditions("p", gateway(), policy("p", "Gateway/gw", traffic=broken | {"timeouts": {"request": "1s"}}))
+    assert partly["gw"]["Accepted"][:2] == (True, "PartiallyValid")
+    assert "is not a valid CEL expression: a ==" in partly["gw"]["Accepted"][2]
+    wholly = conditions("p", gateway(), policy("p", "Gateway/gw", traffic=broken))
+    assert wholly["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("ref", "reason"),
+    [
+        ({"name": "gone", "port": 80}, "BackendNotFound"),
+        ({"name": "far", "namespace": "other", "port": 80}, "RefNotPermitted"),
+    ],
+)
+def test_a_reference_that_does_not_resolve(ref: dict[str, Any], reason: str) -> None:
+    far = made("v1", "Service", "far", {"ports": [{"port": 80}]}) | {"metadata": {"name": "far", "namespace": "other"}}
+    found = conditions(
+        "p", gateway(), far, policy("p", "Gateway/gw", traffic={"extAuth": {"backendRef": ref, "grpc": {}}})
+    )
+    assert found["gw"]["ResolvedRefs"][:2] == (False, reason)
+
+
+def test_equal_precedence_is_a_conflict_on_both_and_the_younger_recovers() -> None:
+    old, new = policy("old", "Gateway/gw", created="2024-01-01T00:00:00Z"), policy("new", "Gateway/gw")
+    found = conditions("new", gateway(), old, new)["gw"]["Conflicted"]
+    assert found == (True, "EqualPrecedence", "traffic.timeouts: AgentgatewayPolicy/ns/old comes first")
+    assert conditions("old", gateway(), old, new)["gw"]["Conflicted"][0] is True
+    assert conditions("new", gateway(), new)["gw"]["Conflicted"][0] is False
+
+
+def test_a_policy_whose_settings_are_replaced_everywhere_is_overridden() -> None:
+    wide, narrow = policy("wide", "Gateway/gw"), policy("narrow", "HTTPRoute/route")
+    found = conditions("wide", gateway(), route(), wide, narrow)["gw"]["Overridden"]
+    assert found == (True, "Overridden", "traffic.timeouts: AgentgatewayPolicy/ns/narrow (Route) is more specific")
+    more = policy("wide", "Gateway/gw", traffic={"timeouts": {"request": "5s"}, "retry": {"attempts": 1}})
+    assert conditions("wide", gateway(), route(), more, narrow)["gw"]["Overridden"][1] == "PartiallyOverridden"
+
+
+def test_more_ancestors_than_fit_are_summarised() -> None:
+    names = [f"g{number:02}" for number in range(20)]
+    found = conditions("p", *map(gateway, names), route("route", *names), policy("p", "HTTPRoute/route"))
+    assert len(found) == MOST_ANCESTORS
+    assert found["StatusSummary"]["StatusSummarized"][2] == "5 AncestorRefs ignored due to max status size"
+
+
+def _created(day: int) -> str:
+    return f"2024-01-{day:02}T00:00:00Z"
+
+
+def test_of_six_access_policies_on_a_target_the_youngest_is_over_the_limit_and_recovers() -> None:
+    six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
+    found = conditions("p1", gateway(), *six)["gw"]
+    assert found["Accepted"][:2] == (False, "LimitPerTargetExceeded")
+    assert found["Programmed"][0] is False
+    for name in ("p2", "p6"):
+        assert conditions(name, gateway(), *six)["gw"]["Accepted"][:2] == (True, "Accepted")
+    assert conditions("p1", gateway(), *six[:-1])["gw"]["Accepted"][:2] == (True, "Accepted")
+
+
+def test_a_target_bears_one_policy_with_external_auth() -> None:
+    auth = {"protocol": "GRPC", "backendRef": {"name": "auth", "port": 80}, "grpc": {}}
+    one, two = (
+        access_policy(name, created=_created(day), action="ExternalAuth", externalAuth=auth)
+        for name, day in (("one", 1), ("two", 2))
+    )
+    found = conditions("two", gateway(), one, two)["gw"]
+    assert found["Accepted"][:2] == (False, "LimitPerTargetExceeded")
+    assert found["Conflicted"][:2] == (True, "ExternalAuthHeld")
+    assert found["ResolvedRefs"][:2] == (False, "BackendNotFound")
+    assert conditions("one", gateway(), one, two)["gw"]["Accepted"][0] is True
+
+
+def test_an_access_policy_with_bad_cel_is_rejected_and_recovers_when_corrected() -> None:
+    def rule(text: str) -> dict[str, Any]:
+        return access_policy("p", rules=[{"name": "r", "authorization": {"type": "CEL", "cel": {"expression": text}}}])
+
+    assert conditions("p", gateway(), rule("1 +"))["gw"]["Accepted"][:2] == (False, "InvalidCEL")
+    assert conditions("p", gateway(), rule("true"))["gw"]["Accepted"][:2] == (True, "Accepted")
+
+
+def test_an_access_policy_on_a_missing_target_is_not_accepted() -> None:
+    found = conditions("p", gateway(), access_policy("p", "gone"))["gone"]
+    assert found["Accepted"][:2] == (False, "TargetNotFound")
+    assert found["Attached"][:2] == (False, "Pending")
+
+
+def test_the_document_has_the_form_of_the_gateway_api_and_keeps_times() -> None:
+    one = policy("p", "Gateway/gw")
+    one["metadata"]["generation"] = 3
+    snapshot = Snapshot.of(load_objects([gateway(), one]))
+    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    status = document(found, ancestors(snapshot, found, standing(snapshot, found)))["status"]
+    assert admit(one | {"status": status}) == []
+    assert all(each["observedGeneration"] == 3 for each in status["ancestors"][0]["conditions"])
+    for each in status["ancestors"][0]["conditions"]:
+        each["lastTransitionTime"] = "2024-05-05T00:00:00Z"
+    status["ancestors"][0]["conditions"][1]["status"] = "False"
+    after = Snapshot.of(load_objects([gateway(), one | {"status": status}]))
+    (found,) = after.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    written = document(found, ancestors(after, found, standing(after, found)))["status"]["ancestors"][0]["conditions"]
+    times = {each["type"]: each["lastTransitionTime"] for each in written}
+    assert times.pop("Attached") == "1970-01-01T00:00:00Z"
+    assert set(times.values()) == {"2024-05-05T00:00:00Z"}
+
+
+def test_status_prints_text_and_json_and_knows_its_policies(tmp_path: Path) -> None:
+    file = tmp_path / "all.json"
+    objects = [gateway(), route(), policy("p", "HTTPRoute/route"), access_policy("q")]
+    file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(root, ["status", *arguments, "-f", str(file)])
+
+    text = run()
+    assert text.exit_code == 0
+    assert text.stdout.startswith("AgentgatewayPolicy/ns/p\n  Gateway/ns/gw\n    Accepted      True   Valid")
+    assert "XAccessPolicy/ns/q" in text.stdout
+    (only,) = msgspec.json.decode(run("XAccessPolicy/ns/q", "-o", "json").stdout)
+    assert only["status"]["ancestors"][0]["controllerName"] == "sigs.k8s.io/kube-agentic-networking-controller"
+    wrong = run("XAccessPolicy/ns/r")
+    assert wrong.exit_code == 1
+    assert "there is no policy `XAccessPolicy/ns/r` (did you mean `XAccessPolicy/ns/q`?)" in wrong.stderr

@@ -1,0 +1,182 @@
+"""What `tierwall check` says about gateway settings and attachment, and what it must not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gateway_objects import (
+    ALLOW,
+    TCP,
+    TIMEOUT,
+    gateway,
+    listener_set,
+    policy,
+    route,
+    service,
+    snapshot,
+    tools,
+    tools_ref,
+)
+
+from tierwall.analyze.checks import check
+from tierwall.core.catalogue import CATALOGUE
+from tierwall.core.diagnostics import Diagnostic
+
+BODY: dict[str, Any] = {"request": {"body": "'a'"}, "response": {"body": "'b'"}}
+
+
+def findings(*objects: dict[str, Any], code: str = "") -> list[Diagnostic]:
+    # The default ListenerSet is of no Gateway that lets it in; that is a finding of its own.
+    allowed = gateway(allowedListeners={"namespaces": {"from": "All"}})
+    given = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    more = [] if ("Gateway", "gw") in given else [allowed]
+    grpc = route(kind="GRPCRoute", rules=[{"name": "rule", "backendRefs": []}])
+    more += [] if ("GRPCRoute", "route") in given else [grpc]
+    found = list(check(snapshot(*objects, *more)))
+    return [one for one in found if one.code.startswith(code)]
+
+
+def messages(*objects: dict[str, Any], code: str) -> list[str]:
+    return [one.message for one in findings(*objects, code=code)]
+
+
+def test_nothing_is_said_of_a_sound_cluster() -> None:
+    sound = policy("p", "Gateway/gw", traffic=TIMEOUT), policy("q", "Service/svc", backend=TCP)
+    assert findings(*sound, code="TW3") == []
+
+
+def test_a_policy_that_attaches_nowhere() -> None:
+    (found,) = findings(policy("p", "HTTPRoute/gone", "HTTPRoute/route#gone", traffic=TIMEOUT), code="TW30")
+    assert found.code == "TW301"
+    assert found.message == "AgentgatewayPolicy/ns/p attaches nowhere: HTTPRoute ns/gone not found"
+    assert found.related[0][0] == 'sectionName "gone" not found in HTTPRoute ns/route'
+
+
+def test_a_policy_that_attaches_only_partly() -> None:
+    (found,) = findings(policy("p", "HTTPRoute/route", "HTTPRoute/gone", traffic=TIMEOUT), code="TW30")
+    assert found.code == "TW302"
+    assert "HTTPRoute ns/gone not found" in found.message
+
+
+def test_a_setting_that_a_more_specific_one_replaces_everywhere() -> None:
+    wide = policy("wide", "Gateway/gw", traffic=TIMEOUT)
+    narrow = policy("narrow", "HTTPRoute/route", traffic=TIMEOUT)
+    other = policy("other", "GRPCRoute/route", traffic=TIMEOUT)
+    listeners = policy("set", "ListenerSet/set", traffic=TIMEOUT)
+    (message,) = messages(wide, narrow, other, listeners, code="TW303")
+    assert message.startswith("`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: ")
+    assert messages(wide, narrow, code="TW303") == []  # it holds for the GRPCRoute
+
+
+def test_a_setting_beyond_a_lock_never_takes_effect() -> None:
+    lock = policy("lock", "Gateway/gw", traffic=TIMEOUT, override=True)
+    (message,) = messages(lock, policy("p", "HTTPRoute/route", traffic=TIMEOUT), code="TW303")
+    assert message.endswith("AgentgatewayPolicy/ns/lock (Gateway) has Override")
+
+
+def test_a_setting_that_an_inline_one_replaces_never_takes_effect() -> None:
+    (message,) = messages(policy("p", "AgentgatewayBackend/tools", backend=TCP), tools(policies=TCP), code="TW303")
+    assert message.endswith("AgentgatewayBackend/ns/tools (Backend inline) is more specific")
+
+
+@pytest.mark.parametrize(("fallback", "count"), [(False, 0), (True, 1)])
+def test_a_conditional_list_replaces_surely_only_with_a_last_resort(fallback: bool, count: int) -> None:
+    entries: list[dict[str, Any]] = [{"condition": "request.path == '/x'", "policy": {"status": 200}}]
+    entries += [{"policy": {"status": 404}}] if fallback else []
+    wide = policy("wide", "HTTPRoute/route", traffic={"directResponse": {"status": 500}})
+    narrow = policy("narrow", "HTTPRoute/route#rule", traffic={"directResponse": {"conditional": entries}})
+    one_rule = route(rules=[{"name": "rule", "backendRefs": [tools_ref()]}])
+    assert len(messages(wide, narrow, one_rule, code="TW303")) == count
+
+
+def test_policies_of_equal_precedence_that_set_the_same_field() -> None:
+    old = policy("old", "Gateway/gw", traffic=TIMEOUT, created="2024-01-01T00:00:00Z")
+    new = policy("new", "Gateway/gw", traffic=TIMEOUT | ALLOW, created="2024-01-02T00:00:00Z")
+    (found,) = findings(old, new, code="TW30")
+    assert found.code == "TW304"
+    words = "AgentgatewayPolicy/ns/new and AgentgatewayPolicy/ns/old set `traffic.timeouts` with equal precedence"
+    assert found.message == f"{words}; AgentgatewayPolicy/ns/old is older"
+    early = policy("new", "Gateway/gw", traffic={"phase": "PreRouting", "cors": {"allowOrigins": ["*"]}})
+    late = policy("old", "Gateway/gw", traffic={"cors": {"allowOrigins": ["*"]}})
+    assert messages(early, late, code="TW304") == []
+
+
+def _rule(action: str, *texts: str) -> dict[str, Any]:
+    return {"authorization": {"action": action, "policy": {"matchExpressions": list(texts)}}}
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "widens"),
+    [
+        (_rule("Allow", "a"), _rule("Allow", "b"), True),
+        (ALLOW, _rule("Allow", "b"), True),
+        (_rule("Allow", "a", "b"), _rule("Allow", "b"), False),
+        (_rule("Allow", "a"), _rule("Require", "b"), False),
+        (_rule("Allow", "a"), _rule("Deny", "b"), False),
+        (_rule("Deny", "a"), _rule("Allow", "b"), False),
+        (_rule("Require", "a"), _rule("Allow", "b"), False),
+    ],
+)
+def test_an_allow_on_a_route_widens_an_allow_on_its_gateway(
+    below: dict[str, Any], above: dict[str, Any], widens: bool
+) -> None:
+    on_gateway, on_route = policy("g", "Gateway/gw", traffic=below), policy("r", "HTTPRoute/route", traffic=above)
+    assert bool(messages(on_gateway, on_route, code="TW305")) is widens
+    on_gateway["spec"]["strategy"] = {"inheritance": "Override"}
+    assert messages(on_gateway, on_route, code="TW305") == []
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "lost"),
+    [
+        (BODY, {"request": {"body": "'c'"}}, ["response"]),
+        (BODY, {"response": {"body": "'c'"}}, ["request"]),
+        (BODY, BODY, []),
+        ({"request": {"body": "'a'"}}, {"request": {"body": "'c'"}}, []),
+        (BODY, {"conditional": [{"policy": {"request": {"body": "'c'"}}}]}, ["response"]),
+    ],
+)
+def test_half_of_a_transformation_is_lost_by_override(
+    below: dict[str, Any], above: dict[str, Any], lost: list[str]
+) -> None:
+    wide = policy("wide", "Gateway/gw", traffic={"transformation": below})
+    narrow = policy("narrow", "HTTPRoute/route", traffic={"transformation": above})
+    found = messages(wide, narrow, code="TW306")
+    assert [message.endswith(f"drops its `{half}` part") for message, half in zip(found, lost, strict=True)] == [
+        True for _ in lost
+    ]
+
+
+def test_the_other_half_of_a_prompt_guard_is_lost_too() -> None:
+    guard = {"regex": {"matches": ["x"]}}
+    wide = policy("wide", "Gateway/gw", backend={"ai": {"promptGuard": {"response": [guard]}}})
+    narrow = policy("narrow", "HTTPRoute/route", backend={"ai": {"promptGuard": {"request": [guard]}}})
+    (message,) = messages(wide, narrow, code="TW306")
+    assert "`backend.ai.promptGuard`" in message
+
+
+def test_an_expression_that_does_not_parse() -> None:
+    entry = {"condition": "request.path ==", "policy": {"status": 200}}
+    (message,) = messages(policy("p", "Gateway/gw", traffic={"directResponse": {"conditional": [entry]}}), code="TW307")
+    assert message.startswith("`traffic.directResponse.conditional.0.condition` is not a valid CEL expression: 1:")
+
+
+def test_a_route_or_listener_set_that_attaches_nowhere() -> None:
+    (message,) = messages(route(parents=[{"name": "gone"}]), code="TW308")
+    assert message == "HTTPRoute/ns/route does not attach through parentRefs[0]: Gateway ns/gone not found"
+    (message,) = messages(gateway(), listener_set(), code="TW308")
+    assert message.endswith("Gateway ns/gw does not allow listeners from namespace ns")
+
+
+def test_a_place_where_the_profiles_differ_is_a_note() -> None:
+    on_route = policy("r", "HTTPRoute/route", backend=TCP)
+    on_backend = policy("b", "AgentgatewayBackend/tools", backend=TCP)
+    (found,) = findings(on_route, on_backend, service(), code="TW309")
+    assert CATALOGUE[found.code].level == "note"
+    assert "AgentgatewayPolicy/ns/b by the documentation, AgentgatewayPolicy/ns/r by the code" in found.message
+
+
+def test_a_refused_policy_is_admissions_to_report() -> None:
+    wrong = policy("p", "HTTPRoute/gone", traffic={"timeouts": {"request": "soon"}})
+    assert {one.code[:3] for one in findings(wrong)} == {"TW1"}

@@ -32,6 +32,64 @@ SAMPLES = int(os.environ.get("TIERWALL_SAMPLES", "4000"))
 CHUNKS = 4
 
 
+class Wide(Expressions):
+    """Also the macros that bind, and functions of Kubernetes' libraries."""
+
+    def make_bool(self, depth: int) -> str:
+        of = self.of
+        match self.choose(40):
+            case 1:
+                return f"(ip({of('string', depth)}) == {of('quantity', depth)})"
+            case 2:
+                return f"cidr('10.0.0.0/8').containsIP({of(self.pick(('string', 'quantity')), depth)})"
+            case 3:
+                return f"quantity({of('string', depth)}).isGreaterThan({of('quantity', depth)})"
+            case 4:
+                return f"isSorted({of('list', depth)})"
+            case 5:
+                function = self.pick(("contains", "intersects", "equivalent"))
+                return f"sets.{function}({of('list', depth)}, {of('list', depth)})"
+            case 6:
+                return f"cel.bind({self.pick(('x', 'n', 'z'))}, {self.any(depth)}, {of('bool', depth)})"
+            case 7:
+                name = self.pick(("object", "z", "v"))
+                return f"cel.bind({name}, {self.any(depth)}, {self.inside(name, 'any', lambda: of('bool', depth))})"
+            case 8:
+                return f"(semver({of('string', depth)}).major() < {of('int', depth)})"
+            case 9:
+                return f"({of('list', depth)}.{self.pick(('min', 'max', 'sum'))}() == {of('int', depth)})"
+            case 10:
+                return f"format.dns1123Label().validate({of('string', depth)}).hasValue()"
+            case 11:
+                return f"(url({of('string', depth)}).getHost() == {of('string', depth)})"
+        return super().make_bool(depth)
+
+    def make_list(self, depth: int) -> str:
+        match self.choose(30):
+            case 1:
+                source = f"({self.of('bool', depth)} ? {self.of('list', depth)} : {self.any(depth)})"
+                return f"{source}.sortBy(e, {self.inside('e', 'any', lambda: self.any(depth))})"
+            case 2:
+                return f"{self.of('string', depth)}.split({self.of('string', depth)})"
+            case 3:
+                return f"{self.of('string', depth)}.findAll({self.of('string', depth)})"
+            case 4:
+                source = self.of("list", depth)
+                test = self.inside("e", "int", lambda: self.inside("k", "any", lambda: self.of("bool", depth)))
+                body = self.inside("e", "int", lambda: self.inside("k", "any", lambda: self.any(depth)))
+                return f"{source}.transformList(e, k, {test}, {body})"
+            case 5:
+                return f"({self.of('list', depth)} + [{self.of('string', depth)}.format({self.of('list', depth)})])"
+        return super().make_list(depth)
+
+    def make_map(self, depth: int) -> str:
+        if self.choose(10) == 1:
+            source = self.of(self.pick(("list", "map")), depth)
+            body = self.inside("e", "any", lambda: self.inside("k", "any", lambda: self.of("map", depth)))
+            return f"{source}.transformMapEntry(e, k, {body})"
+        return super().make_map(depth)
+
+
 class _Failed:
     def __repr__(self) -> str:
         return "error"
@@ -74,7 +132,7 @@ def left_over(result: Partial, completion: dict[str, object]) -> object:
 
 def check_one(choose: Choose) -> None:
     values = Values(choose)
-    expressions = Expressions(choose, loose=choose(3) == 0)
+    expressions = Wide(choose, loose=choose(3) == 0)
     source = expressions.of("bool", 4) if choose(3) else expressions.any(3)
     unknown, known = [], {}
     for name, kind in VARIABLES.items():

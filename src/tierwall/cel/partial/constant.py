@@ -13,6 +13,7 @@ from typing import Any
 
 from tierwall.cel.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.failure import EvaluationError
+from tierwall.cel.library.format import FORMATS
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial.residual import PartialError
@@ -219,7 +220,10 @@ def _semver(value: Semver) -> Expr:
 
 
 def _format(value: Format) -> Expr:
-    return Call("value", Call("named", Ident("format"), (Literal(value.name),)), ())
+    for name, each in FORMATS.items():
+        if each.name == value.name:
+            return Call(name, Ident("format"), ())
+    raise PartialError(f"the known format `{value.name}` has no notation in CEL")
 
 
 # What `type()` is asked of where a type's name is not a name CEL reads.

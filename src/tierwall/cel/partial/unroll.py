@@ -75,6 +75,9 @@ class _Unrolling:
         if isinstance(found, Failed):
             return found
         if isinstance(found, Residual):
+            if self.node.macro == "sortBy" and type(found.expr) is MapExpr:
+                # A map cannot be sorted, and the parser says so if it sees one.
+                return Failed(str(no_such_overload("sortBy", {})))
             found = self.own.fit(self.node.target, found)
             return self._kept(frame, found.expr, found.size, None)
         if not isinstance(found, list | dict) or (isinstance(found, dict) and self.node.macro == "sortBy"):

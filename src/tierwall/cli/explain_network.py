@@ -26,9 +26,7 @@ END = "`namespace/pod`, an IP address, or `node:NAME`"
 @click.option("--protocol", type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP")
 @file_option
 @output_option("text", "json")
-def command(
-    source: str, destination: str, port: int, protocol: str, paths: tuple[str, ...], output: str
-) -> None:
+def command(source: str, destination: str, port: int, protocol: str, paths: tuple[str, ...], output: str) -> None:
     """May this pod open a connection to that one?
 
     The first line is the answer in plain words. Then each direction's walk through the tiers, then the lines of the

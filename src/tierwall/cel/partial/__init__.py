@@ -1,9 +1,9 @@
 """Partial evaluation: what is left of an expression when only some of its variables are known (KEP-5681).
 
-    >>> from tierwall.cel.parser import parse
-    >>> left = partial(parse('request.verb == "create" && object.x == request.name'), {"request": …}, ["object"])
-    >>> left.text
-    'object.x == "n"'
+>>> from tierwall.cel.parser import parse
+>>> policy = parse('request.verb == "create" && object.x == request.name')
+>>> partial(policy, {"request": {"verb": "create", "name": "n"}}, ["object"]).text
+'object.x == "n"'
 
 The residual names no known variable and, for every completion of the unknowns, gives what the original gives: the same
 value, or an error where the original has one.

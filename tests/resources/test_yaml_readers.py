@@ -43,6 +43,8 @@ def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -
 @given(ENTRIES)
 @example("a: |\n  \tx\n")
 @example("-  a\n")
+@example("---#\na: 1\n")
+@example("--- #\na: 1\n")
 @example("a:\n- b\n- |\n   c\n\n  d\n")
 def test_whatever_the_line_reader_reads_the_exact_one_reads_equally(text: str) -> None:
     found = LineReader(10_000).value(text)

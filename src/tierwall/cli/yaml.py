@@ -16,14 +16,15 @@ def yaml_command(file: str) -> None:
     """
     import sys
 
-    from tierwall.resources.json_text import MAX_DEPTH, json_line
+    from tierwall.resources.json_line import json_line
+    from tierwall.resources.json_text import MAX_DEPTH
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
     read = read_paths([file], limits=Limits(depth=MAX_DEPTH))
+    out = sys.stdout.buffer
     for document in read.documents:
-        sys.stdout.write(json_line(document.value))
-        sys.stdout.write("\n")
-    sys.stdout.flush()
+        out.write(json_line(document.value).encode() + b"\n")
+    out.flush()
     for one in (*repeated_keys(read.documents), *read.diagnostics):
         warning = "warning: " if one.code == "TW004" else ""
         hint = f" ({one.hint})" if one.hint else ""

@@ -26,7 +26,7 @@ from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
 
 # Indentation, the dashes of list entries, then a key and the rest of the line, or only the rest of the line.
 _LINE = re.compile(r"( *)((?:- )*)(?:([A-Za-z0-9_./$][A-Za-z0-9_./$+=~@-]*):(?: +(.*))?|(.*))\n")
-_SEPARATOR = re.compile(r"---[ \t]*(?:#.*)?\n")
+_SEPARATOR = re.compile(r"---(?:[ \t]+(?:#.*)?)?\n")
 _NOTHING = re.compile(r"(?: *(?:#.*)?\n)*+")
 _QUOTED = re.compile(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
 # No plain scalar starts with these; one that starts with `-` is looked at.

@@ -18,7 +18,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.scan import Scanner, T, Token
+from tierwall.resources.yaml.scan import Scanner
+from tierwall.resources.yaml.token import T, Token
 
 
 class E(IntEnum):

@@ -181,10 +181,7 @@ def _shortest_float32(value: float) -> str:
     single: float = struct.unpack("<f", packed)[0]
     if single in (float("inf"), float("-inf")):
         return ".inf" if single > 0 else "-.inf"
-    for precision in range(9):
-        shown = f"{single:.{precision}e}"
-        if struct.pack("<f", float(shown)) == packed:
-            break
+    shown = _shortest(single, packed)
     mantissa, _, exponent = shown.partition("e")
     power = int(exponent)
     sign = "-" if mantissa.startswith("-") else ""
@@ -196,3 +193,25 @@ def _shortest_float32(value: float) -> str:
         return f"{sign}0.{'0' * (-power - 1)}{digits}"
     whole = digits[: power + 1].ljust(power + 1, "0")
     return f"{sign}{whole}.{digits[power + 1 :]}" if len(digits) > power + 1 else f"{sign}{whole}"
+
+
+def _shortest(single: float, packed: bytes) -> str:
+    """The fewest digits that give this float32, in exponent form.
+
+    Next to a power of two the nearest number of so many digits may be another float32 while one beside it is not.
+    """
+    exact = Decimal(single)
+    for precision in range(9):
+        nearest = Decimal(f"{single:.{precision}e}")
+        step = Decimal(1).scaleb(nearest.adjusted() - precision)
+        for one in sorted((nearest, nearest - step, nearest + step), key=lambda near: abs(near - exact)):
+            if _float32(one) == packed:
+                return f"{one:.{precision}e}"
+    return f"{single:.8e}"
+
+
+def _float32(number: Decimal) -> bytes | None:
+    try:
+        return struct.pack("<f", float(number))
+    except OverflowError:
+        return None

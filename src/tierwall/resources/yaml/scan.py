@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from enum import IntEnum
-from typing import NamedTuple
 
 from tierwall.resources.yaml.block_scalar import scan_block_scalar
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.flow_scalar import scan_plain_scalar, scan_quoted_scalar
 from tierwall.resources.yaml.tag import scan_directive, scan_tag
+from tierwall.resources.yaml.token import T, Token
 
 # `exceeded max depth`: max_flow_level and max_indents of the Go scanner.
 MAX_DEPTH = 10_000
@@ -33,43 +32,6 @@ _NAME = re.compile("[0-9A-Za-z_-]*")
 # A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
 _AFTER_ANCHOR = frozenset(BLANKZ + "?:,]}%@`")
-
-
-class T(IntEnum):
-    """Kinds of token."""
-
-    STREAM_START = 0
-    STREAM_END = 1
-    VERSION_DIRECTIVE = 2
-    TAG_DIRECTIVE = 3
-    DOCUMENT_START = 4
-    DOCUMENT_END = 5
-    BLOCK_SEQUENCE_START = 6
-    BLOCK_MAPPING_START = 7
-    BLOCK_END = 8
-    FLOW_SEQUENCE_START = 9
-    FLOW_SEQUENCE_END = 10
-    FLOW_MAPPING_START = 11
-    FLOW_MAPPING_END = 12
-    BLOCK_ENTRY = 13
-    FLOW_ENTRY = 14
-    KEY = 15
-    VALUE = 16
-    ALIAS = 17
-    ANCHOR = 18
-    TAG = 19
-    SCALAR = 20
-
-
-class Token(NamedTuple):
-    """A token; `plain` is for scalars, `suffix` is a tag's suffix or a tag directive's prefix."""
-
-    kind: T
-    start: int
-    end: int
-    value: str = ""
-    plain: bool = False
-    suffix: str = ""
 
 
 class _SimpleKey:
@@ -105,11 +67,6 @@ class Scanner:
         self._simple_key_allowed = True
         self._simple_keys: list[_SimpleKey] = []
         self._key_of_token: dict[int, int] = {}
-
-    @property
-    def column(self) -> int:
-        """The column of the place that is scanned next, from 0."""
-        return self.at - self.line_start
 
     def peek(self) -> Token:
         """The next token."""

@@ -1,7 +1,7 @@
 """Merging: per field the most specific level wins, ties go to the oldest, Override locks, unions take all.
 
-agentgateway, "Policy merging"; decisions, gateway plane 11 to 17. A level's parties are what its policies (oldest first,
-then by name) or inline sections say about the field; the levels that say something are the field's stack.
+agentgateway, "Policy merging"; decisions, gateway plane 11 to 17. A level's parties are what its policies (oldest
+first, then by name) or inline sections say about the field; the levels that say something are the field's stack.
 """
 
 from __future__ import annotations

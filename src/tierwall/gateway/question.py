@@ -50,8 +50,8 @@ def terms(
     question: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]
 ) -> tuple[Profile, Phase, Facts | None]:
     """The profile, the phase and the facts of a question; what is wrong with them is added to `problems`."""
-    profile = question.get("profile", defaults.get("profile", "docs"))
-    phase = question.get("phase", defaults.get("phase", "PostRouting"))
+    profile = question.get("profile") or defaults.get("profile") or "docs"
+    phase = question.get("phase") or defaults.get("phase") or "PostRouting"
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
         if value not in known:
             words = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"

@@ -118,11 +118,10 @@ def _possibility(one: Possibility) -> dict[str, Any]:
 
 
 def _settled(one: Possibility) -> Iterator[dict[str, str]]:
-    parts = one.parts[-1:] if one.verdict == "Deny" else one.parts
-    for part in parts:
+    for part in one.parts:
         for label in [rule.label for rule in part.rules] or ["spec"]:
             yield {"policy": part.policy.reference, "rule": label}
-    if not parts:
+    if not one.parts:
         yield {"policy": "Default"}
 
 

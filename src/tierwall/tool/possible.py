@@ -42,7 +42,7 @@ class Part(Struct, frozen=True, eq=False):
 
 
 class Possibility(Struct, frozen=True, eq=False):
-    """Allow, Deny, or Conditional: then the conditions of all parts must hold. On Deny the last part denies."""
+    """Allow, Conditional (the conditions of all parts must hold), or Deny (the one part is the policy that denies)."""
 
     verdict: Verdict
     parts: tuple[Part, ...] = ()
@@ -59,7 +59,7 @@ def possible(stack: Stack, request: Request) -> Possibility:
     for policy in (*stack.gateway, *stack.backend):
         part = _policy(policy, request)
         if part is None:
-            return Possibility(Verdict.DENY, (*parts, Part(policy, ())))
+            return Possibility(Verdict.DENY, (Part(policy, ()),))
         parts.append(part)
     conditional = any(part.conditions for part in parts)
     return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))

@@ -1,0 +1,138 @@
+"""What a caller may use: `possible` never contradicts a decision, whatever is still open in it."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from tool_objects import (
+    AGENT,
+    BASE,
+    Object,
+    backend,
+    calls,
+    cel,
+    gateway,
+    mcp,
+    on_backend,
+    on_gateway,
+    route,
+    sa,
+    v1,
+)
+from tool_worlds import HEADERS, HOSTS, TOOLS, World, seeds, snapshot
+
+from tierwall.core.verdict import Verdict
+from tierwall.tool.decide import decide
+from tierwall.tool.grants import Listing, combinations, known_tools, listings, passages
+from tierwall.tool.model import model
+from tierwall.tool.possible import OTHER, possible
+from tierwall.tool.request import request
+
+VERDICTS = (Verdict.ALLOW, Verdict.DENY)
+
+
+@given(seeds)
+@settings(max_examples=100)
+def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None:
+    world, chance = World(seed), random.Random(seed)
+    this = snapshot(world.objects)
+    for way in combinations(this):
+        stack = model(this).stack(way.gateway, way.listener, way.resource)
+        caller = chance.choice((None, "spiffe://cluster.local/ns/a/sa/one"))
+        known = sorted({*known_tools(stack, way.backend), *TOOLS})
+        for tool in (*chance.sample(known, 2), OTHER):
+            found = possible(stack, request(way.backend, caller, "tools/call", tool, port=way.listener.port))
+            name = "a-name-that-no-rule-has" if tool == OTHER else tool
+            for _ in range(4):
+                one = request(
+                    way.backend,
+                    caller,
+                    "tools/call",
+                    name,
+                    host=chance.choice((None, *HOSTS)),
+                    headers=chance.choice(HEADERS),
+                    port=way.listener.port,
+                )
+                answers = {policy.reference: chance.choice(VERDICTS) for policy in (*stack.gateway, *stack.backend)}
+                verdict = decide(stack, one, answers).verdict
+                assert found.verdict in (Verdict.CONDITIONAL, verdict)
+            assert (found.verdict is Verdict.CONDITIONAL) is bool(found.conditions)
+
+
+def listed(*policies: Object) -> Listing:
+    objects = [gateway(), backend(), route("r", "prod-gateway", "payment-service"), *policies]
+    this = snapshot(objects)
+    (found,) = listings(this, AGENT, passages(this))
+    return found
+
+
+def words(listing: Listing) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {name: (str(one.verdict), one.conditions) for name, one in listing.tools.items()}
+
+
+def test_tools_are_known_from_policies_of_both_levels() -> None:
+    found = listed(
+        v1("g", on_gateway(), {"authorization": mcp(calls("a", "b"))}),
+        v1("b", on_backend(), {"source": sa(), "authorization": mcp(calls("b", "c"))}),
+    )
+    assert {name: verdict for name, (verdict, _) in words(found).items()} == {
+        "a": "Deny",
+        "b": "Allow",
+        "c": "Deny",
+        "*": "Deny",
+    }
+    assert [part.policy.reference for part in found.tools["b"].parts] == [
+        "XAccessPolicy/prod/g",
+        "XAccessPolicy/prod/b",
+    ]
+    assert found.initialize.verdict is Verdict.DENY
+
+
+def test_tools_are_known_from_expressions_and_annotations() -> None:
+    annotated = backend()
+    annotated["metadata"]["annotations"] = {"tierwall.io/tools": "look, touch  take"}
+    expression = cel("request.mcp.tool_name in ['add', 'sub'] && request.headers['x-env'] == 'prod'")
+    this = snapshot(
+        [
+            gateway(),
+            annotated,
+            route("r", "prod-gateway", "payment-service"),
+            v1("p", on_gateway(), {"authorization": expression}),
+        ]
+    )
+    (found,) = listings(this, AGENT, passages(this))
+    assert list(found.tools) == ["add", "look", "sub", "take", "touch", "*"]
+    assert words(found)["add"] == ("Conditional", ('request.headers["x-env"] == "prod"',))
+    assert words(found)["look"] == words(found)["*"] == ("Deny", ())
+
+
+def test_other_tools_may_pass_under_a_condition_on_their_name() -> None:
+    found = listed(v1("p", on_gateway(), {"authorization": cel("request.mcp.tool_name.startsWith('get_')")}))
+    assert words(found) == {"*": ("Conditional", ('request.mcp.tool_name.startsWith("get_")',))}
+
+
+def test_conditions_name_hosts_headers_and_authorizers() -> None:
+    matchers = {"hosts": ["x.org"], "headers": [{"name": "X-Env", "value": "prod"}]}
+    found = listed(
+        v1("a", on_gateway(), {"authorization": {**mcp(calls("pay"), **BASE), **matchers}}),
+        v1("b", on_gateway(), {"authorization": mcp(calls("pay"))}, action="ExternalAuth"),
+    )
+    assert words(found)["pay"] == (
+        "Conditional",
+        ("the host is x.org and header x-env: prod", "the authorizer of XAccessPolicy/prod/b allows it"),
+    )
+    assert found.initialize.verdict is Verdict.CONDITIONAL
+
+
+def test_without_policies_every_tool_passes() -> None:
+    assert words(listed()) == {"*": ("Allow", ())}
+
+
+def test_a_scoped_name_is_known_at_its_backend_only() -> None:
+    policy = v1("p", on_gateway(), {"authorization": mcp(calls("bank/pay"))})
+    objects = [gateway(), backend("bank"), backend("shop"), route("r", "prod-gateway", "bank", "shop"), policy]
+    this = snapshot(objects)
+    bank, shop = listings(this, AGENT, passages(this))
+    assert words(bank) == {"pay": ("Allow", ()), "*": ("Deny", ())}
+    assert words(shop) == {"*": ("Deny", ())}

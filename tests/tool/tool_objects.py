@@ -1,0 +1,129 @@
+"""Small builders for tool tests: objects, policies of each generation, and a question with its defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tool_worlds import snapshot
+
+from tierwall.tool.question import ask
+
+Object = dict[str, Any]
+PROTOTYPE, NETWORKING = "agentic.prototype.x-k8s.io", "agentic.networking.x-k8s.io"
+GATEWAY_API = "gateway.networking.k8s.io"
+AUTHORIZER = {"protocol": "GRPC", "grpc": {}, "backendRef": {"name": "authorizer", "port": 5000}}
+AGENT = "spiffe://cluster.local/ns/prod/sa/agent"
+OTHER = "spiffe://cluster.local/ns/prod/sa/other"
+BASE = {"mcpBaseProtocolMethodsOption": "MATCH_BASE_PROTOCOL_METHODS"}
+T1, T2, T3 = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z", "2026-02-03T00:00:00Z"
+
+
+def thing(version: str, kind: str, name: str, spec: Object, namespace: str = "prod", **metadata: Any) -> Object:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": spec,
+    }
+
+
+def gateway(name: str = "prod-gateway", *listeners: str, namespace: str = "prod", protocol: str = "HTTP") -> Object:
+    ports = enumerate(listeners or ("web",), 8080)
+    spec = {
+        "gatewayClassName": "c",
+        "listeners": [{"name": one, "port": port, "protocol": protocol} for port, one in ports],
+    }
+    return thing(f"{GATEWAY_API}/v1", "Gateway", name, spec, namespace)
+
+
+def backend(name: str = "payment-service", group: str = NETWORKING, namespace: str = "prod", **mcp: Any) -> Object:
+    spec = {"mcp": {"serviceName": "s", "port": 80, **mcp}}
+    return thing(f"{group}/v0alpha0", "XBackend", name, spec, namespace)
+
+
+def route(name: str, parent: str, *backends: str, group: str = NETWORKING) -> Object:
+    refs = [{"group": group, "kind": "XBackend", "name": one, "port": 80} for one in backends]
+    spec = {"parentRefs": [{"name": parent}], "rules": [{"backendRefs": refs}]}
+    return thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
+
+
+def on_gateway(name: str = "prod-gateway", section: str = "") -> Object:
+    ref = {"group": GATEWAY_API, "kind": "Gateway", "name": name}
+    return {**ref, "sectionName": section} if section else ref
+
+
+def on_backend(name: str = "payment-service", group: str = NETWORKING) -> Object:
+    return {"group": group, "kind": "XBackend", "name": name}
+
+
+def sa(name: str = "agent", **more: str) -> Object:
+    return {"type": "ServiceAccount", "serviceAccount": {"name": name, **more}}
+
+
+def spiffe(text: str = AGENT) -> Object:
+    return {"type": "SPIFFE", "spiffe": text}
+
+
+def v1(name: str, target: Object | list[Object], *rules: Object, **spec: Any) -> Object:
+    """A v1alpha1 policy; rules get names. Give `rules=` to say none or an empty list."""
+    created = {"creationTimestamp": spec.pop("created")} if "created" in spec else {}
+    kind = spec.pop("kind", "XAccessPolicy")
+    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    body = {"targetRefs": target if isinstance(target, list) else [target], "action": "Allow", "rules": listed, **spec}
+    if body["action"] == "ExternalAuth":
+        body.setdefault("externalAuth", AUTHORIZER)
+    if body["rules"] is None:
+        del body["rules"]
+    return thing(f"{NETWORKING}/v1alpha1", kind, name, body, **created)
+
+
+def v0(name: str, target: Object | list[Object], *rules: Object, **metadata: Any) -> Object:
+    """A policy of `agentic.networking.x-k8s.io/v0alpha0`."""
+    created = {"creationTimestamp": metadata["created"]} if "created" in metadata else {}
+    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    body = {"targetRefs": target if isinstance(target, list) else [target], "rules": listed}
+    return thing(f"{NETWORKING}/v0alpha0", "XAccessPolicy", name, body, **created)
+
+
+def prototype(name: str, target: Object | list[Object], *rules: Object, **metadata: Any) -> Object:
+    """A policy of the proposal's own generation, in its spelling."""
+    created = {"creationTimestamp": metadata["created"]} if "created" in metadata else {}
+    body = {"targetRefs": target if isinstance(target, list) else [target], "rules": list(rules)}
+    return thing(f"{PROTOTYPE}/v0alpha0", "AccessPolicy", name, body, **created)
+
+
+def inline(*tools: str) -> Object:
+    """v0alpha0 authorization by a list of tools."""
+    return {"type": "InlineTools", "tools": list(tools)}
+
+
+def cel(text: str, **more: Any) -> Object:
+    return {"type": "CEL", "cel": {"expression": text}, **more}
+
+
+def mcp(*methods: str | Object, **more: Any) -> Object:
+    """v1alpha1 authorization by methods; a name alone is a method without params."""
+    listed = [{"name": one} if isinstance(one, str) else one for one in methods]
+    return {"type": "Inline", "mcp": {"methods": listed, **more}}
+
+
+def calls(*tools: str) -> Object:
+    return {"name": "tools/call", "params": list(tools)}
+
+
+def asked(objects: list[Object], **question: Any) -> Object:
+    """The answer to a question; Gateway, backend and caller are the usual ones unless given."""
+    usual: Object = {"gateway": "prod/prod-gateway", "backend": "prod/payment-service", "caller": AGENT}
+    whole = {**usual, **question}
+    if "tool" in question and "method" not in question:
+        whole["method"] = "tools/call"
+    return ask(snapshot(objects), {key: value for key, value in whole.items() if value is not None}, {})
+
+
+def verdict(objects: list[Object], **question: Any) -> str:
+    return str(asked(objects, **question)["verdict"])
+
+
+def guarded(*rules: Object, **spec: Any) -> list[Object]:
+    """A Gateway with one v1alpha1 policy, and a backend without."""
+    return [gateway(), backend(), v1("p", on_gateway(), *rules, **spec)]

@@ -1,9 +1,8 @@
 """`x-kubernetes-list-type`: no equal items in a set, no equal keys in a map (apiextensions `listtype`)."""
 
+import json
 from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.problem import DUPLICATE, Problem, Problems, Trail, steps
@@ -33,5 +32,6 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]
 def _token(item: Any) -> Any:
     """Something hashable that is equal for equal JSON values only."""
     if isinstance(item, dict | list):
-        return msgspec.json.encode(item, order="deterministic")
+        # Not msgspec: a string may hold a lone surrogate, which has no UTF-8.
+        return json.dumps(item, sort_keys=True)
     return type(item) is bool, item

@@ -153,6 +153,23 @@ def test_a_port_of_a_gateway_may_be_that_of_a_listener_set() -> None:
     assert only(GATEWAY, added, policy(target, **frontend)).message == "port 99 not found in Gateway ns/gw"
 
 
+def test_a_service_that_an_mcp_backend_selects_is_reached_on_all_its_ports() -> None:
+    selector = {"selector": {"services": {"matchLabels": {"mcp": "yes"}}}}
+    backend = made(
+        "AgentgatewayBackend", "tools", {"mcp": {"targets": [{"name": "t", **selector}]}}, "agentgateway.dev/v1alpha1"
+    )
+    ref = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "tools"}
+    route = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [ref]}]})
+    service = made("Service", "svc", SERVICE["spec"], "v1")
+    service["metadata"]["labels"] = {"mcp": "yes"}
+    target = {"group": "", "kind": "Service", "name": "svc", "sectionName": "90"}
+    assert only(GATEWAY, route, backend, service, policy(target)).problem is None
+    assert (
+        only(GATEWAY, route, backend, SERVICE, policy(target)).message
+        == "Service ns/svc is not attached to any Gateway"
+    )
+
+
 def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> None:
     child_ref = {"group": API, "kind": "HTTPRoute", "name": "child"}
     parent = made("HTTPRoute", "route", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": [child_ref]}]})

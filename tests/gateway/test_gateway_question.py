@@ -13,6 +13,7 @@ from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, snapshot
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.fields import FIELDS
+from tierwall.gateway.provenance import explain
 from tierwall.gateway.question import ask, mismatches, read
 
 
@@ -223,6 +224,25 @@ def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Pat
     assert [one["field"] for one in document["profilesDiffer"]] == ["backend.tls"]
     assert document["profilesDiffer"][0]["agentgateway"]["from"] == "AgentgatewayPolicy/ns/route"
     assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
+
+
+def test_provenance_names_the_lock_the_elder_and_the_oddity_of_the_code() -> None:
+    buffer = {"buffer": {"request": {"maxBytes": 1}}}
+    every = [
+        policy("lock", "Gateway/gw", traffic=TIMEOUT | buffer, override=True, created="2024-01-01T00:00:00Z"),
+        policy("young", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
+        policy("above", "HTTPRoute/route", traffic=TIMEOUT | buffer),
+    ]
+    cluster = snapshot(*every)
+    found = explain(cluster, read(cluster, FULL, {}))["fields"]
+    (timeouts,) = [one["over"] for one in found if one["field"] == "traffic.timeouts"]
+    assert [one["why"] for one in timeouts] == [
+        "AgentgatewayPolicy/ns/lock is older",
+        "AgentgatewayPolicy/ns/lock (Gateway) has Override",
+    ]
+    found = explain(cluster, read(cluster, FULL | {"profile": "agentgateway"}, {}))["fields"]
+    (buffers,) = [one["over"] for one in found if one["field"] == "traffic.buffer"]
+    assert [one["why"] for one in buffers] == ["agentgateway keeps the least specific value of this field"]
 
 
 def test_effective_is_a_sentence_first(manifests: Path) -> None:

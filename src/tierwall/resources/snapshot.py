@@ -120,6 +120,8 @@ def _by_namespace(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ..
 def _by_label(resources: Iterable[Resource]) -> dict[tuple[str, str], list[Resource]]:
     index: dict[tuple[str, str], list[Resource]] = {}
     for resource in resources:
-        for label in resource.labels.items():
-            index.setdefault(label, []).append(resource)
+        for key, value in resource.labels.items():
+            # A value that is no text, which admission refuses, is selected by nothing.
+            if isinstance(value, str):
+                index.setdefault((key, value), []).append(resource)
     return index

@@ -31,6 +31,7 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
     is_flag=True,
     help="Show instead what pods that do not exist yet could reach, and who them, by label.",
 )
+@click.option("--hits", is_flag=True, help="Show instead how often the kernel hit each rule (`tierwall enforce nft`).")
 @output_option("text", "json", "csv", "md", "dot", "mermaid", "html")
 def command(
     paths: tuple[str, ...],
@@ -41,6 +42,7 @@ def command(
     denied: bool,
     pairs: bool,
     exposure: bool,
+    hits: bool,
     output: str,
 ) -> None:
     """List which pods, nodes and outside addresses can reach which, on which ports.
@@ -55,6 +57,9 @@ def command(
 
     if pairs and output in ("dot", "mermaid", "html"):
         raise click.UsageError(f"--pairs makes no sense with -o {output}")
+    if hits:
+        _hits(output)
+        return
     snapshot = snapshot_from(paths)
     show(in_order(closed(model(snapshot))))
     if exposure:
@@ -67,6 +72,18 @@ def command(
         fail(error)
     for line in _lines(found, explain, pairs, output):
         click.echo(line)
+
+
+def _hits(output: str) -> None:
+    from tierwall.cli.audit import show_hits
+    from tierwall.core.diagnostics import InputError
+
+    if output not in ("text", "json"):
+        raise click.UsageError("--hits goes with -o text or json only")
+    try:
+        show_hits(output)
+    except InputError as error:
+        fail(error)
 
 
 def _exposed(paths: tuple[str, ...], narrowed: bool, explain: bool, output: str) -> None:

@@ -18,6 +18,8 @@ COMMANDS = {
     "effective": Lazy("tierwall.cli.effective:command", "See the gateway settings in force, and who set them."),
     "status": Lazy("tierwall.cli.status:command", "Print the conditions a controller would write on each policy."),
     "compile": Lazy("tierwall.cli.compile:group", "Print what an engine would be given: nftables."),
+    "enforce": Lazy("tierwall.cli.enforce:group", "Make an engine obey the policies: nftables."),
+    "audit": Lazy("tierwall.cli.audit:command", "Stream what the kernel dropped, by pod, policy and rule."),
     "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": Lazy("tierwall.cli.yaml:yaml_command", "Print YAML as JSON, exactly as Kubernetes reads it."),
     "crds": Lazy("tierwall.cli.crds:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),

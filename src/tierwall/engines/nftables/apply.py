@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.nftables.compile import Compiled
+from tierwall.engines.nftables.elements import send
+from tierwall.engines.nftables.follow import Follower, PodChange
+from tierwall.engines.nftables.held import held, listing
+from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.table import FAMILY, TABLE, Table, text
+from tierwall.engines.nftables.transaction import transaction
 
 # Declaring the table first makes deleting it right whether it was there or not.
 _GONE = f"table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n"
@@ -27,3 +37,71 @@ def replace(table: Table) -> None:
 def remove() -> None:
     """Leave nothing behind."""
     execute(_GONE)
+
+
+def script_to(table: Table) -> str:
+    """The checked script that brings the kernel from what it holds to a table; empty if nothing changes."""
+    now = held()
+    if now is None:
+        script = text(table)
+        check(script)
+        return script
+    script = transaction(now, table)
+    try:
+        if script:
+            check(script)
+    except InputError:
+        # Somebody else changed the table in a way the step cannot build on: begin afresh, still in one transaction.
+        script = _GONE + text(table)
+        check(script)
+    return script
+
+
+def apply(table: Table) -> bool:
+    """Bring the kernel to a table; False if it held it already. InputError leaves the last good table in force."""
+    script = script_to(table)
+    if script:
+        execute(script)
+    return bool(script)
+
+
+def difference(table: Table) -> str:
+    """What would change, line by line, in nft's own words; empty if nothing."""
+    before = listing()
+    scratch = NetworkNamespace()
+    try:
+        with scratch.entered():
+            execute(text(table))
+            after = listing()
+    finally:
+        scratch.close()
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), "in the kernel", "from the policies", lineterm=""
+    )
+    return "\n".join(lines)
+
+
+class Enforcer:
+    """Keeps the kernel up with policies and pods; remembers what it put there."""
+
+    def __init__(self) -> None:
+        self._follower: Follower | None = None
+
+    def put(self, compiled: Compiled) -> bool:
+        """Enforce a compiled table; False if the kernel held it already."""
+        changed = apply(compiled.table)
+        self._follower = Follower(compiled)
+        return changed
+
+    def follow(self, pods: list[PodChange]) -> bool:
+        """Follow changes of pods by elements alone; False if the table must be compiled anew."""
+        changes = self._follower.changes(pods) if self._follower is not None else None
+        if changes is None:
+            return False
+        try:
+            send(changes)
+        except NetlinkError:
+            # The kernel does not hold what was put there: compiling and reading it back sets it right.
+            self._follower = None
+            return False
+        return True

@@ -5,7 +5,7 @@ judged by the old table or by the new one, never by a mixture. In it established
 address leads to the chain of its egress class, and the destination's to that of its ingress class. A class is all
 pods with the same policies: Admin rules, then either NetworkPolicies or the Baseline, then the default.
 
-A map is named by the chains it leads to. When classes change, there is a new map, and packets that are under way
+A map is named by the chains it can lead to. When classes change, there is a new map, and packets that are under way
 while the old one goes miss it and its catch-all, and are dropped by the rule behind it: the swap fails closed.
 """
 
@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.engines.nftables.findings import findings
-from tierwall.engines.nftables.names import Names, comment, several
+from tierwall.engines.nftables.names import Names, comment, marked, several
 from tierwall.engines.nftables.options import Options, Wire
 from tierwall.engines.nftables.parts import ALLOW, Parts
 from tierwall.engines.nftables.sets import Sets, family_of
-from tierwall.engines.nftables.table import EVERY_OTHER, FAMILIES, Chain, Element, Kind, Set, Table
+from tierwall.engines.nftables.table import CUT, EVERY_OTHER, FAMILIES, NODES, PODS, Chain, Element, Kind, Set, Table
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, Stack
@@ -31,7 +31,6 @@ from tierwall.network.model.rules import Direction
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
 _NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
 _DISPATCH = {Direction.EGRESS: "by the source's class", Direction.INGRESS: "by the destination's class"}
-PODS, NODES, CUT = "pods", "nodes", "cut"
 
 
 class Compiled(Struct, frozen=True):
@@ -83,20 +82,19 @@ class Compiler:
 
     def table(self) -> Table:
         """The whole table."""
-        maps = {direction: self.verdicts(self.model.pods, direction) for direction in Direction}
         sets = self._known()
         chains: dict[str, Chain] = {}
-        for direction, verdicts in maps.items():
+        for direction in Direction:
+            verdicts = self.verdicts(self.model.pods, direction)
+            classes = {self.class_of(pod, direction) for pod in self.model.pods if self.is_judged(pod)}
             rules = []
             for family in FAMILIES:
-                name, found = self._map(direction, family, verdicts)
+                name, found = self._map(direction, family, classes, verdicts)
                 sets[name] = found
                 side = "saddr" if direction is Direction.EGRESS else "daddr"
                 rules.append(f"{'ip' if family == 4 else 'ip6'} {side} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
-            chains[str(direction)] = Chain(
-                tuple(rules), f"the class of the {'source' if side == 'saddr' else 'destination'}"
-            )
+            chains[str(direction)] = _plain(rules, _DISPATCH[direction])
         parts = self.parts
         return Table(
             dict(sorted(parts.counters.items())),
@@ -123,9 +121,11 @@ class Compiler:
         lines = first_match(parts, subject, stack.admin, passing)
         return parts.chain(str(subject.direction), lines, note) if lines != [allow] else ""
 
-    def _map(self, direction: Direction, family: int, verdicts: dict[Element, str]) -> tuple[str, Set]:
+    def _map(
+        self, direction: Direction, family: int, classes: set[str], verdicts: dict[Element, str]
+    ) -> tuple[str, Set]:
         own = {element: verdict for element, verdict in verdicts.items() if family_of(element) == family}
-        name = self._names.name(f"{direction}{family}", repr(sorted(set(own.values()))))
+        name = self._names.name(f"{direction}{family}", repr(sorted(classes)))
         return name, Set(Kind.VERDICTS, family, own | {EVERY_OTHER: ALLOW[direction]})
 
     def _known(self) -> dict[str, Set]:
@@ -138,7 +138,7 @@ class Compiler:
                 (NODES, [*self.model.nodes, *(one for one in self.model.pods if not one.under_policy)]),
             ):
                 elements: dict[Element, str] = {}
-                for end in ends:
+                for end in sorted(ends, key=str):
                     for address in self.wire.addresses(end):
                         if family_of(address) == family:
                             elements.setdefault(address, comment(str(end)))
@@ -154,11 +154,17 @@ class Compiler:
             guard.append(f"{_NOT_SYN} {flow} drop")
         judged = (*guard, f"jump {Direction.EGRESS}")
         hook = "type filter hook {} priority filter; policy accept;"
-        out = {"forward": Chain((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
+        out = {"forward": _plain((known, *judged, f"goto {Direction.INGRESS}"), "", hook.format("forward"))}
         if not self.options.exempt_own_node:
             note = "between this node and its own pods"
-            out["input"] = Chain((known, _NEIGHBOURS, *judged), note, hook.format("input"))
-            out["output"] = Chain(
+            out["input"] = _plain((known, _NEIGHBOURS, *judged), note, hook.format("input"))
+            out["output"] = _plain(
                 (known, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
             )
         return out
+
+
+def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:
+    """A chain whose name says nothing of its rules."""
+    lines, mark = marked(rules)
+    return Chain(lines, note, hook, mark)

@@ -17,8 +17,9 @@ from tierwall.engines.nftables.conntrack import forget_all
 from tierwall.engines.nftables.nflog import Log
 from tierwall.engines.nftables.options import GROUP, Options
 from tierwall.engines.nftables.placement import Placement
-from tierwall.engines.nftables.probe import Fate, Probe, probe
+from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_problem
 from tierwall.engines.nftables.programs import find
+from tierwall.engines.nftables.shadow import enforced
 from tierwall.engines.nftables.table import Table
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
@@ -55,6 +56,7 @@ class Engine:
         """One answer a case."""
         from tierwall.policytest.run import Answer
 
+        snapshot = enforced(suite.snapshot)
         asked: dict[int, Decision] = {}
         out: dict[int, Answer] = {}
         for number, case in enumerate(suite.cases):
@@ -62,10 +64,10 @@ class Engine:
                 out[number] = Answer(skipped=f"the nft engine answers network questions, not `{case.plane}`")
                 continue
             try:
-                asked[number] = answer(suite.snapshot, case.question)
+                asked[number] = answer(snapshot, case.question)
             except InputError as error:
                 out[number] = Answer(error=str(error))
-        placement = Placement(model(suite.snapshot), ((one.source, one.destination) for one in asked.values()))
+        placement = Placement(model(snapshot), ((one.source, one.destination) for one in asked.values()))
         probes: dict[int, list[Probe]] = {}
         for number, decision in asked.items():
             reason = _not_testable(placement, decision)
@@ -107,6 +109,8 @@ class Engine:
 
 
 def _not_testable(placement: Placement, decision: Decision) -> str:
+    if decision.protocol == "SCTP" and (problem := sctp_problem()):
+        return problem
     if decision.verdict is Verdict.CONDITIONAL:
         return "which addresses a domain name has is known only when DNS answers"
     if decision.source is not decision.destination and not _tells_apart(placement, decision):

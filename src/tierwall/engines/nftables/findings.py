@@ -12,6 +12,7 @@ from tierwall.network.model.matching import domains
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import Action, Direction
 
+_SHOWN = 5
 _CLOSED = {
     Action.ALLOW: "it opens nothing",
     Action.DENY: "it drops traffic to every address",
@@ -32,12 +33,14 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
                         rule.resource.position(rule.path),
                         subject=rule.policy,
                     )
+    pods = sorted((one for one in model.pods if one.under_policy), key=lambda one: (one.namespace, one.name))
+    bare = [str(pod) for pod in pods if not wire.addresses(pod)]
+    if bare:
+        shown = ", ".join(f"`{name}`" for name in bare[:_SHOWN]) + (", …" if len(bare) > _SHOWN else "")
+        words = "1 pod has" if len(bare) == 1 else f"{len(bare)} pods have"
+        yield Diagnostic("TW606", f"{words} no address, so nothing can be enforced there yet: {shown}")
     first: dict[int, End] = {}
-    for pod in sorted(model.pods, key=lambda one: (one.namespace, one.name)):
-        if not pod.under_policy:
-            continue
-        if not wire.addresses(pod):
-            yield Diagnostic("TW606", f"pod `{pod}` has no address, so nothing can be enforced on it yet")
+    for pod in pods:
         for address in pod.addresses:
             other = first.setdefault(address, pod)
             if other is not pod:

@@ -45,6 +45,13 @@ def comment(text: str, most: int = MOST_COMMENT) -> str:
     return f"{clean[: most - 9]}+{digest}"
 
 
+def marked(rules: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Rules with a digest of them as the comment of the first, and their mark."""
+    lines = tuple(rules)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_SHORT]
+    return (f'{lines[0]} comment "{digest}"', *lines[1:]), f"{digest} {len(lines)}"
+
+
 def several(texts: Iterable[str]) -> str:
     """Several texts as one, in the order given."""
     return ", ".join(texts)

@@ -12,7 +12,7 @@ from tierwall.engines.nftables.names import MOST_PREFIX, Names, comment, several
 from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.sets import Sets
 from tierwall.engines.nftables.table import Chain
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.rules import Action, Direction, Rule
 
 # How logged packets are told from those of other programs.
 MARK = "tierwall"
@@ -74,12 +74,6 @@ class Parts:
 def told(text: str) -> str:
     """A name as it stands in comments: what separates words there is no part of it."""
     return comment(text).replace(" ", "?").replace(",", "?")
-
-
-def is_shadow(policy: Policy) -> bool:
-    """Whether a policy is only watched: annotation `tierwall.io/mode: shadow`."""
-    annotations = policy.resource.metadata.get("annotations")
-    return isinstance(annotations, dict) and annotations.get("tierwall.io/mode") == "shadow"
 
 
 def remark(rule: Rule) -> str:

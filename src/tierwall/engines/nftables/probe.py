@@ -174,6 +174,15 @@ def _address(text: str) -> Address:
     return IPV6 + value if family == socket.AF_INET6 else value
 
 
+def sctp_problem() -> str:
+    """Why SCTP cannot be tried here; empty if it can."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP).close()
+    except OSError as error:
+        return f"SCTP needs raw sockets ({str(error.strerror).lower()})"
+    return ""
+
+
 def sctp_init(source_port: int, port: int) -> bytes:
     """An SCTP packet with an INIT chunk (RFC 9260, sections 3.1 and 3.3.2), as a client sends first."""
     chunk = struct.pack("!BBHIIHHI", 1, 0, 20, 0x74696572, 0x10000, 1, 1, 1)

@@ -65,7 +65,7 @@ class Sets:
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
         self._addressed = [one for one in (*model.pods, *model.nodes) if wire.addresses(one)]
         self.families = families_of(self._addressed, wire)
-        self._several = [one for one in self._addressed if len(wire.addresses(one)) > 1]
+        self.several = [one for one in self._addressed if len(wire.addresses(one)) > 1]
         self._by_namespace: dict[str, list[End]] = {}
         for pod in model.pods:
             if pod.under_policy:
@@ -79,7 +79,7 @@ class Sets:
     def of_peers(self, peers: tuple[Peer, ...]) -> Iterator[tuple[int, str]]:
         """The sets (family and name) that together hold every address of these peers."""
         blocks = tuple(sorted({one for peer in peers if isinstance(peer, AddressPeer) for one in peer.blocks}))
-        if any(not isinstance(peer, AddressPeer) for peer in peers) or (blocks and self._several):
+        if any(not isinstance(peer, AddressPeer) for peer in peers) or (blocks and self.several):
             yield from self._of(PeerEnds(peers), "ends")
         if blocks:
             yield from self._of_blocks(blocks)
@@ -125,7 +125,7 @@ class Sets:
                 for namespace in self.model.namespaces_selected(peer.namespaces):
                     found.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
             else:
-                found.update(dict.fromkeys(self._several if isinstance(peer, AddressPeer) else self._addressed))
+                found.update(dict.fromkeys(self.several if isinstance(peer, AddressPeer) else self._addressed))
         return found
 
     def _of_blocks(self, blocks: tuple[Block, ...]) -> Iterator[tuple[int, str]]:

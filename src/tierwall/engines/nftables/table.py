@@ -18,6 +18,8 @@ from tierwall.network.model.addresses import IPV6, Address
 FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)
 EVERY_OTHER = "*"
+# Sets by the family behind their name: who has which address, and the connections that were cut.
+PODS, NODES, CUT = "pods", "nodes", "cut"
 
 # An address; a span of addresses or of ports; (address, protocol, port); or the catch-all of a map.
 Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
@@ -44,11 +46,16 @@ class Set(Struct, frozen=True):
 
 
 class Chain(Struct, frozen=True):
-    """A chain; `hook` is the line that makes it a base chain."""
+    """A chain; `hook` is the line that makes it a base chain.
+
+    `mark` stands for the rules of a chain whose name does not: a digest that its first rule has as comment, and their
+    number.
+    """
 
     rules: tuple[str, ...]
     comment: str = ""
     hook: str = ""
+    mark: str = ""
 
 
 class Table(Struct, frozen=True):

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from tierwall.engines.nftables.matches import matches
 from tierwall.engines.nftables.names import comment, several
-from tierwall.engines.nftables.parts import ALLOW, ISOLATES, Parts, is_shadow, remark, told
+from tierwall.engines.nftables.parts import ALLOW, ISOLATES, Parts, remark, told
 from tierwall.engines.nftables.resolve import resolved
+from tierwall.engines.nftables.shadow import is_shadow
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Action, Direction, Policy, Port, Rule
 
@@ -56,7 +57,7 @@ class _FirstMatch:
             if owner is not None and policy is not owner:
                 _flush(self.parts, owner, run, out)
             owner = policy
-            if is_shadow(policy):
+            if is_shadow(policy.resource):
                 self._shadow(policy, rule, out)
                 continue
             for line in self._rule(rule, allow):
@@ -121,7 +122,7 @@ class _FirstMatch:
 def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str] | None:
     """Lines of the NetworkPolicy tier, always final; None if no enforced policy isolates."""
     direction = subject.direction
-    enforced = [one for one in policies if not is_shadow(one)]
+    enforced = [one for one in policies if not is_shadow(one.resource)]
     if not enforced:
         return None
     lines: list[str] = []
@@ -131,7 +132,7 @@ def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[st
             run += _allowing(parts, subject, rule)
         _flush(parts, policy, run, lines)
     for policy in policies:
-        if is_shadow(policy):
+        if is_shadow(policy.resource):
             for rule in policy.rules(direction) or ():
                 lines += [one.text for one in _allowing(parts, subject, rule, shadow=True)]
     lines.append(_isolated(parts, direction, enforced, "drop"))
@@ -140,7 +141,7 @@ def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[st
 
 def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str]:
     """Where only watched NetworkPolicies isolate: what they would drop is counted and logged, and goes on."""
-    watched = [one for one in policies if is_shadow(one)]
+    watched = [one for one in policies if is_shadow(one.resource)]
     if not watched:
         return []
     lines = []

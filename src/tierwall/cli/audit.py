@@ -1,0 +1,66 @@
+"""`tierwall audit`: what the kernel dropped, and let pass where asked, in the names of pods, policies and rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tierwall.cli.input import fail
+
+
+@click.command("audit", epilog="Example: tierwall audit -o json | jq .decidedBy")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "prometheus"]), default="text", show_default=True)
+@click.option("--log-group", type=click.IntRange(0, 65535), default=7, show_default=True, help="NFLOG group.")
+@click.option("--count", type=click.IntRange(1), help="Stop after so many lines.")
+@click.option("--seconds", type=click.FloatRange(0), help="Stop after so many seconds.")
+@click.option("--hits", is_flag=True, help="Print instead how often each rule was hit so far.")
+def command(output: str, log_group: int, count: int | None, seconds: float | None, hits: bool) -> None:
+    """Stream what `tierwall enforce nft` logs: drops, and allows with `--log all`.
+
+    Every line names source and destination by namespace and pod, and the policy and rule that settled it. Lines are
+    limited for each rule (`--log-rate` of enforce). Needs root, or CAP_NET_ADMIN.
+    """
+    from tierwall.core.diagnostics import InputError
+
+    if output == "prometheus" and not hits:
+        raise click.UsageError("-o prometheus goes with --hits")
+    try:
+        if hits:
+            show_hits(output)
+        else:
+            _stream(output, log_group, count, seconds)
+    except InputError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        return
+
+
+def _stream(output: str, group: int, count: int | None, seconds: float | None) -> None:
+    from tierwall.engines.nftables.audit import events, line
+
+    for number, event in enumerate(events(group, seconds), 1):
+        click.echo(_json(event) if output == "json" else line(event))
+        if number == count:
+            return
+
+
+def show_hits(output: str) -> None:
+    """Print the counters of every rule."""
+    from tierwall.engines.nftables.hits import hits, metrics
+
+    found = hits()
+    if output == "json":
+        click.echo(_json({"hits": [one.document() for one in found]}))
+    elif output == "prometheus":
+        click.echo(metrics(found), nl=False)
+    else:
+        click.echo(f"{'packets':>10} {'bytes':>14}  rule")
+        for one in found:
+            click.echo(str(one))
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

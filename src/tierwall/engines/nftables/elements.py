@@ -1,0 +1,108 @@
+"""Elements of sets straight to the kernel, as one transaction.
+
+nft first lists what the kernel holds, which takes longer the larger the table is; a pod that comes or goes changes a
+few elements, which need no listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tierwall.engines.nftables.netlink import (
+    NFNL_SUBSYS_NFTABLES,
+    NFPROTO_INET,
+    NLM_F_CREATE,
+    Message,
+    Netlink,
+    NetlinkError,
+    attribute,
+    nested,
+    number,
+    text,
+)
+from tierwall.engines.nftables.nflog import Flow, address_bytes
+from tierwall.engines.nftables.table import CUT, TABLE, Element, Kind, Verdict
+from tierwall.engines.nftables.transaction import ElementChange
+from tierwall.network.model.addresses import IPV6
+
+_NEW, _DELETE = 12, 14
+_LIST_TABLE, _LIST_SET, _LIST_ELEMENTS = 1, 2, 3
+_ITEM = 1
+_KEY, _DATA, _TIMEOUT, _USERDATA = 1, 2, 4, 6
+_FULL = 23  # ENFILE: the set has no room
+_VALUE, _VERDICT = 1, 2
+_CODE, _CHAIN = 1, 2
+_VERDICTS = {"goto": -4, "jump": -3, "return": -5, "accept": 1, "drop": 0}
+_PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
+_COMMENT = 0
+# Some hundreds of elements fit an attribute of 64 KiB whatever they are.
+_AT_ONCE = 200
+
+
+def send(changes: Iterable[tuple[str, ElementChange]]) -> None:
+    """Change elements in one transaction; NetlinkError if the kernel refuses, and then nothing has changed."""
+    messages = list(_messages(changes))
+    if messages:
+        with Netlink() as netlink:
+            netlink.batch(NFNL_SUBSYS_NFTABLES, messages)
+
+
+def add_flows(flows: Iterable[Flow], seconds: int) -> int:
+    """Put TCP flows, as their packets show them, into the sets of cut connections for a while; how many fitted."""
+    count = 0
+    with Netlink() as netlink:
+        for flow in flows:
+            name = f"{CUT}{6 if flow.source >= IPV6 else 4}"
+            ends = ((flow.source, flow.source_port), (flow.destination, flow.port))
+            key = b"".join(address_bytes(address) + port.to_bytes(2, "big") + b"\0\0" for address, port in ends)
+            timeout = attribute(_TIMEOUT, (seconds * 1000).to_bytes(8, "big"))
+            item = nested(_ITEM, nested(_KEY, attribute(_VALUE, key)), timeout)
+            body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, item)
+            try:
+                netlink.batch(NFNL_SUBSYS_NFTABLES, [(Message(_NEW, NFPROTO_INET, body), NLM_F_CREATE)])
+            except NetlinkError as error:
+                if error.errno != _FULL:
+                    raise
+                continue
+            count += 1
+    return count
+
+
+def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Message, int]]:
+    every = list(changes)
+    for name, change in every:
+        yield from _some(_DELETE, 0, name, change.found.kind, dict.fromkeys(change.gone, ""))
+    for name, change in every:
+        yield from _some(_NEW, NLM_F_CREATE, name, change.found.kind, change.come)
+
+
+def _some(kind: int, flags: int, name: str, of: Kind, elements: Mapping[Element, str]) -> Iterator[tuple[Message, int]]:
+    keys = list(elements)
+    for start in range(0, len(keys), _AT_ONCE):
+        items = [_item(of, one, elements[one], kind == _NEW) for one in keys[start : start + _AT_ONCE]]
+        body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, *items)
+        yield Message(kind, NFPROTO_INET, body), flags
+
+
+def _item(kind: Kind, element: Element, attached: str, is_new: bool) -> bytes:
+    parts = [nested(_KEY, attribute(_VALUE, _key(element)))]
+    if is_new and kind is Kind.VERDICTS:
+        verdict = Verdict.parse(attached)
+        inner = [number(_CODE, _VERDICTS[verdict.word] & 0xFFFFFFFF)]
+        if verdict.chain:
+            inner.append(text(_CHAIN, verdict.chain))
+        parts.append(nested(_DATA, nested(_VERDICT, *inner)))
+    elif is_new and attached:
+        words = attached.encode() + b"\0"
+        parts.append(attribute(_USERDATA, bytes([_COMMENT, len(words)]) + words))
+    return nested(_ITEM, *parts)
+
+
+def _key(element: Element) -> bytes:
+    if isinstance(element, int):
+        return address_bytes(element)
+    assert not isinstance(element, str)
+    assert len(element) == 3, "ranges are not changed one by one"
+    address, protocol, port = element
+    # Each part of a concatenation fills whole 32-bit words.
+    return address_bytes(address) + bytes([_PROTOCOLS[str(protocol)], 0, 0, 0]) + port.to_bytes(2, "big") + b"\0\0"

@@ -1,0 +1,160 @@
+"""Following pods: what one pod's coming, going or changing does to the elements of the sets.
+
+Nothing is compiled anew. If a pod needs what the table does not have (a class of its own, an address family, a
+namespace), there is no such short way and the caller compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tierwall.core.labels import Selector
+from tierwall.engines.nftables.compile import Compiled
+from tierwall.engines.nftables.names import comment
+from tierwall.engines.nftables.sets import Definition, PeerEnds, family_of
+from tierwall.engines.nftables.table import PODS, Element, Kind, Set, Table, Verdict
+from tierwall.engines.nftables.transaction import ElementChange
+from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
+from tierwall.network.model.rules import Direction, PodPeer
+from tierwall.resources.resource import Resource
+
+
+class PodChange(NamedTuple):
+    """One pod before and after; None if it was or is not there."""
+
+    before: Resource | None
+    after: Resource | None
+
+
+class Follower:
+    """The table of a compilation, kept up with its pods."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiler = compiled.compiler
+        self.table: Table = compiled.table
+        self._ends: dict[tuple[str, str], End] = {}
+        self._owners: dict[Element, int] = {}
+        model, wire = self._compiler.model, self._compiler.wire
+        for pod in model.pods:
+            self._ends[pod.namespace, pod.name] = pod
+        for end in (*model.pods, *model.nodes):
+            for address in wire.addresses(end):
+                self._owners[address] = self._owners.get(address, 0) + 1
+        # Definitions that can only hold pods of certain namespaces, by namespace; and all others.
+        self._in_namespace: dict[str, list[tuple[Definition, dict[int, str]]]] = {}
+        self._anywhere: list[tuple[Definition, dict[int, str]]] = []
+        for definition, names in self._compiler.sets.definitions:
+            spaces = _namespaces(definition)
+            if spaces is None:
+                self._anywhere.append((definition, dict(names)))
+            for namespace in spaces or ():
+                self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
+        self._maps = {
+            (direction, found.family): name
+            for name, found in self.table.sets.items()
+            if found.kind is Kind.VERDICTS
+            for direction in Direction
+            if name.startswith(str(direction))
+        }
+
+    def changes(self, pods: Iterable[PodChange]) -> list[tuple[str, ElementChange]] | None:
+        """The elements that change, and the table is kept up; None (and nothing kept up) if elements are not enough."""
+        gone: dict[str, dict[Element, str]] = {}
+        come: dict[str, dict[Element, str]] = {}
+        after: list[tuple[tuple[str, str], End | None]] = []
+        for change in pods:
+            place = change.before or change.after
+            assert place is not None
+            key = place.namespace, place.name
+            before = self._ends.get(key) if change.before is not None else None
+            if (before is None) is not (change.before is None) or not self._is_alone(before):
+                return None
+            new = self._end(change.after) if change.after is not None else None
+            if change.after is not None and (new is None or not self._fits(new, before)):
+                return None
+            for end, out in ((before, gone), (new, come)):
+                for name, element, attached in self._placed(end) if end is not None else ():
+                    out.setdefault(name, {})[element] = attached
+            after.append((key, new))
+        for name in self._maps.values():
+            for verdict in come.get(name, {}).values():
+                if Verdict.parse(verdict).chain not in self.table.chains:
+                    return None
+        return self._keep(gone, come, after)
+
+    def _end(self, resource: Resource) -> End | None:
+        """The pod as an end; None if its namespace is not known, so neither are its labels."""
+        labels = self._compiler.model.namespaces.get(resource.namespace)
+        if labels is None:
+            return None
+        status = mapping(resource.value.get("status"))
+        return pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
+
+    def _is_alone(self, end: End | None) -> bool:
+        return end is None or (end.under_policy and all(self._owners.get(one, 0) <= 1 for one in end.addresses))
+
+    def _fits(self, end: End, before: End | None) -> bool:
+        sets = self._compiler.sets
+        own = before.addresses if before is not None else ()
+        shares = any(self._owners.get(address, 0) > (address in own) for address in end.addresses)
+        families = {family_of(address) for address in end.addresses}
+        several = len(end.addresses) > 1 and not sets.several
+        return end.under_policy and not shares and families <= sets.families and not several
+
+    def _placed(self, end: End) -> Iterator[tuple[str, Element, str]]:
+        """Every element that a pod stands for: set, key, and what is attached to it."""
+        compiler = self._compiler
+        for definition, by_family in (*self._anywhere, *self._in_namespace.get(end.namespace, ())):
+            for element in definition.elements(end, compiler.model, compiler.wire):
+                yield by_family[family_of(element)], element, ""
+        if not end.under_policy:
+            return
+        for address in end.addresses:
+            yield f"{PODS}{family_of(address)}", address, comment(str(end))
+            for direction in Direction:
+                if compiler.is_judged(end) and (chain := compiler.class_of(end, direction)):
+                    yield self._maps[direction, family_of(address)], address, f"goto {chain}"
+
+    def _keep(
+        self,
+        gone: dict[str, dict[Element, str]],
+        come: dict[str, dict[Element, str]],
+        after: list[tuple[tuple[str, str], End | None]],
+    ) -> list[tuple[str, ElementChange]]:
+        out: list[tuple[str, ElementChange]] = []
+        sets: dict[str, Set] = dict(self.table.sets)
+        for name in dict.fromkeys((*gone, *come)):
+            leaving, entering = gone.get(name, {}), come.get(name, {})
+            real_gone = {one: text for one, text in leaving.items() if entering.get(one) != text}
+            real_come = {one: text for one, text in entering.items() if leaving.get(one) != text}
+            found = sets[name]
+            if real_gone or real_come:
+                out.append((name, ElementChange(found, real_gone, real_come)))
+                elements = {one: text for one, text in found.elements.items() if one not in real_gone} | real_come
+                sets[name] = Set(found.kind, found.family, elements, found.comment)
+        self.table = Table(self.table.counters, sets, self.table.chains)
+        for key, new in after:
+            old = self._ends.pop(key, None)
+            for address in old.addresses if old is not None else ():
+                self._owners[address] -= 1
+            if new is not None:
+                self._ends[key] = new
+                for address in new.addresses:
+                    self._owners[address] = self._owners.get(address, 0) + 1
+        return out
+
+
+def _namespaces(definition: Definition) -> set[str] | None:
+    """The names of the only namespaces whose pods a definition can hold; None if it does not name them."""
+    out: set[str] = set()
+    for peer in definition.peers if isinstance(definition, PeerEnds) else (None,):
+        if not isinstance(peer, PodPeer) or not isinstance(peer.namespaces, Selector):
+            return None
+        named = [
+            one.values for one in peer.namespaces.requirements if (one.key, one.operator) == (NAMESPACE_NAME, "In")
+        ]
+        if not named:
+            return None
+        out.update(named[0])
+    return out

@@ -1,0 +1,129 @@
+"""Following files: when a manifest changes, the kernel is brought up with it; what is wrong leaves the last good table.
+
+A change of pods alone becomes a change of elements; anything else is compiled and becomes one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.nftables.apply import Enforcer
+from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.cut import cut
+from tierwall.engines.nftables.follow import PodChange
+from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.shadow import enforced
+from tierwall.network.model.model import model
+from tierwall.resources.load import load
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+# More pods at once than this, and compiling is no slower.
+_MOST_PODS = 200
+
+Signature = tuple[tuple[str, int, int], ...]
+
+
+class Step(NamedTuple):
+    """What one look at the files did: the words for it, what was noticed, and how many connections were cut."""
+
+    words: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+    cut: int = 0
+
+
+class Keeper:
+    """Keeps the kernel up with some files and folders."""
+
+    def __init__(self, paths: Sequence[str], options: Options, cuts: bool) -> None:
+        self._paths, self._options, self._cuts = list(paths), options, cuts
+        self._enforcer = Enforcer()
+        self._snapshot: Snapshot | None = None
+        self._compiled: Compiled | None = None
+
+    def step(self) -> Step:
+        """Read the files and enforce them; InputError leaves the last good table in force."""
+        loaded = load(self._paths)
+        errors = [one for one in loaded.diagnostics if one.level == "error"]
+        if errors:
+            raise InputError(errors)
+        return self.enforce(loaded.snapshot)
+
+    def enforce(self, snapshot: Snapshot) -> Step:
+        """Enforce a snapshot's policies on its pods."""
+        pods = _pod_changes(self._snapshot, snapshot) if self._snapshot is not None else None
+        if pods == [] and self._compiled is not None:
+            return Step("unchanged")
+        if pods is not None and len(pods) <= _MOST_PODS and self._enforcer.follow(pods):
+            self._snapshot = snapshot
+            assert self._compiled is not None
+            words = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} followed"
+            return Step(words, (), self._cut(snapshot, self._compiled))
+        compiled = compile_model(model(snapshot), self._options)
+        changed = self._enforcer.put(compiled)
+        self._snapshot, self._compiled = snapshot, compiled
+        table = compiled.table
+        words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
+        return Step(words, compiled.diagnostics, self._cut(snapshot, compiled))
+
+    def _cut(self, snapshot: Snapshot, compiled: Compiled) -> int:
+        return cut(model(enforced(snapshot)), compiled.compiler) if self._cuts else 0
+
+
+def follow(keeper: Keeper, paths: Sequence[str], interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
+    """Look at the files again and again; a step that fails comes as a step with its diagnostics."""
+    before: Signature | None = None
+    while True:
+        now = signature(paths)
+        if now != before:
+            before = now
+            try:
+                yield keeper.step()
+            except InputError as error:
+                yield Step("the last good table stays in force", error.diagnostics)
+        if stopped(interval):
+            return
+
+
+def signature(paths: Sequence[str]) -> Signature:
+    """What changes when a file is written, comes or goes."""
+    out: list[tuple[str, int, int]] = []
+    for path in paths:
+        files = [path]
+        if os.path.isdir(path):
+            files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        for file in files:
+            try:
+                found = os.stat(file)
+            except OSError:
+                continue
+            out.append((file, found.st_mtime_ns, found.st_size))
+    return tuple(sorted(out))
+
+
+def wait(seconds: float) -> bool:
+    """Let time pass; never the end."""
+    time.sleep(seconds)
+    return False
+
+
+def _pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
+    """The pods that differ; None if anything else does."""
+    before, after = _by_name(old), _by_name(new)
+    out = []
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key), after.get(key)
+        if one is not None and other is not None and (one is other or one.value == other.value):
+            continue
+        if key[:2] != ("", "Pod"):
+            return None
+        out.append(PodChange(one, other))
+    return out
+
+
+def _by_name(snapshot: Snapshot) -> dict[tuple[str, str, str, str], Resource]:
+    return {(one.group, one.kind, one.namespace, one.name): one for one in snapshot}

@@ -1,0 +1,48 @@
+"""The kernel as tests use it: only inside network namespaces that are made here and go with the process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from conftest import unavailable
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.namespaces import NetworkNamespace
+
+
+def _need_kernel() -> None:
+    if os.geteuid() != 0:
+        unavailable("network namespaces and nftables need root")
+    for program in ("nft", "ip"):
+        if shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
+            unavailable(f"the program {program} is missing; `make kernel-tools` installs it")
+
+
+@pytest.fixture(scope="module")
+def nft_engine() -> Iterator[Engine]:
+    """The engine of `tierwall test --engine nft`."""
+    _need_kernel()
+    try:
+        engine = Engine()
+    except InputError as error:
+        unavailable(str(error))
+        raise
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def namespace() -> Iterator[NetworkNamespace]:
+    """A network namespace of its own."""
+    _need_kernel()
+    try:
+        found = NetworkNamespace()
+    except InputError as error:
+        unavailable(str(error))
+        raise
+    yield found
+    found.close()

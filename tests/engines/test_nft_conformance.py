@@ -1,0 +1,43 @@
+"""The network conformance suites through the kernel: every case with real packets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nft_kernel import nft_engine
+
+from tierwall.engines.nftables.engine import Engine
+from tierwall.policytest.run import run
+from tierwall.policytest.suite import suites
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+
+__all__ = ["nft_engine"]
+
+# Cases in each folder; of cyclonus every eighth test.
+SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "decisions": 66}
+EVERY = 8
+
+
+def wrong(results: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"{one['test']}: {one['case']}: {one.get('mismatches') or one.get('error') or one.get('skipped')}"
+        for one in results
+        if one["ok"] is not True
+    ]
+
+
+@pytest.mark.parametrize("folder", SUITES)
+def test_packets_do_what_the_suite_says(nft_engine: Engine, shared: Path, folder: str) -> None:
+    results = list(run(suites([str(shared / "conformance" / "network" / folder)]), nft_engine))
+    assert not wrong(results)
+    assert len(results) == SUITES[folder]
+
+
+def test_packets_do_what_a_sample_of_cyclonus_says(nft_engine: Engine, shared: Path) -> None:
+    files = sorted((shared / "conformance" / "network" / "cyclonus").glob("*.yaml"))[::EVERY]
+    results = list(run(suites([str(file) for file in files]), nft_engine))
+    assert not wrong(results)
+    assert len(results) > 1000

@@ -27,18 +27,20 @@ class _Parts:
         self.exprs: list[Expr] = []
         self.size = 0
         self.can = 0
-        # None: of an optional element, which is of another type than its value.
-        self._types: list[Type | None] = []
-        # Constants that were not written as such, and may hide their types.
+        self._types: list[Type] = []
+        # Elements that may hide their types: constants that were not written as such, and whatever was checked.
         self._made: list[int] = []
 
     def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
-        if not isinstance(result, Residual | Failed) and type(part) is not Literal:
+        constant = not isinstance(result, Residual | Failed) and type(part) is not Literal
+        if not optional and (constant or self.own.nodes):
             self._made.append(len(self.exprs))
         self._add(self.own.write(part, result))
         if optional:
-            self._types[-1] = None
+            # The marked expression is an optional value; what it may add to the literal is what is inside.
+            known = self._types[-1]
+            self._types[-1] = known.params[0] if known.name == "optional_type" and known.params else DYN
 
     def add_inside(self, part: Expr, value: object) -> None:
         """Take the value of an optional element."""
@@ -56,10 +58,9 @@ class _Parts:
 
     def hide(self) -> None:
         """Hide the types of constants if the elements are of more than one; dyn is one, too."""
-        known = [each for each in self._types if each is not None]
-        if any(each != known[0] for each in known):
+        if any(each != self._types[0] for each in self._types):
             for i in self._made:
-                if self._types[i] is not None and self._types[i] != DYN:
+                if self._types[i] != DYN:
                     self.exprs[i] = dyn(self.exprs[i])
                     self.size += 5
 

@@ -182,6 +182,17 @@ def test_a_delegated_route_is_reached_through_its_parent_and_a_cycle_ends() -> N
     assert chains == [["route", "child"]]
 
 
+def test_many_routes_that_delegate_to_many_are_walked_once() -> None:
+    def delegating(number: int) -> dict[str, Any]:
+        refs = [{"group": API, "kind": "HTTPRoute", "name": f"r{other}"} for other in range(40) if other != number]
+        return made(
+            "HTTPRoute", f"r{number}", {"parentRefs": [{"name": "gw"}], "rules": [{"backendRefs": refs[:16]}] * 2}
+        )
+
+    snapshot = Snapshot.of(load_objects([GATEWAY, *map(delegating, range(40))]))
+    assert len(list(reach(snapshot).ways())) < 100
+
+
 @pytest.mark.parametrize(
     ("one", "other", "met"),
     [

@@ -22,7 +22,7 @@ from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# Routes may delegate to routes that delegate; agentgateway's own chains are short, and a cycle must end somewhere.
+# Routes may delegate to routes that delegate; real chains are short.
 LONGEST_CHAIN = 16
 
 
@@ -71,13 +71,23 @@ class Reach:
         return tuple(self._on.get((Place.of(gateway), Place.of(listener.owner), listener.number), ()))
 
     def ways(self) -> Iterator[Way]:
-        """Every way from a listener to a backend; a listener or rule that leads nowhere ends the way there."""
+        """Every way from a listener to a backend; a rule that leads nowhere ends the way there.
+
+        A route that several others delegate to is walked once a listener, by the first chain that leads there: what
+        lies beyond is the same for all of them, and there may be exponentially many.
+        """
         for gateway in self.gateways_all:
             for listener in gateway_listeners(self._snapshot, gateway):
+                seen: set[int] = set()
                 for route in self.routes(gateway, listener):
-                    yield from self._ways(gateway, listener, (route,))
+                    yield from self._ways(gateway, listener, (route,), seen)
 
-    def _ways(self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...]) -> Iterator[Way]:
+    def _ways(
+        self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...], seen: set[int]
+    ) -> Iterator[Way]:
+        if id(chain[-1]) in seen:
+            return
+        seen.add(id(chain[-1]))
         leading: dict[int, list[BackendRef]] = {}
         for ref in backend_refs(chain[-1]):
             if ref.leads(self._snapshot):
@@ -90,8 +100,8 @@ class Reach:
                     yield Way(gateway, listener, chain, number, ref)
                     continue
                 child = ref.place.resource(self._snapshot)
-                if child is not None and child not in chain and len(chain) < LONGEST_CHAIN:
-                    yield from self._ways(gateway, listener, (*chain, child))
+                if child is not None and len(chain) < LONGEST_CHAIN:
+                    yield from self._ways(gateway, listener, (*chain, child), seen)
 
     def _walk(self, gateway: Resource) -> None:
         """Mark everything that one Gateway leads to."""

@@ -134,7 +134,7 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
         problems.append(problem(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`"))
         return {}
     out: dict[str, Verdict] = {}
-    known = {str(one.reference) for kind in ACCESS_POLICIES for one in snapshot.of_kind(*kind)}
+    known = snapshot.once(_policies, _policies)
     for policy, word in value.items():
         if policy not in known:
             problems.append(problem(f"there is no policy `{policy}`", near_miss(str(policy), known)))
@@ -144,6 +144,10 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
         else:
             out[policy] = Verdict(word)
     return out
+
+
+def _policies(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(str(one.reference) for kind in ACCESS_POLICIES for one in snapshot.of_kind(*kind))
 
 
 def _unknown(value: Mapping[str, Any], keys: tuple[str, ...], what: str) -> list[Diagnostic]:

@@ -76,7 +76,7 @@ class HttpMatch(Struct, frozen=True):
             and (not self.ports or request.port in self.ports)
             and (not self.paths or any(one.matches(request.url_path) for one in self.paths))
             and (not self.hosts or host_matches(self.hosts, request.hostname))
-            and all(one.matches(request.headers) for one in self.headers)
+            and (not self.headers or all(one.matches(request.headers) for one in self.headers))
         )
 
     def why_not(self, request: Request) -> str:

@@ -16,6 +16,9 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.tool.model import BACKENDS, Stack, backend_of, model
 from tierwall.tool.request import Backend
 
+# A Service that no object declares can be named at will.
+MOST_REMEMBERED = 100_000
+
 
 class Way(NamedTuple):
     """The way of a request, and the policies on it."""
@@ -29,7 +32,22 @@ class Way(NamedTuple):
 def way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
 ) -> Way | None:
-    """The way that a question names, or None with problems."""
+    """The way that a question names, or None with problems; each is found once a snapshot."""
+    ways: dict[tuple[str, str | None, str], Way] = snapshot.once(way, lambda _: {})
+    if not isinstance(gateway, str) or not isinstance(backend, str) or not isinstance(listener, str | None):
+        return _way(snapshot, gateway, listener, backend, problems)
+    key = gateway, listener, backend
+    found = ways.get(key)
+    if found is None:
+        found = _way(snapshot, gateway, listener, backend, problems)
+        if found is not None and len(ways) < MOST_REMEMBERED:
+            ways[key] = found
+    return found
+
+
+def _way(
+    snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
+) -> Way | None:
     known = len(problems)
     found_gateway = _by_name(snapshot, "gateway", gateway, (GATEWAY,), problems)
     found_listener = _listener(snapshot, found_gateway, listener, problems) if found_gateway is not None else None

@@ -40,7 +40,10 @@ class Rule(Struct, frozen=True, eq=False):
         http = self.http
         if http is not EVERY_REQUEST and not http.matches(request):
             return False
-        return any(clause.matches(request) for clause in self.clauses)
+        for clause in self.clauses:  # noqa: SIM110 - twice as fast as `any`, and every decision comes through here
+            if clause.matches(request):
+                return True
+        return False
 
 
 EVERY_RULE = Rule("spec", ("spec",))

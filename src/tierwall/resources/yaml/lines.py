@@ -7,8 +7,8 @@
       args: ["--v=2"]   # a comment
 
 One regular expression a line takes it apart, and a memory of what the rest of a line means does most of the remaining
-work, so that this is faster than listening to libyaml's events. Everything else (folded scalars, values over several
-lines, tags, anchors, aliases, merge keys, and every mistake) is left to the other readers.
+work, so that this is faster than listening to libyaml's events. Everything else (folded blocks, flow collections over
+several lines, tags, anchors, aliases, merge keys, and every mistake) is left to the other readers.
 
 INVARIANT: where this module returns a value it is the value that `exact.read_exactly` returns. Random tests hold the
 two equal.
@@ -33,6 +33,8 @@ _QUOTED = re.compile(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
 _INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
 # Empty lines, then a line whose indentation counts, then all that are indented as far or empty.
 _BLOCK = re.compile(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
+_QUOTED_LINES = re.compile(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
+_NOT_PLAIN: Final = frozenset(("", *"\"'[{|#"))
 _LONGEST_KEY = 512
 # How deep a flow collection on one line may be.
 _FLOW_DEPTH = 16
@@ -78,6 +80,9 @@ class LineReader:
         level = -1
         # The last line ended in this key, so that a collection may follow as its value.
         open_key: str | None = None
+        # The rest of the last line and its key, for a plain scalar that goes on.
+        last: str | None = None
+        last_key: str | None = None
         separator = _SEPARATOR.match(text)
         at = separator.end() if separator else 0
         size = len(text)
@@ -92,8 +97,17 @@ class LineReader:
                 if key is None:
                     if not bare or bare[0] == "#":
                         at = _NOTHING.match(text, at).end()  # type: ignore[union-attr]
+                        last = None
                         continue
-                    return _GIVE_UP
+                    if last is None or column <= level:
+                        return _GIVE_UP
+                    # A plain scalar goes on; more of it may follow still.
+                    last = _continued(last, bare)
+                    if into.__class__ is list:
+                        into[-1] = last
+                    else:
+                        into[last_key] = last
+                    continue
                 if column != level or into.__class__ is not dict:
                     if column > level:
                         # Only a key without a value, or the document itself, may be followed by a deeper map.
@@ -164,6 +178,9 @@ class LineReader:
                     value = value.copy()
                 elif value.__class__ is _Literal:
                     value, at = value.read(text, at, level)
+                elif value.__class__ is _Open:
+                    value, at = value.read(text, at, self._flow)
+            last, last_key = rest, key
             if key is None:
                 into.append(value)
             else:
@@ -183,6 +200,8 @@ class LineReader:
             read = self._flow.value(rest.encode() + b"\n")
             # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
             kind: type = {"[": list, "{": dict}.get(first, str)
+            if read is None and kind is str:
+                return _Open(rest)
             if read is None or read[1] or read[0].__class__ is not kind:
                 raise _too_much()
             return read[0] if kind is str else _Flow(read[0])
@@ -208,6 +227,39 @@ class _Flow:
 
     def copy(self) -> Any:
         return deepcopy(self._value) if self._deep else self._value.copy()
+
+
+def _continued(last: str, more: str) -> str:
+    """A plain scalar and its next line. No comment may stand in between, and no `:` that ends a key."""
+    if (
+        last[:1] in _NOT_PLAIN
+        or " #" in last
+        or "\t" in more
+        or " #" in more
+        or ": " in more
+        or more.rstrip(" ")[-1] == ":"
+    ):
+        raise _too_much()
+    return f"{last.rstrip(' ')} {more.rstrip(' ')}"
+
+
+class _Open:
+    """A quoted scalar that goes on over the next lines."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+
+    def read(self, text: str, at: int, reader: FastReader) -> tuple[str, int]:
+        """The scalar whose first line ends before `at`, and the end of its last line."""
+        found = _QUOTED_LINES.match(text, at - 1 - len(self._start))
+        if found is None:
+            raise _too_much()
+        read = reader.value(found.group(1).encode() + b"\n")
+        if read is None or not isinstance(read[0], str):
+            raise _too_much()
+        return read[0], found.end()
 
 
 class _Literal:

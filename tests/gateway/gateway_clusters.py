@@ -147,7 +147,18 @@ def places(rng: Random) -> list[dict[str, Any]]:
             {"name": "admin", "port": 8080, "protocol": "HTTP"},
         ]
         out.append(
-            _object(rng, f"{GATEWAY_API}/v1", "Gateway", space, "gw", {"gatewayClassName": "c", "listeners": listeners})
+            _object(
+                rng,
+                f"{GATEWAY_API}/v1",
+                "Gateway",
+                space,
+                "gw",
+                {
+                    "gatewayClassName": "c",
+                    "listeners": listeners,
+                    "allowedListeners": {"namespaces": {"from": rng.choice(("Same", "None"))}},
+                },
+            )
         )
         added = [{"name": "web", "port": 81, "protocol": "HTTP"}, {"name": "extra", "port": 8080, "protocol": "HTTP"}]
         out.append(
@@ -161,7 +172,9 @@ def places(rng: Random) -> list[dict[str, Any]]:
             )
         )
         out += [
-            _object(rng, f"{GATEWAY_API}/v1", kind, space, "r", {"rules": _rules(rng, space)})
+            _object(
+                rng, f"{GATEWAY_API}/v1", kind, space, "r", {"parentRefs": _parents(rng), "rules": _rules(rng, space)}
+            )
             for kind in ("HTTPRoute", "GRPCRoute")
         ]
         ports = [{"port": 80, "name": "p"}, {"port": 8080, "name": "q"}]
@@ -170,6 +183,11 @@ def places(rng: Random) -> list[dict[str, Any]]:
         pool = _object(rng, "inference.networking.k8s.io/v1", "InferencePool", space, "pool", {})
         out.append(pool)
     return out
+
+
+def _parents(rng: Random) -> list[dict[str, Any]]:
+    parents = ({"name": "gw"}, {"name": "gw", "sectionName": "web"}, {"kind": "ListenerSet", "name": "set"})
+    return rng.choice(([parents[0]], [parents[1]], [parents[2]], [parents[0], parents[2]]))
 
 
 def _rules(rng: Random, space: str) -> list[dict[str, Any]]:

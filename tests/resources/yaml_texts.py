@@ -122,8 +122,18 @@ _OTHERS = [
     "<<",
     "-",
 ]
+_LONG = [
+    "x y\n      z",
+    '"a\n    b"',
+    "'c\n\n   d'  # c",
+    "m\n     - q",
+    "m\n   1: 2",
+    "p # c\n    q",
+    '"a\n...\nb"',
+    "s\n    t:",
+]
 _KEYS = st.sampled_from(["a", "b", "app.io/x", "on", "1", "k8s", "a", "-x", '"q"', "x y", ".5", "~", "..."])
-_RESTS = st.sampled_from([*_WHOLE, *_WHOLE, *_WHOLE, *_LITERALS, *_OTHERS])
+_RESTS = st.sampled_from([*_WHOLE, *_WHOLE, *_WHOLE, *_LITERALS, *_LONG, *_OTHERS])
 _INDENTS = st.sampled_from(["", "", "", "  ", "  ", "    ", "      ", " "])
 _DASHES = st.sampled_from(["", "", "", "- ", "- ", "- - ", "-  ", "-"])
 _ENTRY = st.tuples(_INDENTS, _DASHES, _KEYS, st.sampled_from([": ", ":", ":  "]), _RESTS).map("".join)

@@ -231,16 +231,10 @@ class _Flow:
 
 def _continued(last: str, more: str) -> str:
     """A plain scalar and its next line. No comment may stand in between, and no `:` that ends a key."""
-    if (
-        last[:1] in _NOT_PLAIN
-        or " #" in last
-        or "\t" in more
-        or " #" in more
-        or ": " in more
-        or more.rstrip(" ")[-1] == ":"
-    ):
+    more = more.rstrip(" ")
+    if last[:1] in _NOT_PLAIN or " #" in last or "\t" in more or " #" in more or ": " in more or more[-1] == ":":
         raise _too_much()
-    return f"{last.rstrip(' ')} {more.rstrip(' ')}"
+    return f"{last.rstrip(' ')} {more}"
 
 
 class _Open:

@@ -1,0 +1,67 @@
+"""The bootstrap of an Envoy that gets everything else over xDS (Envoy API reference, `envoy.config.bootstrap.v3`).
+
+The control plane is the one static cluster, `tierwall`; listeners, clusters, routes, secrets and filters come over one
+aggregated delta stream, access logs and external processing use the same cluster. The admin interface is a Unix socket
+in a folder that only the owner can enter: it could be used to stop the proxy and to read its configuration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+CONTROL_PLANE = "tierwall"
+
+
+def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A bootstrap as Envoy reads it from JSON; `tls` is the transport socket to the control plane, if it has one."""
+    endpoint = {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}}
+    cluster: dict[str, Any] = {
+        "name": CONTROL_PLANE,
+        "type": "STRICT_DNS",
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {
+                    # Without keepalive a control plane whose machine went away would never be noticed.
+                    "http2_protocol_options": {"connection_keepalive": {"interval": "10s", "timeout": "5s"}}
+                },
+            }
+        },
+        "load_assignment": {"cluster_name": CONTROL_PLANE, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    if tls is not None:
+        cluster["transport_socket"] = tls
+    ads = {"ads": {}, "resource_api_version": "V3"}
+    service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE}, "timeout": "1s"}
+    out: dict[str, Any] = {
+        "node": {"id": node, "cluster": "tierwall"},
+        "static_resources": {"clusters": [cluster]},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [service],
+                "set_node_on_first_message_only": True,
+            },
+            "cds_config": ads,
+            "lds_config": ads,
+        },
+        # A client that opens connections without end must not exhaust the machine.
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.resource_monitors"
+                        ".downstream_connections.v3.DownstreamConnectionsConfig",
+                        "max_active_downstream_connections": 50_000,
+                    },
+                }
+            ]
+        },
+    }
+    if admin is not None:
+        out["admin"] = {"address": {"pipe": {"path": str(admin), "mode": 0o600}}}
+    return out

@@ -1,0 +1,153 @@
+"""An Envoy kept running: started with a bootstrap, started again when it dies, ended with its owner.
+
+An Envoy that outlived its owner would go on with old policies, and share its ports with the next one; so the kernel
+ends it when the owner dies. Envoys that must outlive the control plane are run by others and only fed (`--no-envoy`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tierwall.engines.envoy.binary import Envoy
+from tierwall.engines.envoy.bootstrap import bootstrap
+
+Say = Callable[[str], None]
+_PR_SET_PDEATHSIG = 1
+# Pauses between restarts: an Envoy that cannot live must not be started in a busy loop.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+class Process:
+    """One Envoy under supervision. `say` gets what it writes, line by line, and what happens to it."""
+
+    def __init__(self, envoy: Envoy, host: str, port: int, node: str, say: Say, concurrency: int | None = None) -> None:
+        self._envoy = envoy
+        self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
+        self.admin = Path(self._folder.name) / "admin.sock"
+        self._config = Path(self._folder.name) / "bootstrap.json"
+        self._config.write_text(json.dumps(bootstrap(host, port, node, self.admin)))
+        self._say = say
+        self._concurrency = concurrency
+        self._task: asyncio.Task[None] | None = None
+        self._child: asyncio.subprocess.Process | None = None
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now."""
+        return self._child.pid if self._child is not None and self._child.returncode is None else None
+
+    async def start(self) -> None:
+        """Start, and keep it running."""
+        self._child = await self._spawn()
+        self._task = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End it: politely, then not."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        child = self._child
+        if child is not None and child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            try:
+                await asyncio.wait_for(child.wait(), 3)
+            except TimeoutError:
+                child.kill()
+                await child.wait()
+        self._folder.cleanup()
+
+    async def _supervise(self) -> None:
+        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            assert self._child is not None
+            begun = loop.time()
+            await self._read(self._child)
+            code = await self._child.wait()
+            if loop.time() - begun > 10:
+                pause = FIRST_PAUSE
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            self._say(f"Envoy ended with {how}; starting it again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+            self.restarts += 1
+            self._child = await self._spawn()
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        command = [
+            *_dying_with_owner(),
+            str(self._envoy.path),
+            "-c",
+            str(self._config),
+            "--disable-hot-restart",
+            "--log-level",
+            "warning",
+        ]
+        command += ["--log-format", "%l %n: %v"]
+        if self._concurrency is not None:
+            command += ["--concurrency", str(self._concurrency)]
+        with contextlib.suppress(FileNotFoundError):
+            self.admin.unlink()
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for the owner, which then ends Envoy in order.
+            start_new_session=True,
+        )
+
+    async def _read(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stderr is not None
+        while True:
+            try:
+                line = await child.stderr.readline()
+            except ValueError:  # a line longer than the buffer
+                continue
+            if not line:
+                return
+            self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
+
+    async def ask_admin(self, path: str) -> tuple[int, str]:
+        """GET a page of the admin interface: the status code and the text; 0 if there is nobody."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self.admin))
+        except OSError:
+            return 0, ""
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n".encode())
+            answer = await asyncio.wait_for(reader.read(), 5)
+        except (OSError, TimeoutError):
+            return 0, ""
+        finally:
+            writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        words = head.split(b" ", 2)
+        return (int(words[1]) if len(words) > 1 and words[1].isdigit() else 0), body.decode(errors="replace")
+
+    async def is_ready(self) -> bool:
+        """Whether Envoy has all it needs to serve: its listeners are there and warm."""
+        code, _ = await self.ask_admin("/ready")
+        return code == 200
+
+
+def _dying_with_owner() -> list[str]:
+    """A command in front that makes the kernel end what it becomes when this process dies.
+
+    Between `fork` and `exec` in this process, with gRPC's threads running, would be the wrong place to do it.
+    """
+    if sys.platform != "linux":
+        return []
+    code = f"import ctypes, os, sys; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})"
+    alive = f"os.getppid() == {os.getpid()} or sys.exit(1)"
+    return [sys.executable, "-I", "-S", "-c", f"{code}; {alive}; os.execv(sys.argv[1], sys.argv[1:])"]

@@ -1,0 +1,126 @@
+"""The xDS server: one gRPC server for any number of proxies; access logs and external processing share its port.
+
+Proxies are independent of each other: each has its own stream and its own unanswered responses, so one that never
+acknowledges keeps nobody else from anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import grpc
+from envoy.service.discovery.v3 import discovery_pb2
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.envoy.xds.cache import Cache
+from tierwall.engines.envoy.xds.proxy import Condition, Standing, programmed
+from tierwall.engines.envoy.xds.stream import Stream
+from tierwall.engines.envoy.xds.types import Resources
+
+SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+# A response holds what changed of one kind; the first holds all of it.
+LARGEST_MESSAGE = 256 * 1024 * 1024
+
+
+class Server:
+    """The control plane of some proxies. `changed` is called whenever a proxy comes, goes or answers."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None, more: Iterable[Any] = ()) -> None:
+        self.cache = Cache()
+        self._changed = changed
+        self._more = tuple(more)
+        self._streams: list[Stream] = []
+        self._server: Any = None
+        self._heard = asyncio.Event()
+        self.port = 0
+
+    async def start(self, address: str = "127.0.0.1:0", credentials: Any = None) -> int:
+        """Listen; the port. InputError if the address cannot be had."""
+        options = [
+            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._delta,
+            discovery_pb2.DeltaDiscoveryRequest.FromString,
+            discovery_pb2.DeltaDiscoveryResponse.SerializeToString,
+        )
+        own = grpc.method_handlers_generic_handler(SERVICE, {"DeltaAggregatedResources": handler})
+        self._server.add_generic_rpc_handlers((own, *self._more))
+        try:
+            if credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            self._server = None
+            raise InputError([Diagnostic("TW631", f"cannot listen on `{address}` for xDS: the address is in use")])
+        await self._server.start()
+        return self.port
+
+    async def stop(self, grace: float = 0.2) -> None:
+        """Hang up on everybody; the proxies keep what they have."""
+        if self._server is not None:
+            await self._server.stop(grace)
+            self._server = None
+
+    def publish(self, resources: Resources) -> dict[str, set[str]]:
+        """Put a configuration in force; what changed, by type URL. Must be called in the server's event loop."""
+        first = not self.cache.is_published
+        changed = self.cache.publish(resources)
+        if changed or first:
+            for stream in self._streams:
+                stream.wake()
+            self._tell()
+        return changed
+
+    @property
+    def standings(self) -> list[Standing]:
+        """Every connected proxy, in the order of their ids."""
+        known = [
+            Standing(one.proxy, one.is_current and self.cache.is_published, tuple(one.refusals))
+            for one in self._streams
+            if one.subscriptions
+        ]
+        return sorted(known)
+
+    @property
+    def programmed(self) -> Condition:
+        """The `Programmed` condition over all proxies."""
+        return programmed(self.standings, self.cache.is_published)
+
+    async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
+        """Wait until something holds that depends on what proxies say; False if it did not in time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while not holds():
+            self._heard.clear()
+            left = end - loop.time()
+            if left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(self._heard.wait(), left)
+            except TimeoutError:
+                return holds()
+        return True
+
+    def _tell(self, stream: Stream | None = None) -> None:
+        self._heard.set()
+        self._changed()
+
+    async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:
+        stream = Stream(self.cache, self._tell)
+        self._streams.append(stream)
+        try:
+            await stream.converse(requests, context.write)
+        except OverflowError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        finally:
+            self._streams.remove(stream)
+            self._tell()

@@ -82,7 +82,7 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
         ({"http": {"path": 3}}, "expected a text as `http.path`, found `3`", ""),
         ({"http": {"verb": "GET"}}, "unknown key `verb` in `http`", ""),
         ({"http": {"header": {}}}, "unknown key `header` in `http`", "did you mean `headers`?"),
-        ({"http": {"headers": {"x": 3}}}, "expected a text as header `x`, found `3`", ""),
+        ({"http": {"headers": {"x": ["y"]}}}, "expected a text as header `x`, found `['y']`", ""),
         ({"http": {"headers": {"x": "1", "X": "2"}}}, "header `x` is given twice", ""),
         ({"tol": "x"}, "unknown key `tol` in a tool question", "did you mean `tool`?"),
         ({"time": "noon"}, "expected an RFC 3339 time as `time`, found `noon`", ""),

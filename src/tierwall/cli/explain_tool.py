@@ -100,6 +100,7 @@ def command(
     else:
         for line in _lines(asked, loaded):
             click.echo(line)
+        _note_missing_route(asked, loaded)
     sys.exit(EXIT_CODES[asked.decision.verdict])
 
 
@@ -115,6 +116,16 @@ def _arguments(text: str | None) -> Any:
     if not isinstance(found, dict):
         raise click.UsageError(f"expected a JSON object for --arguments, found `{text}`")
     return found
+
+
+def _note_missing_route(asked: Asked, loaded: Loaded) -> None:
+    """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
+    from tierwall.tool.grants import passages
+
+    way, ways = asked.way, passages(loaded.snapshot)
+    if ways and not any(one.gateway is way.gateway and one.backend == way.backend for one in ways):
+        words = f"note: no route in the manifests leads from {way.gateway.reference} to {way.backend}"
+        click.echo(words, err=True)
 
 
 def _lines(asked: Asked, loaded: Loaded) -> Iterator[str]:

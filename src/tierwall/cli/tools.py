@@ -56,8 +56,11 @@ def command(
         return
     if not found:
         click.echo("there is no Gateway and backend to list", err=True)
-    for line in _table(found, everything):
+    lines = list(_blocks(found, everything))
+    for line in lines:
         click.echo(line)
+    if found and not lines:
+        click.echo(f"no tool may be used by {who or 'a caller without an identity'}{_near(snapshot, who)}", err=True)
 
 
 def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[Passage]:
@@ -85,6 +88,22 @@ def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[
     if found and ways is every:
         click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
     return found
+
+
+def _near(snapshot: Snapshot, caller: str | None) -> str:
+    """A hint at the nearest caller that some rule names, where none names this one."""
+    from tierwall.core.diagnostics import near_miss
+    from tierwall.tool.model import model
+
+    this = model(snapshot)
+    named = {
+        rule.source.spiffe
+        for one in this.resources
+        for rule in this.policy(one).allows.all
+        if rule.source.spiffe is not None
+    }
+    hint = near_miss(caller, named) if caller is not None and caller not in named else ""
+    return f": no rule names it ({hint})" if hint else ""
 
 
 def _gateway_name(one: Passage) -> str:
@@ -125,17 +144,24 @@ def _settled(one: Possibility) -> Iterator[dict[str, str]]:
         yield {"policy": "Default"}
 
 
-def _table(found: Iterable[Listing], everything: bool) -> Iterator[str]:
-    rows = [("BACKEND", "THROUGH", "TOOL", "VERDICT", "BY", "CONDITION")]
+def _blocks(found: Iterable[Listing], everything: bool) -> Iterator[str]:
+    """A block for each way: a line for each tool with the rules that grant it, its conditions below."""
+    first = True
     for listing in found:
-        place = str(listing.passage.backend), listing.passage.entrance
-        shown = list(_shown(listing, everything))
-        if shown and listing.initialize.verdict == "Deny":
-            rows.append((*place, "(initialize)", "Deny", _by(listing.initialize), "-"))
-        rows += [(*place, name, str(one.verdict), _by(one), " and ".join(one.conditions) or "-") for name, one in shown]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]).rstrip()
+        rows = list(_shown(listing, everything))
+        if not rows:
+            continue
+        if listing.initialize.verdict == "Deny":
+            rows.insert(0, ("(initialize)", listing.initialize))
+        if not first:
+            yield ""
+        first = False
+        yield f"{listing.passage.backend} through {listing.passage.entrance}"
+        width = max(len(name) for name, _ in rows)
+        for name, one in rows:
+            yield f"  {name.ljust(width)}  {one.verdict:11}  {_by(one)}"
+            for number, condition in enumerate(one.conditions):
+                yield f"  {' ' * width}  {'and if' if number else 'if':>11}  {condition}"
 
 
 def _by(one: Possibility) -> str:

@@ -106,6 +106,8 @@ def _headers(value: object, problems: list[Diagnostic]) -> dict[str, str]:
         problems.append(problem(f"expected a map as `http.headers`, found `{value}`"))
         return out
     for name, text in value.items():
+        if type(text) is int:  # a number that YAML read as one; on the wire every header is a text
+            text = str(text)
         if not isinstance(name, str) or not isinstance(text, str):
             problems.append(problem(f"expected a text as header `{name}`, found `{text}`"))
         elif name.lower() in out:

@@ -1,0 +1,96 @@
+"""Names in Envoy's configuration: filters, the slots of policies, headers of our own, resources.
+
+Every listener has the same filters, so that a policy that comes or goes changes routes only. A policy has a slot: the
+proposal's order is the order of the slots, first those of the Gateway level, then those of the Backend level.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tierwall.attach.listener import Listener
+from tierwall.resources.resource import Resource
+
+MCP: Final = "envoy.filters.http.mcp"  # also the namespace of its metadata
+RBAC: Final = "envoy.filters.http.rbac"  # the namespace of the metadata of all RBAC filters
+STRICT: Final = "tierwall.strict"
+BODILESS: Final = "tierwall.bodiless"
+FACTS: Final = "tierwall.facts"
+ROUTER: Final = "envoy.filters.http.router"
+
+# What matchers look at, copied to where they can look it up; never taken from a client, never sent to a backend.
+HEADER_PREFIX: Final = "x-tierwall-"
+METHOD: Final = "x-tierwall-method"
+NAME: Final = "x-tierwall-name"
+URI: Final = "x-tierwall-uri"
+PATH: Final = "x-tierwall-path"
+HOST: Final = "x-tierwall-host"
+FACT_HEADERS: Final = (METHOD, NAME, URI, PATH, HOST)
+
+# Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
+SLOTS_PER_LEVEL: Final = 5
+
+
+class Slot(NamedTuple):
+    """The place of one policy among the filters."""
+
+    level: str
+    number: int
+
+    @property
+    def policy_filter(self) -> str:
+        """The RBAC filter that decides."""
+        return f"tierwall.{self.level}.{self.number}"
+
+    @property
+    def authorizer_filter(self) -> str:
+        """The ext_authz filter that asks."""
+        return f"tierwall.{self.level}.{self.number}.authorizer"
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of its metadata begin with."""
+        return f"{self.level}_{self.number}_"
+
+    @property
+    def result(self) -> str:
+        """The metadata key of its verdict: `allowed` or `denied`."""
+        return f"{self.prefix}enforced_engine_result"
+
+    @property
+    def decider(self) -> str:
+        """The metadata key of the policy, and rule, that gave the verdict."""
+        return f"{self.prefix}enforced_effective_policy_id"
+
+    @property
+    def asked(self) -> str:
+        """The metadata key that is there if the authorizer is to be asked: the policy and rule that say so."""
+        return f"{self.prefix}shadow_effective_policy_id"
+
+
+GATEWAY_SLOTS: Final = tuple(Slot("gateway", number) for number in range(SLOTS_PER_LEVEL))
+BACKEND_SLOTS: Final = tuple(Slot("backend", number) for number in range(SLOTS_PER_LEVEL))
+SLOTS: Final = (*GATEWAY_SLOTS, *BACKEND_SLOTS)
+
+
+def listener_name(gateway: Resource, port: int) -> str:
+    """A Listener of Envoy: a port of a Gateway."""
+    return f"gateway/{gateway.namespace}/{gateway.name}/{port}"
+
+
+def route_name(gateway: Resource, listener: Listener) -> str:
+    """A RouteConfiguration: a listener of a Gateway, or of a ListenerSet that it lets in."""
+    owner = "" if listener.owner is gateway else f"{listener.owner.namespace}/{listener.owner.name}/"
+    return f"gateway/{gateway.namespace}/{gateway.name}/{owner}{listener.name}"
+
+
+def backend_cluster(resource: Resource, port: int = 0) -> str:
+    """The cluster of an XBackend, or of a port of a Service."""
+    if resource.kind == "Service":
+        return f"service/{resource.namespace}/{resource.name}/{port}"
+    return f"backend/{resource.group}/{resource.namespace}/{resource.name}"
+
+
+def authorizer_cluster(namespace: str, name: str, port: int, grpc: bool) -> str:
+    """The cluster of an authorization service."""
+    return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"

@@ -36,6 +36,7 @@ from tool_objects import (
 from tool_worlds import snapshot
 
 from tierwall.resources.validity import problems
+from tierwall.tool.model import model
 
 ANY = {"source": spiffe()}
 NOBODY_HERE = {"source": spiffe(OTHER)}
@@ -598,3 +599,14 @@ def test_an_authorizers_allow_does_not_replace_the_other_policies() -> None:
     objects = [*guarded(rules=None, action="ExternalAuth"), v1("q", on_gateway(), NOBODY_HERE)]
     got = asked(objects, tool="x", externalAuth={"XAccessPolicy/prod/p": "Allow"})
     assert (got["verdict"], got["decidedBy"][0]["policy"]) == ("Deny", "XAccessPolicy/prod/q")
+
+
+def test_the_one_form_of_a_policy_names_its_authorizer() -> None:
+    policies = [
+        v1("a", on_gateway(), action="ExternalAuth"),
+        v1("b", on_gateway(), ANY),
+        v0("c", on_gateway(), {"source": sa(), "authorization": EXTERNAL}),
+    ]
+    this = model(snapshot([gateway(), *policies]))
+    found = [this.policy(one).authorizer for one in this.resources]
+    assert [one["backendRef"]["name"] if one else None for one in found] == ["authorizer", None, "authorizer"]

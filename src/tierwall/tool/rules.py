@@ -10,7 +10,8 @@ A rule matches if its source, its HTTP matchers and one of its clauses match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -83,8 +84,5 @@ class Policy(Struct, frozen=True, eq=False):
     asks: Rules = field(default_factory=Rules)
     closed: tuple[str, ...] = ()
     reference: str = ""
-
-    @property
-    def is_external(self) -> bool:
-        """Whether an authorizer is asked about some requests."""
-        return bool(self.asks.all)
+    # Whom `asks` are sent to: the Gateway API's `HTTPExternalAuthFilter`, defaults filled in.
+    authorizer: Mapping[str, Any] | None = None

@@ -24,19 +24,21 @@ from tierwall.tool.sources import Source, source_of
 def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Policy:
     """An admitted policy; `spec` has its nulls pruned, `names` reads the names of tools."""
     asks: list[Rule] = []
+    authorizer: Mapping[str, Any] | None = None
     allows: list[Rule] = []
     for index, rule in enumerate(spec["rules"]):
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
         source = source_of(rule["source"], policy.namespace)
         if authorization["type"] == "ExternalAuth":
             asks.append(_rule(index, source, Method(CALL)))
+            authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
         elif authorization["type"] == "CEL":
             allows.append(_rule(index, source, Method(CALL, None, condition(authorization["cel"]["expression"]))))
         else:
             allows.append(_rule(index, source, Method(CALL, names(CALL, authorization["tools"]))))
     named = {one.source for one in allows}
     allows += [one for one in asks if one.source not in named]
-    return Policy(policy, Rules(allows), Rules(asks), (), str(policy.reference))
+    return Policy(policy, Rules(allows), Rules(asks), (), str(policy.reference), authorizer)
 
 
 def _rule(index: int, source: Source, call: Method) -> Rule:

@@ -28,7 +28,8 @@ def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterab
     rules = None if listed is None else Rules(_rules(policy, listed, names))
     reference = str(policy.reference)
     if spec["action"] == "ExternalAuth":
-        return Policy(policy, Rules((EVERY_RULE,)), rules if listed and rules else Rules((EVERY_RULE,)), (), reference)
+        asks = rules if listed and rules else Rules((EVERY_RULE,))
+        return Policy(policy, Rules((EVERY_RULE,)), asks, (), reference, spec["externalAuth"])
     return Policy(policy, Rules((EVERY_RULE,)) if rules is None else rules, NO_RULES, (), reference)
 
 

@@ -99,6 +99,11 @@ CATALOGUE: dict[str, Code] = {
     "TW605": Code(_W, "domain names cannot be enforced"),
     "TW606": Code(_N, "pod has no address"),
     "TW607": Code(_W, "address belongs to several pods"),
+    # 631 to 639: running Envoy
+    "TW631": Code(_E, "address cannot be listened on"),
+    "TW632": Code(_E, "Envoy cannot be used"),
+    "TW633": Code(_E, "Envoy refuses the configuration"),
+    "TW634": Code(_E, "decision log cannot be written"),
     # 7xx: policy tests and questions
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 CONTROL_PLANE = "tierwall"
+# Envoy's own limit of 100 refuses ordinary patterns; RE2 matches in linear time, whatever the size.
+LARGEST_PATTERN = 1000
 
 
 def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -47,6 +49,9 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
             },
             "cds_config": ads,
             "lds_config": ads,
+        },
+        "layered_runtime": {
+            "layers": [{"name": "tierwall", "static_layer": {"re2.max_program_size.error_level": LARGEST_PATTERN}}]
         },
         # A client that opens connections without end must not exhaust the machine.
         "overload_manager": {

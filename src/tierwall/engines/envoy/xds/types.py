@@ -23,7 +23,10 @@ WILDCARD: Final = frozenset((CLUSTER, LISTENER))
 
 
 class Resources(Protocol):
-    """A whole configuration, as the compiler makes it: messages by name, kind by kind."""
+    """A whole configuration, as the compiler makes it: messages by name, kind by kind.
+
+    It may have `endpoints`, too, for clusters that get theirs over EDS.
+    """
 
     @property
     def listeners(self) -> Mapping[str, Any]: ...
@@ -31,8 +34,6 @@ class Resources(Protocol):
     def routes(self) -> Mapping[str, Any]: ...
     @property
     def clusters(self) -> Mapping[str, Any]: ...
-    @property
-    def endpoints(self) -> Mapping[str, Any]: ...
     @property
     def secrets(self) -> Mapping[str, Any]: ...
     @property
@@ -43,7 +44,7 @@ def by_type(resources: Resources) -> dict[str, Mapping[str, Any]]:
     """The messages of a configuration by type URL, in the order of sending."""
     return {
         CLUSTER: resources.clusters,
-        ENDPOINT: resources.endpoints,
+        ENDPOINT: getattr(resources, "endpoints", {}),
         SECRET: resources.secrets,
         EXTENSION: resources.extension_configs,
         LISTENER: resources.listeners,

@@ -1,0 +1,107 @@
+"""Filtering `tools/list`: a caller sees the tools that it may call (external processing, `envoy.service.ext_proc.v3`).
+
+Envoy asks only about responses to this one method; all other requests never leave it. A tool is shown if some call of
+it may pass, be it under conditions on arguments or headers. What cannot be read as a list is not passed on: the client
+gets an error instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import grpc
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2
+from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from tierwall.engines.envoy.accesslog import plain
+from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
+from tierwall.engines.envoy.listing import May, filtered
+from tierwall.engines.envoy.matchers import exact, first_of, has, matcher, typed
+from tierwall.engines.envoy.names import METHOD
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+FILTER = "tierwall.tools-list"
+LIST = "tools/list"
+_CALLER, _ROUTE = "connection.uri_san_peer_certificate", "xds.route_metadata"
+
+# The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
+Permitted = Callable[[Mapping[str, Any], str | None], May | None]
+
+
+def http_filter() -> Any:
+    """The filter that asks, for `tools/list` alone; it stands behind the policies' own filters."""
+    mode = processing_mode_pb2.ProcessingMode
+    asking = ext_proc_pb2.ExternalProcessor(
+        processing_mode=mode(
+            request_header_mode=mode.SEND,
+            response_header_mode=mode.SEND,
+            request_body_mode=mode.NONE,
+            response_body_mode=mode.BUFFERED,
+            request_trailer_mode=mode.SKIP,
+            response_trailer_mode=mode.SKIP,
+        ),
+        request_attributes=[_CALLER, _ROUTE],
+        stat_prefix="tools_list",
+    )
+    asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
+    asking.message_timeout.FromMilliseconds(2000)
+    skip = matcher_pb2.Matcher.OnMatch(action=typed("skip", skip_action_pb2.SkipFilter()))
+    other = matcher_pb2.Matcher.MatcherList.Predicate(not_matcher=has(METHOD, exact(LIST)))
+    wrapped = extension_matcher_pb2.ExtensionWithMatcher(xds_matcher=matcher(first_of([(other, skip)], None)))
+    wrapped.extension_config.name = FILTER
+    wrapped.extension_config.typed_config.Pack(asking, deterministic=True)
+    out = http_connection_manager_pb2.HttpFilter(name=FILTER)
+    out.typed_config.Pack(wrapped, deterministic=True)
+    return out
+
+
+def service(permitted: Permitted) -> Any:
+    """The gRPC service that Envoy asks."""
+
+    async def process(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        may: May | None = None
+        content_type = ""
+        async for message in requests:
+            answer = processor_pb2.ProcessingResponse()
+            kind = message.WhichOneof("request")
+            if kind == "request_headers":
+                may = _asked(message.attributes, permitted)
+                # A response that is compressed could not be read.
+                answer.request_headers.response.header_mutation.remove_headers.append("accept-encoding")
+            elif kind == "response_headers":
+                headers = _headers(message.response_headers.headers)
+                content_type = headers.get("content-type", "")
+                if headers.get("content-encoding", "identity") != "identity":
+                    content_type = "compressed"
+                answer.response_headers.response.SetInParent()
+            elif kind == "response_body":
+                body = filtered(message.response_body.body, content_type, may)
+                answer.response_body.response.SetInParent()
+                if body is not None:
+                    answer.response_body.response.body_mutation.body = body
+            yield answer
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        process,
+        processor_pb2.ProcessingRequest.FromString,
+        processor_pb2.ProcessingResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {"Process": handler})
+
+
+def _asked(attributes: Any, permitted: Permitted) -> May | None:
+    """What the caller of a request may call; Envoy tells who and where, the client cannot."""
+    found = attributes["envoy.filters.http.ext_proc"].fields if attributes else {}
+    caller = found[_CALLER].string_value if _CALLER in found else ""
+    place = plain(found[_ROUTE]) if _ROUTE in found else {}
+    print(attributes)
+    return permitted(place if isinstance(place, Mapping) else {}, caller or None)
+
+
+def _headers(headers: Any) -> dict[str, str]:
+    return {one.key.lower(): (one.raw_value.decode("latin-1") or one.value) for one in headers.headers}

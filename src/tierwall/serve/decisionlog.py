@@ -1,0 +1,62 @@
+"""The decision log: one JSON object a line, for each decision that an engine made or a server gave.
+
+A record is flushed when it is written: a log that loses the last decisions before a crash is of no use. Text that a
+caller chose is cut, so that a caller cannot fill the disk with one request.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+import msgspec
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+
+LONGEST_TEXT = 2048
+
+
+class DecisionLog:
+    """A log that is appended to; may be written to from any thread."""
+
+    def __init__(self, stream: BinaryIO | None) -> None:
+        self._stream = stream
+        self._encoder = msgspec.json.Encoder()
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, path: str | None) -> DecisionLog:
+        """The log at a path, `-` for standard output, None for none; InputError if it cannot be written."""
+        if path is None:
+            return cls(None)
+        if path == "-":
+            return cls(sys.stdout.buffer)
+        try:
+            return cls(Path(path).open("ab", buffering=0))
+        except OSError as error:
+            message = f"the decision log `{path}` cannot be written: {error.strerror}"
+            raise InputError([Diagnostic("TW634", message)]) from error
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one decision."""
+        if self._stream is None:
+            return
+        line = self._encoder.encode({key: _cut(value) for key, value in record.items()}) + b"\n"
+        with self._lock:
+            self._stream.write(line)
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file, unless it is standard output."""
+        if self._stream is not None and self._stream is not sys.stdout.buffer:
+            self._stream.close()
+        self._stream = None
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return value[:LONGEST_TEXT] + "…"
+    return value

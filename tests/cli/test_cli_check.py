@@ -171,3 +171,50 @@ def test_every_command_has_help_with_an_example() -> None:
         result = CliRunner().invoke(root, [*path, "--help"])
         assert result.exit_code == 0, path
         assert "Example" in result.stdout, f"{' '.join(path)} --help shows no example"
+
+
+TEAMS = """\
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: fence}
+spec:
+  priority: 5
+  subject: {namespaces: {}}
+  ingress:
+  - {action: Deny, from: [{namespaces: {matchLabels: {team: other}}}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: np, namespace: shop}
+spec:
+  podSelector: {}
+  ingress: [{from: [{namespaceSelector: {matchLabels: {team: other}}}]}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: secret, labels: {team: other}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hidden, namespace: secret}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: other, namespace: secret}
+spec: {podSelektor: {}}
+"""
+
+
+def test_a_developer_learns_who_overrides_a_rule_and_nothing_of_other_namespaces() -> None:
+    result = check("-", "--namespace", "shop", "-o", "json", text=TEAMS)
+    found = json.loads(result.stdout)["diagnostics"]
+    assert {one["object"] for one in found} == {"NetworkPolicy/shop/np"}
+    (overridden,) = [one for one in found if one["code"] == "TW202"]
+    assert "AdminNetworkPolicy/fence ingress[0] denies everything" in overridden["message"]
+    assert "secret" not in result.stdout
+
+
+def test_a_namespace_that_holds_nothing_is_answered_with_the_nearest() -> None:
+    result = check("-", "--namespace", "shopp", text=TEAMS)
+    assert result.exit_code == 1
+    assert "nothing is in namespace `shopp` (did you mean `shop`?)" in result.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, colour, output_option
+from tierwall.cli.input import FAILED, FOUND, colour, fail, output_option
 
 if TYPE_CHECKING:
     from tierwall.core.diagnostics import Diagnostic
@@ -17,19 +17,33 @@ if TYPE_CHECKING:
 
 @click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    help="Only what concerns this namespace, from its own objects and the cluster-scoped ones alone.",
+)
 @output_option("text", "json", "sarif", "github", "junit")
-def command(paths: tuple[str, ...], output: str) -> None:
+def command(paths: tuple[str, ...], namespace: str | None, output: str) -> None:
     """Find everything that is wrong with the manifests in the given files or folders.
 
     Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
     """
     from tierwall.analyze.checks import check
-    from tierwall.core.diagnostics import in_order
+    from tierwall.analyze.developer import concerns, seen_from
+    from tierwall.core.diagnostics import InputError, in_order
     from tierwall.resources.load import load
     from tierwall.resources.read import repeated_keys
 
     loaded = load(paths)
-    found = in_order([*loaded.diagnostics, *repeated_keys(loaded.read.documents), *check(loaded.snapshot)])
+    snapshot = loaded.snapshot
+    if namespace is not None:
+        try:
+            snapshot = seen_from(snapshot, namespace)
+        except InputError as error:
+            fail(InputError([*loaded.diagnostics, *error.diagnostics]), loaded)
+    found = in_order([*loaded.diagnostics, *repeated_keys(loaded.read.documents), *check(snapshot)])
+    if namespace is not None:
+        found = tuple(one for one in found if concerns(one, namespace))
     _write(found, loaded, output)
     if any(one.code in ("TW001", "TW002", "TW003", "TW005") for one in found):
         sys.exit(FAILED)

@@ -62,4 +62,5 @@ class LazyGroup(click.Group):
             from tierwall.core.diagnostics import near_miss
 
             hint = near_miss(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"{error.message.rstrip('.')} {hint}".rstrip(), ctx=ctx) from None
+            words = error.message.rstrip(".")
+            raise click.UsageError(f"{words}; {hint}" if hint else words, ctx=ctx) from None

@@ -17,6 +17,7 @@ COMMANDS = {
     "diff": Lazy("tierwall.cli.diff:command", "Compare the connections two folders of manifests let pass."),
     "effective": Lazy("tierwall.cli.effective:command", "See the gateway settings in force, and who set them."),
     "status": Lazy("tierwall.cli.status:command", "Print the conditions a controller would write on each policy."),
+    "run": Lazy("tierwall.cli.run:command", "Enforce the tool policies of a folder with Envoy."),
     "compile": Lazy("tierwall.cli.compile:group", "Print what an engine would be given: nftables."),
     "enforce": Lazy("tierwall.cli.enforce:group", "Make an engine obey the policies: nftables."),
     "audit": Lazy("tierwall.cli.audit:command", "Stream what the kernel dropped, by pod, policy and rule."),

@@ -38,7 +38,7 @@ def _message(text: bytes, may: May | None) -> bytes:
         # An error, a request or a notification of the server: nothing to cut.
         return text
     tools = result.get("tools") if isinstance(result, dict) else None
-    if may is None or not isinstance(tools, list):
+    if may is None or not isinstance(result, dict) or not isinstance(tools, list):
         return _refusal(value.get("id"))
     kept = [one for one in tools if isinstance(one, dict) and isinstance(one.get("name"), str) and may(one["name"])]
     if len(kept) == len(tools):

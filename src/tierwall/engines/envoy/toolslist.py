@@ -18,11 +18,17 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.accesslog import plain
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.listing import May, filtered
 from tierwall.engines.envoy.matchers import exact, first_of, has, matcher, typed
 from tierwall.engines.envoy.names import METHOD
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.places import way
+from tierwall.tool.possible import possible
+from tierwall.tool.request import CALL, request
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"
@@ -31,6 +37,21 @@ _CALLER, _ROUTE = "connection.uri_san_peer_certificate", "xds.route_metadata"
 
 # The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
 Permitted = Callable[[Mapping[str, Any], str | None], May | None]
+
+
+def permitted(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> May | None:
+    """Which tools a caller may call at a place, as the tool plane decides; None if there is no such place."""
+    problems: list[Diagnostic] = []
+    found = way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    if found is None or problems:
+        return None
+    port = found.listener.port if found.listener is not None else 0
+    backend, stack = found.backend, found.stack
+
+    def may(tool: str) -> bool:
+        return possible(stack, request(backend, caller, CALL, tool, port=port)).verdict is not Verdict.DENY
+
+    return may
 
 
 def http_filter() -> Any:
@@ -99,7 +120,6 @@ def _asked(attributes: Any, permitted: Permitted) -> May | None:
     found = attributes["envoy.filters.http.ext_proc"].fields if attributes else {}
     caller = found[_CALLER].string_value if _CALLER in found else ""
     place = plain(found[_ROUTE]) if _ROUTE in found else {}
-    print(attributes)
     return permitted(place if isinstance(place, Mapping) else {}, caller or None)
 
 

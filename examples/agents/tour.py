@@ -1,0 +1,178 @@
+"""The tour: starts the MCP servers and `tierwall run`, calls every tool as both agents, and tells what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import certificates
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+HERE = Path(__file__).parent
+AGENTS = [("agents", "shopper"), ("agents", "clerk")]
+CALLS = {
+    "orders": [
+        ("find_order", {"number": 7}),
+        ("place_order", {"article": "lamp", "amount": 2}),
+        ("refund_order", {"number": 7}),
+    ],
+    "reports": [("read_report", {"name": "june"}), ("delete_report", {"name": "june"})],
+}
+
+
+async def tour(folder: Path, port: int) -> int:
+    """Call everything as everybody; the number of calls that got an answer."""
+    answered = 0
+    for _, agent in AGENTS:
+        print(f"\n{agent}, with the certificate of spiffe://cluster.local/ns/agents/sa/{agent}")
+        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        context.load_cert_chain(folder / f"{agent}.pem")
+        for server, calls in CALLS.items():
+            async with (
+                httpx2.AsyncClient(verify=context, timeout=10) as http,
+                Client(
+                    streamable_http_client(f"https://localhost:{port}/{server}/mcp", http_client=http), mode="legacy"
+                ) as client,
+            ):
+                listed = ", ".join(one.name for one in (await client.list_tools()).tools) or "nothing"
+                print(f"  {server}: the list shows {listed}")
+                for tool, arguments in calls:
+                    try:
+                        result = await client.call_tool(tool, arguments)
+                        text = " ".join(getattr(one, "text", "") for one in result.content)
+                        print(f"    {tool:14} allowed   {text}")
+                        answered += 1
+                    except MCPError as error:
+                        print(f"    {tool:14} DENIED    {error}")
+    return answered
+
+
+def decisions(path: Path) -> None:
+    """What the decision log says about the calls."""
+    print("\nThe decision log, as Envoy reported it:")
+    for line in path.read_text().splitlines():
+        one = json.loads(line)
+        if one.get("method") == "tools/call":
+            caller = one.get("caller", "").rpartition("/")[2]
+            by = f"{one.get('policy', '')} {one.get('rule', '')}".strip()
+            print(f"  {caller:8} {one.get('backend', ''):22} {one.get('tool', ''):14} {one['verdict']:6} {by}")
+
+
+@contextmanager
+def running(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program for as long as the block lasts."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 30) -> None:
+    """Until a page answers 200; a program that ends before is a failure, told with its own words."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            sys.exit(f"it ended with exit code {process.returncode}:\n{log.read_text()}")
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except urllib.error.HTTPError:
+            pass
+        except OSError:
+            pass
+        time.sleep(0.05)
+    sys.exit(f"{url} is not ready after {seconds:g} s:\n{log.read_text()}")
+
+
+def answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until something listens on a port."""
+    for _ in range(600):
+        if process.poll() is not None:
+            sys.exit(f"the MCP servers ended:\n{log.read_text()}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    sys.exit(f"nobody listens on port {port}:\n{log.read_text()}")
+
+
+def main() -> None:
+    """Start everything, show it, and stay up unless told otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--once", action="store_true", help="end after the tour")
+    parser.add_argument("--port", type=int, default=0, help="the port of the Gateway; by default a free one")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tierwall-agents-") as name:
+        folder = Path(name)
+        certificates.write(folder, AGENTS)
+        port, http, orders, reports = (given.port or free_port(), free_port(), free_port(), free_port())
+        log, servers_log, run_log = (folder / one for one in ("decisions.jsonl", "servers.log", "run.log"))
+        servers = [sys.executable, str(HERE / "servers.py"), "--orders", str(orders), "--reports", str(reports)]
+        command = [
+            str(Path(sys.executable).parent / "tierwall"),
+            "run",
+            str(HERE / "manifests"),
+            str(folder / "tls.yaml"),
+        ]
+        command += ["--bind", f"shop/agents:8443=127.0.0.1:{port}", "--http", f"127.0.0.1:{http}"]
+        command += ["--endpoint", f"XBackend/shop/orders=127.0.0.1:{orders}"]
+        command += ["--endpoint", f"XBackend/shop/reports=127.0.0.1:{reports}", "--decision-log", str(log)]
+        print("$", *(one.replace(str(HERE) + os.sep, "") for one in ["tierwall", *command[1:]]))
+        with running(*servers, log=servers_log) as mcp, running(*command, log=run_log) as tierwall:
+            for one in (orders, reports):
+                answering(one, mcp, servers_log)
+            wait(f"http://127.0.0.1:{http}/readyz", tierwall, run_log)
+            print(run_log.read_text().rstrip())
+            asyncio.run(tour(folder, port))
+            time.sleep(0.3)  # Envoy sends its log in small batches
+            decisions(log)
+            if given.once:
+                return
+            print(f"\nIt stays up. Edit {HERE / 'manifests'} and watch the verdicts change. Ctrl-C ends it. Try:")
+            body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"refund_order","arguments":{}}}'
+            print(
+                f"  curl -s --cacert {folder}/ca.pem --cert {folder}/shopper.pem -H 'content-type: application/json' \\"
+            )
+            print("    -H 'accept: application/json, text/event-stream' \\")
+            print(f"    -d '{body}' https://localhost:{port}/orders/mcp")
+            print(f"  curl -s http://127.0.0.1:{http}/status")
+            print(f"  tail -f {log}")
+            try:
+                tierwall.wait()
+            except KeyboardInterrupt:
+                print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Conditions leave sealed and are refused unless they come back as they left (R88, R89, R98).
+
+What a wire shape changes on the way (one type a set; no failure mode where nothing denies) is settled before the seal
+is set, so that the seal fits what comes back. The key is given, or derived from the TLS private key, which replicas
+share; a random one serves a single process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_set import Conditional
+from tierwall.api.decision import Decision
+from tierwall.api.packing import pack
+from tierwall.api.seal import Seal
+from tierwall.api.wire.review import Shape
+from tierwall.core.diagnostics import Diagnostic, InputError
+
+
+def issued(chain: Chain, decision: ChainDecision, shape: Shape, seal: Seal) -> ChainDecision:
+    """A conditional answer as it goes out in a shape."""
+    entries = [(name, seal.sealed(_settled(found, shape))) for name, found in decision.entries()]
+    return replace(chain.recall(entries), error=decision.error)
+
+
+def returned(chain: Chain, entries: Iterable[tuple[str, Decision]], seal: Seal) -> ChainDecision:
+    """Conditions that came back; SealError if they were not issued with this key, or were changed."""
+    return chain.recall([(name, seal.opened(found)) for name, found in entries])
+
+
+def _settled(decision: Decision, shape: Shape) -> Decision:
+    if not isinstance(decision, Conditional):
+        return decision
+    found = decision.conditions
+    if shape is Shape.KEP and {one.type for one in found.conditions} == {CEL_TYPE, PACKED_CEL_TYPE}:
+        found = replace(found, conditions=tuple(map(_packed, found.conditions)))
+    if shape is Shape.SERIES and not found.of(Effect.DENY):
+        # This shape carries the failure mode only beside Deny conditions; without any it decides nothing.
+        found = replace(found, failure_mode=FailureMode.DENY)
+    return replace(decision, conditions=found)
+
+
+def _packed(one: Condition) -> Condition:
+    return one if one.type == PACKED_CEL_TYPE else replace(one, text=pack(one.text), type=PACKED_CEL_TYPE)
+
+
+def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:
+    """The key that is given, else one derived from the TLS private key, else a random one."""
+    if key_file is not None:
+        key = _read(key_file, "the sealing key").strip()
+        if len(key) < 16:
+            raise InputError([Diagnostic("TW511", f"the sealing key `{key_file}` needs at least 16 bytes")])
+        return key
+    if tls_key_file is None:
+        return secrets.token_bytes(32)
+    return derived(_read(tls_key_file, "the TLS private key"))
+
+
+def derived(pem: bytes) -> bytes:
+    """A sealing key from a private key: the same for the same key, however its file is written."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        private = serialization.load_pem_private_key(pem, None)
+    except (TypeError, ValueError) as why:
+        raise InputError([Diagnostic("TW512", f"the TLS private key cannot be read: {why}")]) from None
+    plain = private.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return HKDF(hashes.SHA256(), 32, b"tierwall", b"conditions seal v1").derive(plain)
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as why:
+        raise InputError([Diagnostic("TW512", f"{what} `{path}` cannot be read: {why.strerror}")]) from why

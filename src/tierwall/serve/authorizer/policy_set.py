@@ -1,0 +1,80 @@
+"""One set of policies in force: its chain, and what it says about where admission runs.
+
+A set is read whole or not at all: reading errors, objects that admission refuses, expressions that do not parse and a
+chain that cannot be used each make it unusable, with every reason at once. It never changes after it was made, so that
+a request is judged from exactly one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tierwall.api.chain import Chain
+from tierwall.api.configuration import chain_of
+from tierwall.api.policy import policies_of
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.resources.load import Loaded, load
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import problems
+
+
+class PolicySet(msgspec.Struct, frozen=True, eq=False):
+    """The policies of one load. `revision` is a digest of their content: replicas with equal policies have equal ones."""
+
+    chain: Chain
+    revision: str
+    objects: int = 0
+    policies: int = 0
+    # API groups that another server serves (APIService with a service): this API server runs no admission on them.
+    aggregated: frozenset[str] = frozenset()
+
+
+def read_policies(paths: Sequence[str]) -> PolicySet:
+    """The policies in files and folders; InputError with everything that is wrong."""
+    return policy_set(load(paths))
+
+
+def policy_set(loaded: Loaded) -> PolicySet:
+    """The policies of a load; InputError with everything that is wrong."""
+    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    snapshot = loaded.snapshot
+    for resource in snapshot:
+        errors += (one for one in problems(snapshot, resource) if one.level == "error")
+    if not errors:
+        errors += _unreadable(snapshot)
+    chain = None
+    try:
+        chain = chain_of(snapshot)
+    except InputError as error:
+        errors += error.diagnostics
+    if errors or chain is None:
+        raise InputError(errors)
+    return PolicySet(chain, _revision(snapshot), len(snapshot), len(policies_of(snapshot)), _aggregated(snapshot))
+
+
+def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
+    for policy in policies_of(snapshot):
+        if policy.error:
+            place = policy.resource.position(("spec", "expression"))
+            yield Diagnostic("TW509", policy.error, place, subject=policy.reference)
+
+
+def _revision(snapshot: Snapshot) -> str:
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    digest = hashlib.sha256()
+    for one in sorted(snapshot, key=lambda one: (one.group, one.kind, one.namespace, one.name)):
+        digest.update(encode([one.group, one.version, one.kind, one.namespace, one.name]))
+        # Values that JSON cannot hold do not occur in what was read; their words still tell two apart.
+        digest.update(encode(one.value) if isinstance(one.value, dict) else repr(one.value).encode())
+    return digest.hexdigest()[:12]
+
+
+def _aggregated(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(
+        group
+        for one in snapshot.of_kind("apiregistration.k8s.io", "APIService")
+        if one.spec.get("service") and isinstance(group := one.spec.get("group"), str) and group
+    )

@@ -1,0 +1,77 @@
+"""From manifests to what proxies obey: each load is checked, compiled and put in force, or shown and left.
+
+The last good state stays in force when a load cannot be used: text that is no YAML, an object that an API server would
+refuse, a certificate that is missing or does not fit its key. Nothing of a broken load is applied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tierwall.analyze.admission import admission
+from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.engines.envoy.compile import Cache, Resources, compile
+from tierwall.engines.envoy.listing import May
+from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.toolslist import permitted
+from tierwall.resources.load import Loaded
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.metrics import Metrics
+
+
+class Prepared:
+    """A load, compiled; `errors` say why it cannot come into force."""
+
+    __slots__ = ("diagnostics", "loaded", "resources", "seconds")
+
+    def __init__(
+        self, loaded: Loaded, diagnostics: tuple[Diagnostic, ...], resources: Resources | None, seconds: float
+    ) -> None:
+        self.loaded = loaded
+        self.diagnostics = diagnostics
+        self.resources = resources
+        self.seconds = seconds
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """What keeps the load from coming into force."""
+        return tuple(one for one in self.diagnostics if one.level == "error")
+
+
+class Controller:
+    """The state in force, and the last load that was looked at."""
+
+    def __init__(self, options: Options, metrics: Metrics) -> None:
+        self._options = options
+        self._metrics = metrics
+        self._cache = Cache()
+        self.snapshot: Snapshot | None = None
+        self.latest: Prepared | None = None
+
+    def prepare(self, loaded: Loaded) -> Prepared:
+        """Check and compile a load; nothing comes into force. May run in another thread, one at a time."""
+        begun = time.perf_counter()
+        found = [*loaded.diagnostics, *admission(loaded.snapshot)]
+        resources = None
+        if all(one.level != "error" for one in found):
+            resources = compile(loaded.snapshot, self._options, self._cache)
+            found += resources.diagnostics
+        return Prepared(loaded, in_order(found), resources, time.perf_counter() - begun)
+
+    def accept(self, prepared: Prepared) -> Resources | None:
+        """Take a load for the state in force, if it can be; what the proxies are to be given."""
+        self.latest = prepared
+        good = prepared.resources is not None and not prepared.errors
+        self._metrics.loads.labels("good" if good else "broken").inc()
+        if not good:
+            return None
+        self.snapshot = prepared.loaded.snapshot
+        self._metrics.load_seconds.observe(prepared.seconds)
+        self._metrics.objects.set(len(prepared.loaded.snapshot))
+        return prepared.resources
+
+    def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
+        """Which tools a caller may call at a place, by what is in force."""
+        return permitted(self.snapshot, place, caller) if self.snapshot is not None else None

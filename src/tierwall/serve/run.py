@@ -1,0 +1,179 @@
+"""`tierwall run`: manifests are watched, Envoy is fed and kept running, and what it decides is logged.
+
+Everything lives in one event loop; reading and compiling happen in a thread, so that proxies are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from prometheus_client import Gauge
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.envoy import accesslog, toolslist
+from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
+from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.process import Process
+from tierwall.engines.envoy.xds.server import Server
+from tierwall.resources.load import Loaded
+from tierwall.serve.controller import Controller, Prepared
+from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.health import Health, Readiness
+from tierwall.serve.http import HttpServer, bind
+from tierwall.serve.metrics import Metrics
+from tierwall.serve.watch import loads
+
+Show = Callable[[Iterable[Diagnostic], Loaded | None], None]
+Say = Callable[[str], None]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Where to listen, and which Envoy to run."""
+
+    xds: tuple[str, int] = ("127.0.0.1", 0)
+    http: tuple[str, int] | None = ("127.0.0.1", 0)
+    # The binary; None: the installed one. `runs_envoy` false: Envoys are only fed.
+    envoy: str | None = None
+    runs_envoy: bool = True
+    concurrency: int | None = None
+    filters_lists: bool = True
+    decision_log: str | None = None
+
+
+class Run:
+    """One control plane with all that belongs to it."""
+
+    def __init__(self, options: Options, settings: Settings, say: Say, show: Show) -> None:
+        filters = (toolslist.http_filter(),) if settings.filters_lists else ()
+        self._settings = settings
+        self._say, self._show = say, show
+        self.metrics = Metrics()
+        self.log = DecisionLog.open(settings.decision_log)
+        self.controller = Controller(
+            replace(
+                options,
+                access_logs=(*options.access_logs, accesslog.access_log()),
+                http_filters=(*options.http_filters, *filters),
+                largest_pattern=LARGEST_PATTERN,
+            ),
+            self.metrics,
+        )
+        services = (accesslog.service(self._decided), toolslist.service(self.controller.permitted))
+        self.server = Server(self._changed, services)
+        self.process: Process | None = None
+        self._last_words = ""
+        self.health = Health()
+        self.health.add("manifests", self._manifests)
+        self.health.add("proxies", self._proxies)
+        registry = self.metrics.registry
+        connected = Gauge("tierwall_proxies", "Connected proxies.", registry=registry)
+        connected.set_function(lambda: len(self.server.standings))
+        obeyed = Gauge("tierwall_programmed", "1 if every proxy obeys what is in force.", registry=registry)
+        obeyed.set_function(lambda: self.server.programmed.status == "True")
+        self.http = HttpServer([*self.health.routes(), *self.metrics.routes(), Route("/status", self._status)])
+
+    async def run(self, paths: list[str], stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
+        """Until `stop` is set; InputError if it cannot even begin."""
+        envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
+        begun = False
+        try:
+            async for loaded in loads(paths, stop):
+                prepared = await asyncio.to_thread(self.controller.prepare, loaded)
+                if not begun:
+                    if prepared.errors:
+                        raise InputError(prepared.diagnostics)
+                    await self._begin(prepared, envoy)
+                    begun = True
+                    self.take(prepared)
+                    started()
+                else:
+                    self.take(prepared)
+        finally:
+            await self.close()
+
+    def take(self, prepared: Prepared) -> None:
+        """Put a load in force, or keep what is; either way show what is wrong with it."""
+        resources = self.controller.accept(prepared)
+        self._show(prepared.diagnostics, prepared.loaded)
+        if resources is None:
+            number = len(prepared.errors)
+            self._say(f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force")
+            return
+        changed = self.server.publish(resources)
+        names = sum(map(len, changed.values()))
+        self._say(f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies")
+
+    async def _begin(self, prepared: Prepared, envoy: Any) -> None:
+        host, port = self._settings.xds
+        await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        self._say(f"xDS on {host}:{self.server.port}")
+        if self._settings.http is not None:
+            where, wanted = self._settings.http
+            self._say(f"health and metrics on http://{where}:{await self.http.start(where, wanted)}")
+        if envoy is None:
+            return
+        assert prepared.resources is not None
+        for listener in prepared.resources.listeners.values():
+            address = listener.address.socket_address
+            # Envoy shares ports with other Envoys; asked without sharing, the kernel tells whether one is free.
+            bind(address.address, address.port_value).close()
+        self.process = Process(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
+        await self.process.start()
+
+    async def close(self) -> None:
+        """End everything that was begun."""
+        if self.process is not None:
+            await self.process.stop()
+        await self.http.stop()
+        await self.server.stop()
+        self.log.close()
+
+    def _decided(self, record: accesslog.Record) -> None:
+        self.log.write(record)
+        self.metrics.decisions.labels("tool", record["verdict"], record.get("policy", "")).inc()
+
+    def _changed(self) -> None:
+        condition = self.server.programmed
+        words = f"Programmed is {condition.status}: {condition.message}"
+        if condition.reason == "Pending" or words == self._last_words:
+            return
+        self._last_words = words
+        if condition.reason == "Invalid":
+            self._show([Diagnostic("TW633", condition.message)], None)
+        self._say(words)
+
+    def _manifests(self) -> Readiness:
+        latest = self.controller.latest
+        if self.controller.snapshot is None or latest is None:
+            return Readiness(False, "not read yet")
+        if latest.errors:
+            # Still ready: the last good state is enforced, and taking the process away would not mend the edit.
+            words = f"the last edit is broken, the last good state is in force: {latest.errors[0].message}"
+            return Readiness(True, words)
+        return Readiness(True, f"{len(self.controller.snapshot)} objects")
+
+    def _proxies(self) -> Readiness:
+        condition = self.server.programmed
+        # Without an Envoy of its own a control plane is ready for proxies as soon as it has something to tell them.
+        alone = not self._settings.runs_envoy and not self.server.standings and self.server.cache.is_published
+        return Readiness(alone or condition.status == "True" or condition.reason == "Invalid", condition.message)
+
+    async def _status(self, request: Request) -> Response:
+        latest = self.controller.latest
+        return JSONResponse(
+            {
+                "conditions": [self.server.programmed.document()],
+                "proxies": [one.document() for one in self.server.standings],
+                "diagnostics": [one.document() for one in latest.diagnostics] if latest is not None else [],
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+        )

@@ -50,6 +50,24 @@ def test_a_pod_that_no_policy_protects_is_open_to_any_pod() -> None:
     assert any("any other pod" in line and "=> shop/web : all" in line for line in found)
 
 
+def test_a_new_pod_of_a_namespace_that_exists_is_told_from_pods_elsewhere() -> None:
+    found = lines(pod("shop", "db", app="db"), policy(podSelector={"matchLabels": {"app": "client"}}))
+    assert "any pod with app=client in shop => shop/db : TCP 5432" in found
+    fence = {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": "fence"},
+        "spec": {
+            "priority": 1,
+            "subject": {"namespaces": {}},
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {"related": "NotSelf"}}]}],
+        },
+    }
+    found = lines(pod("shop", "web"), policy(podSelector={"matchLabels": {"app": "client"}}), fence)
+    assert any("any other pod in shop" in line and line.endswith("=> shop/web : all") for line in found)
+    assert not any(line.startswith("any other pod =>") for line in found)
+
+
 def test_without_policies_every_sort_of_pod_reaches_everything() -> None:
     assert lines(pod("shop", "db")) == [
         "any other pod => shop/db : all",

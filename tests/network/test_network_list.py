@@ -165,7 +165,7 @@ def test_the_text_groups_by_workload_and_names_conditions(folder: str) -> None:
 
 def test_reasons_and_denials_are_shown_on_demand(folder: str) -> None:
     assert run(folder, "--explain", "--denied", "--from", "shop/web", "--to", "pay").splitlines() == [
-        "shop/web[Deployment] => pay/db[StatefulSet] : denied TCP 1-5431,5433-65535; UDP all; SCTP all, TCP 5432",
+        "shop/web[Deployment] => pay/db[StatefulSet] : TCP 5432, denied TCP 1-5431,5433-65535; UDP all; SCTP all",
         "    denied TCP 1-5431,5433-65535; UDP all; SCTP all: egress Default; ingress NetworkPolicy/pay/db spec",
         "    TCP 5432: egress Default; ingress NetworkPolicy/pay/db ingress[0]",
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, output_option, snapshot_from
+from tierwall.cli.input import FAILED, FOUND, output_option, snapshots_from
 
 if TYPE_CHECKING:
     from tierwall.network.reach.listing import Entry
@@ -26,7 +26,7 @@ def command(old: str, new: str, output: str) -> None:
     """
     from tierwall.network.reach.compare import compare
 
-    changes = list(compare(snapshot_from([old]), snapshot_from([new])))
+    changes = list(compare(*snapshots_from([old], [new])))
     for line in _lines(changes, output):
         click.echo(line)
     if not changes and output == "text":

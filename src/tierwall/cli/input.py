@@ -41,14 +41,23 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 def snapshot_from(paths: Sequence[str]) -> Snapshot:
     """The snapshot of all objects under `paths`; unreadable input is shown and ends the command with exit code 1."""
-    from tierwall.core.diagnostics import InputError
+    (snapshot,) = snapshots_from(paths)
+    return snapshot
+
+
+def snapshots_from(*folders: Sequence[str]) -> list[Snapshot]:
+    """A snapshot for each set of paths; what is unreadable in any of them is shown before the command ends."""
     from tierwall.resources.load import load
 
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
-    return loaded.snapshot
+    loads = [load(paths) for paths in folders]
+    broken = False
+    for loaded in loads:
+        errors = [one for one in loaded.diagnostics if one.level == "error"]
+        show(errors, loaded)
+        broken = broken or bool(errors)
+    if broken:
+        sys.exit(FAILED)
+    return [loaded.snapshot for loaded in loads]
 
 
 def fail(error: Exception, loaded: Loaded | None = None) -> None:

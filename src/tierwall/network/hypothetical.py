@@ -2,7 +2,8 @@
 
 Policies apply to pods and namespaces created later, so what a cluster allows is more than what its pods can do
 today. Each selector that some policy has is met by a stand-in with just the labels it demands, alone and together
-with each other selector, as long as that is not too many; and one stand-in has no labels at all.
+with each other selector, as long as that is not too many; so is every namespace that exists, for a new pod most likely
+comes there; and one stand-in has no labels at all, in a namespace that has none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import NamedTuple
 
-from tierwall.core.labels import EVERYTHING, Selector
+from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PodPeer, Policy, Related, Relation
@@ -25,15 +26,19 @@ _PREFIX = "tierwall-any-"
 
 
 class Sort(NamedTuple):
-    """A sort of pods by label: of its namespace (or the namespace's name), and its own."""
+    """A sort of pods by label: of its namespace (or the namespace's name), and its own.
+
+    `rest` says that other sorts of the same namespace have labels, so that this one stands for the remaining pods.
+    """
 
     namespace: tuple[tuple[str, str], ...]
     pod: tuple[tuple[str, str], ...]
+    rest: bool = False
 
     def __str__(self) -> str:
         if not self.namespace and not self.pod:
             return "any other pod"
-        own = f"any pod with {_labels(self.pod)}" if self.pod else "any pod"
+        own = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.rest else "any pod"
         named = dict(self.namespace).get(NAMESPACE_NAME)
         if named is not None:
             return f"{own} in {named}"
@@ -72,6 +77,8 @@ def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -
 
 def _sorts(this: Model) -> list[Sort]:
     pairs = dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
+    if pairs and len(pairs) + len(this.namespaces) <= MOST_SORTS:
+        pairs |= {(_called(name), EVERYTHING): None for name in sorted(this.namespaces)}
     single = list(dict.fromkeys(sort for pair in pairs if (sort := _sort(this, [pair])) is not None))[: 10 * MOST_SORTS]
     found = dict.fromkeys([Sort((), ()), *single])
     if len(pairs) <= MOST_SORTS:
@@ -79,7 +86,14 @@ def _sorts(this: Model) -> list[Sort]:
             sort = _sort(this, two)
             if sort is not None:
                 found[sort] = None
-    return sorted(found, key=lambda sort: (len(sort.namespace) + len(sort.pod), sort))
+    labelled = {sort.namespace for sort in found if sort.pod}
+    rest = {sort: not sort.pod and bool(labelled & {sort.namespace, ()}) for sort in found}
+    marked = (sort._replace(rest=rest[sort]) for sort in found)
+    return sorted(marked, key=lambda sort: (len(sort.namespace) + len(sort.pod), sort))
+
+
+def _called(namespace: str) -> Selector:
+    return Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
 
 
 def _selectors(policy: Policy) -> Iterator[tuple[Selector, Selector]]:

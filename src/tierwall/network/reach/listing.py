@@ -74,8 +74,8 @@ class Entry(Struct, frozen=True):
 
     @property
     def ports(self) -> str:
-        """All flows on one line."""
-        return ", ".join(map(str, self.flows))
+        """All flows on one line; what is denied comes last, so that the word holds to the end of the line."""
+        return ", ".join(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY)))
 
     def document(self) -> dict[str, Any]:
         """As JSON output has it."""

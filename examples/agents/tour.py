@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import certificates
 import httpx2
@@ -26,7 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 HERE = Path(__file__).parent
 AGENTS = [("agents", "shopper"), ("agents", "clerk")]
-CALLS = {
+CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "orders": [
         ("find_order", {"number": 7}),
         ("place_order", {"article": "lamp", "amount": 2}),

@@ -1,0 +1,111 @@
+"""`tools/list` cut down to a caller: JSON and event streams; what is not recognised is never shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.engines.envoy.listing import filtered
+
+JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
+
+
+def listing(*names: str, identity: Any = 1) -> dict[str, Any]:
+    return {
+        "jsonrpc": "2.0",
+        "id": identity,
+        "result": {"tools": [{"name": name} for name in names], "nextCursor": "c"},
+    }
+
+
+def shown(body: bytes | None) -> list[str]:
+    assert body is not None
+    return [one["name"] for one in json.loads(body)["result"]["tools"]]
+
+
+def may(tool: str) -> bool:
+    return tool.startswith("a")
+
+
+def test_only_tools_that_the_caller_may_call_are_shown_and_the_rest_of_the_answer_stays() -> None:
+    body = filtered(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
+    assert shown(body) == ["a", "ab"]
+    assert body is not None
+    assert json.loads(body)["result"]["nextCursor"] == "c"
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_events_are_cut_line_ending_by_line_ending(ending: str) -> None:
+    text = ending.join(["event: message", "id: 7", f"data: {json.dumps(listing('a', 'b'))}", "", ""])
+    body = filtered(text.encode(), EVENTS, may)
+    assert body is not None
+    lines = body.decode().split("\n")
+    assert lines[:2] == ["event: message", "id: 7"]
+    assert shown(lines[2].removeprefix("data: ").encode()) == ["a"]
+
+
+def test_data_over_several_lines_is_one_message() -> None:
+    text = "\n".join(f"data: {line}" for line in json.dumps(listing("a", "b"), indent=1).splitlines()) + "\n\n"
+    body = filtered(text.encode(), EVENTS, may)
+    assert body is not None
+    assert b'"b"' not in body
+    assert b'"a"' in body
+
+
+def test_an_event_without_its_last_empty_line_is_cut_too() -> None:
+    body = filtered(f"data: {json.dumps(listing('a', 'b'))}".encode(), EVENTS, may)
+    assert body is not None
+    assert b'"b"' not in body
+
+
+def test_messages_that_are_no_result_stay() -> None:
+    note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
+    assert filtered(note, JSON, may) == note
+    assert filtered(b": ping\n\n", EVENTS, may) == b": ping\n\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (json.dumps(listing("b")).encode(), "text/html"),
+        (json.dumps(listing("b")).encode(), "compressed"),
+        (json.dumps([listing("b")]).encode(), JSON),
+        (json.dumps({"id": 1, "result": {"Tools": [{"name": "b"}]}}).encode(), JSON),
+        (json.dumps({"id": 1, "result": ["b"]}).encode(), JSON),
+        (b'{"id": 1, "result": {"tools": [{"name": "b"}]}', JSON),
+        (b"data: [" + b"[" * 100_000, EVENTS),
+        (b"\xff\xfe b", JSON),
+    ],
+)
+def test_what_is_not_recognised_is_replaced_by_an_error(body: bytes, content_type: str) -> None:
+    out = filtered(body, content_type, may)
+    assert out is not None
+    assert b'"b"' not in out
+    assert b"error" in out
+
+
+def test_a_place_that_is_not_known_shows_nothing() -> None:
+    out = filtered(json.dumps(listing("a", identity="x")).encode(), JSON, None)
+    assert out is not None
+    assert json.loads(out)["id"] == "x"
+    assert "error" in json.loads(out)
+
+
+def test_entries_that_are_no_tools_are_not_shown() -> None:
+    message = {"id": 1, "result": {"tools": [{"name": 3}, "a", None, {"title": "a"}, {"name": "a"}]}}
+    assert shown(filtered(json.dumps(message).encode(), JSON, may)) == ["a"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(max_size=5), max_size=6), st.sets(st.text(max_size=5)), st.booleans())
+def test_shown_is_what_is_listed_and_may_be_called_in_order(names: list[str], good: set[str], stream: bool) -> None:
+    text = json.dumps(listing(*names))
+    body = filtered(
+        f"data: {text}\n\n".encode() if stream else text.encode(), EVENTS if stream else JSON, good.__contains__
+    )
+    assert body is not None
+    assert shown(body.removeprefix(b"data: ")) == [name for name in names if name in good]

@@ -1,0 +1,299 @@
+"""Incremental xDS: whatever happens, a proxy that answers ends up with exactly what is in force and it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.listener.v3 import listener_pb2
+from envoy.config.route.v3 import route_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.engines.envoy.xds.cache import Cache
+from tierwall.engines.envoy.xds.proxy import Proxy, Standing, programmed
+from tierwall.engines.envoy.xds.stream import Stream
+from tierwall.engines.envoy.xds.subscription import MOST_NAMES
+from tierwall.engines.envoy.xds.types import CLUSTER, LISTENER, ORDER, ROUTE
+
+_MESSAGES: dict[str, Callable[[str, str], Any]] = {
+    CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
+    LISTENER: lambda name, text: listener_pb2.Listener(name=name, stat_prefix=text),
+    ROUTE: lambda name, text: route_pb2.RouteConfiguration(name=name, internal_only_headers=[text]),
+}
+
+
+def resources(state: dict[str, dict[str, str]]) -> Any:
+    """A configuration in which each resource says one word."""
+    made = {
+        type_url: {name: make(name, text) for name, text in state.get(type_url, {}).items()}
+        for type_url, make in _MESSAGES.items()
+    }
+    return SimpleNamespace(
+        clusters=made[CLUSTER], listeners=made[LISTENER], routes=made[ROUTE], secrets={}, extension_configs={}
+    )
+
+
+class ModelProxy:
+    """A proxy that follows the protocol; it refuses any resource that says `bad`, as a whole response."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.has: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
+        self.versions: dict[str, dict[str, str]] = {type_url: {} for type_url in ORDER}
+        self.unanswered: list[Any] = []
+        self.received: list[tuple[str, list[str], list[str]]] = []
+
+    def ask(self, type_url: str, *names: str, drop: tuple[str, ...] = (), brings: dict[str, str] | None = None) -> None:
+        self.stream.take(
+            discovery_pb2.DeltaDiscoveryRequest(
+                type_url=type_url,
+                resource_names_subscribe=names,
+                resource_names_unsubscribe=drop,
+                initial_resource_versions=brings or {},
+            )
+        )
+
+    def receive(self) -> None:
+        for response in self.stream.responses():
+            assert response.type_url not in {one.type_url for one in self.unanswered}, "one unanswered response a kind"
+            self.unanswered.append(response)
+            names = [one.name for one in response.resources]
+            self.received.append((response.type_url, names, list(response.removed_resources)))
+
+    def answer(self) -> None:
+        for response in self.unanswered:
+            words = {one.name: _word(response.type_url, one.resource.value) for one in response.resources}
+            request = discovery_pb2.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
+            if "bad" in words.values():
+                request.error_detail.message = "it says bad"
+            else:
+                self.has[response.type_url] |= words
+                self.versions[response.type_url] |= {one.name: one.version for one in response.resources}
+                for name in response.removed_resources:
+                    self.has[response.type_url].pop(name, None)
+                    self.versions[response.type_url].pop(name, None)
+            self.stream.take(request)
+        self.unanswered = []
+
+    def settle(self) -> None:
+        for _ in range(50):
+            self.receive()
+            if not self.unanswered:
+                return
+            self.answer()
+        raise AssertionError("it never settles")
+
+
+def _word(type_url: str, content: bytes) -> str:
+    if type_url == CLUSTER:
+        return str(cluster_pb2.Cluster.FromString(content).alt_stat_name)
+    if type_url == LISTENER:
+        return str(listener_pb2.Listener.FromString(content).stat_prefix)
+    return str(route_pb2.RouteConfiguration.FromString(content).internal_only_headers[0])
+
+
+def connect(cache: Cache) -> ModelProxy:
+    return ModelProxy(Stream(cache, lambda _: None))
+
+
+_STATES = st.fixed_dictionaries(
+    {
+        type_url: st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three"]), max_size=3)
+        for type_url in (CLUSTER, LISTENER, ROUTE)
+    }
+)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), _STATES),
+        st.tuples(st.sampled_from(["receive", "answer"]), st.none()),
+        st.tuples(st.sampled_from(["ask", "drop"]), st.sampled_from("abc")),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_STEPS)
+def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_for(steps: list[Any]) -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(CLUSTER)
+    proxy.ask(LISTENER)
+    state: dict[str, dict[str, str]] = {}
+    names: set[str] = set()
+    for step, value in steps:
+        if step == "publish":
+            state = value
+            cache.publish(resources(state))
+        elif step == "receive" and cache.is_published:
+            proxy.receive()
+        elif step == "answer":
+            proxy.answer()
+        elif step == "ask":
+            names.add(value)
+            proxy.ask(ROUTE, value)
+        elif step == "drop" and value in names:
+            names.discard(value)
+            proxy.ask(ROUTE, drop=(value,))
+            proxy.has[ROUTE].pop(value, None)
+    cache.publish(resources(state))
+    proxy.answer()
+    proxy.settle()
+    assert proxy.has[CLUSTER] == state.get(CLUSTER, {})
+    assert proxy.has[LISTENER] == state.get(LISTENER, {})
+    asked = {name: text for name, text in proxy.has[ROUTE].items() if name in names}
+    assert asked == {name: text for name, text in state.get(ROUTE, {}).items() if name in names}
+    assert proxy.stream.is_current
+
+
+def test_only_what_changed_is_sent() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(LISTENER)
+    cache.publish(resources({LISTENER: {"a": "one", "b": "one"}}))
+    proxy.settle()
+    proxy.received.clear()
+    cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
+    proxy.settle()
+    assert proxy.received == [(LISTENER, ["b"], [])]
+
+
+def test_publishing_the_same_again_sends_nothing() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(LISTENER)
+    cache.publish(resources({LISTENER: {"a": "one"}}))
+    proxy.settle()
+    assert cache.publish(resources({LISTENER: {"a": "one"}})) == {}
+    assert proxy.stream.responses() == []
+
+
+def test_what_is_referred_to_comes_first_and_goes_last() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    for type_url in (ROUTE, LISTENER, CLUSTER):
+        proxy.ask(type_url, *(["a", "b"] if type_url == ROUTE else []))
+    cache.publish(resources({CLUSTER: {"a": "one"}, LISTENER: {"a": "one"}, ROUTE: {"a": "one"}}))
+    proxy.receive()
+    assert [type_url for type_url, _, _ in proxy.received] == [CLUSTER, LISTENER, ROUTE]
+    proxy.answer()
+    proxy.settle()
+    proxy.received.clear()
+    cache.publish(resources({CLUSTER: {"b": "one"}, LISTENER: {"b": "one"}, ROUTE: {"b": "one"}}))
+    proxy.settle()
+    assert [(type_url, names) for type_url, names, gone in proxy.received if not gone] == [
+        (CLUSTER, ["b"]),
+        (LISTENER, ["b"]),
+        (ROUTE, ["b"]),
+    ]
+    assert [type_url for type_url, _, gone in proxy.received if gone] == [ROUTE, LISTENER, CLUSTER]
+
+
+def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(ROUTE, "a")
+    cache.publish(resources({ROUTE: {"a": "one"}}))
+    proxy.settle()
+    cache.publish(resources({ROUTE: {"a": "bad"}}))
+    proxy.settle()
+    assert proxy.has[ROUTE] == {"a": "one"}
+    assert not proxy.stream.is_current
+    assert proxy.stream.refusals == ["RouteConfiguration a: it says bad"]
+    assert proxy.stream.responses() == [], "what was refused is not sent again and again"
+    standing = Standing(Proxy("p", "1.40.0"), proxy.stream.is_current, tuple(proxy.stream.refusals))
+    condition = programmed([standing], True)
+    assert (condition.status, condition.reason) == ("False", "Invalid")
+    assert "it says bad" in condition.message
+    cache.publish(resources({ROUTE: {"a": "two"}}))
+    proxy.settle()
+    assert proxy.has[ROUTE] == {"a": "two"}
+    assert proxy.stream.is_current
+
+
+def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_changes() -> None:
+    cache = Cache()
+    silent, other = connect(cache), connect(cache)
+    for proxy in (silent, other):
+        proxy.ask(ROUTE, "a")
+    for number in range(200):
+        cache.publish(resources({ROUTE: {"a": f"word {number}"}}))
+        silent.receive()
+        other.settle()
+        assert other.has[ROUTE] == {"a": f"word {number}"}
+    assert len(silent.received) == 1
+    silent.answer()
+    silent.settle()
+    assert silent.has[ROUTE] == {"a": "word 199"}
+
+
+def test_a_proxy_that_reconnects_is_sent_only_what_it_lacks() -> None:
+    before = Cache()
+    proxy = connect(before)
+    proxy.ask(LISTENER)
+    before.publish(resources({LISTENER: {"a": "one", "b": "one", "c": "one"}}))
+    proxy.settle()
+    # Another control plane, which knows nothing of the conversation.
+    cache = Cache()
+    again = connect(cache)
+    again.ask(LISTENER, brings=proxy.versions[LISTENER])
+    assert not cache.is_published
+    cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
+    again.settle()
+    assert again.received == [(LISTENER, ["b"], []), (LISTENER, [], ["c"])]
+
+
+def test_a_name_that_is_not_there_is_answered_so_that_nobody_waits_for_it() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    cache.publish(resources({}))
+    proxy.ask(ROUTE, "a")
+    proxy.settle()
+    assert proxy.received == [(ROUTE, [], ["a"])]
+
+
+def test_an_answer_to_an_older_response_counts_for_nothing() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(ROUTE, "a")
+    cache.publish(resources({ROUTE: {"a": "one"}}))
+    proxy.receive()
+    proxy.stream.take(discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, response_nonce="99"))
+    assert not proxy.stream.is_current
+    proxy.answer()
+    assert proxy.stream.is_current
+
+
+def test_the_number_of_names_a_proxy_can_ask_for_is_bounded() -> None:
+    proxy = connect(Cache())
+    with pytest.raises(OverflowError, match="more than"):
+        proxy.ask(ROUTE, *(f"r{number}" for number in range(MOST_NAMES + 1)))
+
+
+def test_an_unknown_kind_is_passed_over() -> None:
+    proxy = connect(Cache())
+    proxy.ask("type.googleapis.com/unknown", "a")
+    assert proxy.stream.subscriptions == {}
+
+
+@pytest.mark.parametrize(
+    ("standings", "published", "status", "reason"),
+    [
+        ([], False, "False", "Pending"),
+        ([], True, "False", "Pending"),
+        ([Standing(Proxy("p", ""), False, ())], True, "False", "Pending"),
+        ([Standing(Proxy("p", ""), True, ())], True, "True", "Programmed"),
+        ([Standing(Proxy("p", ""), True, ()), Standing(Proxy("q", ""), False, ())], True, "False", "Pending"),
+        ([Standing(Proxy("p", ""), True, ()), Standing(Proxy("q", ""), False, ("no",))], True, "False", "Invalid"),
+    ],
+)
+def test_programmed_is_true_only_when_every_proxy_obeys(
+    standings: list[Standing], published: bool, status: str, reason: str
+) -> None:
+    condition = programmed(standings, published)
+    assert (condition.status, condition.reason) == (status, reason)

@@ -1,0 +1,91 @@
+"""What every serving process has: health, metrics, a decision log, and manifests that are watched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tierwall.core.diagnostics import InputError
+from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
+from tierwall.serve.health import Health, Readiness
+from tierwall.serve.http import HttpServer, bind
+from tierwall.serve.metrics import Metrics
+from tierwall.serve.watch import loads
+
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
+
+
+def test_readiness_names_every_check_that_does_not_hold() -> None:
+    async def main() -> None:
+        health, metrics = Health(), Metrics()
+        health.add("good", lambda: Readiness(True))
+        metrics.decisions.labels("tool", "Deny", "AccessPolicy/a/b").inc()
+        server = HttpServer([*health.routes(), *metrics.routes()])
+        port = await server.start("127.0.0.1", 0)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            assert (await client.get("/healthz")).text == "ok\n"
+            assert (await client.get("/readyz")).status_code == 200
+            health.add("bad", lambda: Readiness(False, "not yet"))
+            answer = await client.get("/readyz")
+            assert answer.status_code == 503
+            assert answer.json()["bad"] == {"ready": False, "message": "not yet"}
+            page = (await client.get("/metrics")).text
+            assert 'tierwall_decisions_total{plane="tool",policy="AccessPolicy/a/b",verdict="Deny"} 1.0' in page
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(InputError) as caught:
+            bind("127.0.0.1", port)
+    [problem] = caught.value.diagnostics
+    assert problem.code == "TW631"
+    assert problem.message == f"cannot listen on `127.0.0.1:{port}`: Address already in use"
+
+
+def test_the_decision_log_is_one_object_a_line_and_cuts_what_callers_make_long(tmp_path: Path) -> None:
+    log = DecisionLog.open(str(tmp_path / "log"))
+    log.write({"verdict": "Deny", "tool": "x" * 10_000})
+    log.write({"verdict": "Allow", "tool": "line\nbreak"})
+    log.close()
+    first, second = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
+    assert len(first["tool"]) == LONGEST_TEXT + 1
+    assert second == {"verdict": "Allow", "tool": "line\nbreak"}
+
+
+def test_a_decision_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        DecisionLog.open(str(tmp_path / "no" / "log"))
+    assert caught.value.diagnostics[0].code == "TW634"
+
+
+def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        stop = asyncio.Event()
+        (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
+        watched = aiter(loads([str(tmp_path)], stop))
+        first = await asyncio.wait_for(anext(watched), 20)
+        assert [one.name for one in first.resources] == ["a"]
+        (tmp_path / "b.yaml").write_text(NAMESPACE.replace("NAME", "b"))
+        second = await asyncio.wait_for(anext(watched), 20)
+        assert sorted(one.name for one in second.resources) == ["a", "b"]
+        (tmp_path / "b.yaml").write_text("kind: [")
+        third = await asyncio.wait_for(anext(watched), 20)
+        assert [one.level for one in third.diagnostics] == ["error"]
+        (tmp_path / "b.yaml").unlink()
+        fourth = await asyncio.wait_for(anext(watched), 20)
+        assert [one.name for one in fourth.resources] == ["a"]
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())

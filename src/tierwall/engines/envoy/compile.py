@@ -1,4 +1,8 @@
-"""From objects to Envoy's configuration: Gateways, HTTPRoutes, backends and AccessPolicies (pure, no I/O)."""
+"""From objects to Envoy's configuration: Gateways, HTTPRoutes, backends and AccessPolicies (pure, no I/O).
+
+One Envoy serves the Gateways that options name. Each port of a Gateway is a Listener; each listener of the Gateway is a
+filter chain with a RouteConfiguration of its own, which holds the policies of every way from it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.options import Options
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.attach.place import GATEWAY, HTTP_ROUTE
+from tierwall.attach.route import OnListener, attach_route
+from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.engines.envoy import clusters
+from tierwall.engines.envoy.guards import Cache, Guards
+from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
+from tierwall.engines.envoy.names import listener_name, route_name
+from tierwall.engines.envoy.options import Address, Options
+from tierwall.engines.envoy.routes import NOWHERE, Routes
+from tierwall.engines.envoy.tls import listener_tls, transport_socket
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+
+UNSUPPORTED_PROTOCOL, PORT_TAKEN = "TW657", "TW658"
+__all__ = ["Cache", "Options", "Resources", "compile"]
 
 
 class Resources(Struct, frozen=True, eq=False):
@@ -27,10 +44,105 @@ class Resources(Struct, frozen=True, eq=False):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class Cache:
-    """What compilations keep for the next one; one for each stream of snapshots."""
-
-
 def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
     """The configuration of an Envoy that serves the Gateways of a snapshot."""
-    raise NotImplementedError
+    cache = Cache() if cache is None else cache
+    making = _Making(snapshot, options, cache)
+    for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)):
+        if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
+            making.gateway(gateway)
+    return making.resources()
+
+
+class _Making:
+    def __init__(self, snapshot: Snapshot, options: Options, cache: Cache) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._cache = cache
+        self._guards = Guards(snapshot, options, cache)
+        self._routes = Routes(snapshot, options, self._guards)
+        self._filters = list(http_filters(options))
+        self._attached: dict[tuple[int, int, int], list[OnListener]] = {}
+        for route in snapshot.of_kind(*HTTP_ROUTE):
+            for on in attach_route(snapshot, route)[0]:
+                key = id(on.gateway), id(on.listener.owner), on.listener.number
+                self._attached.setdefault(key, []).append(on)
+        self._taken: dict[Address, Resource] = {}
+        self._diagnostics: list[Diagnostic] = []
+        self._found: dict[str, dict[str, Any]] = {"listeners": {}, "routes": {}, "secrets": {}}
+
+    def gateway(self, gateway: Resource) -> None:
+        """All listeners of a Gateway, port by port."""
+        by_port: dict[int, list[Listener]] = {}
+        for one in gateway_listeners(self._snapshot, gateway):
+            by_port.setdefault(one.port, []).append(one)
+        for port, those in sorted(by_port.items()):
+            address = self._address(gateway, port)
+            owner = self._taken.setdefault(address, gateway)
+            if owner is not gateway:
+                words = f"{gateway.reference} is not served: {owner.reference} has {address.host}:{address.port} already"
+                self._problem(PORT_TAKEN, words, gateway)
+                continue
+            chains = [made for one in self._compatible(gateway, those) if (made := self._chain(gateway, one))]
+            if chains:
+                name = listener_name(gateway, port)
+                self._found["listeners"][name] = listener(name, address, chains)
+
+    def _address(self, gateway: Resource, port: int) -> Address:
+        given = self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}")
+        return given if given is not None else Address(self._options.address, port)
+
+    def _compatible(self, gateway: Resource, those: list[Listener]) -> list[Listener]:
+        """Of the listeners on one port those that can be told apart: of HTTP one, of HTTPS one for each host name."""
+        kept: list[Listener] = []
+        for one in those:
+            if one.protocol not in ("HTTP", "HTTPS"):
+                self._problem(UNSUPPORTED_PROTOCOL, f"protocol `{one.protocol}` of {one} is not served", one.owner)
+                continue
+            rival = next((other for other in kept if other.protocol != one.protocol or _alike(other, one)), None)
+            if rival is None:
+                kept.append(one)
+            else:
+                self._problem(PORT_TAKEN, f"{one} is not served: {rival} has port {one.port} already", one.owner)
+        return kept
+
+    def _chain(self, gateway: Resource, one: Listener) -> Any | None:
+        socket = None
+        name = route_name(gateway, one)
+        if one.protocol == "HTTPS":
+            tls = listener_tls(self._snapshot, gateway, one, self._options, self._diagnostics)
+            if tls is None:
+                return None
+            socket, secrets = transport_socket(tls, name, self._options.static)
+            self._found["secrets"].update(secrets)
+        attached = self._attached.get((id(gateway), id(one.owner), one.number), [])
+        attached.sort(key=lambda on: (on.route.seniority, on.parent))
+        routes = self._routes.configuration(gateway, one, attached)
+        if not self._options.static:
+            self._found["routes"][name] = routes
+        return chain(name, connection_manager(name, routes, self._options, self._filters), socket, one.hostname)
+
+    def resources(self) -> Resources:
+        """Everything, each message that has not changed as it was."""
+        found = dict(self._routes.clusters)
+        for name, one in self._guards.authorizers.items():
+            found[name] = clusters.authorizer(name, one.service, one.port, one.is_grpc, self._options)
+        found[NOWHERE] = clusters.nowhere(NOWHERE)
+        found |= {one.name: one for one in self._options.clusters}
+        kinds = {**self._found, "clusters": found}
+        kept = {
+            kind: {name: self._cache.same(kind, name, those[name]) for name in sorted(those)}
+            for kind, those in kinds.items()
+        }
+        self._cache.forget(self._guards.used, {(kind, name) for kind, those in kept.items() for name in those})
+        problems = (*self._diagnostics, *self._routes.diagnostics, *self._guards.diagnostics.values())
+        return Resources(
+            kept["listeners"], kept["routes"], kept["clusters"], {}, kept["secrets"], {}, in_order(problems)
+        )
+
+    def _problem(self, code: str, message: str, subject: Resource) -> None:
+        self._diagnostics.append(Diagnostic(code, message, subject.position(), subject=subject.reference))
+
+
+def _alike(one: Listener, other: Listener) -> bool:
+    return one.protocol == "HTTP" or one.hostname == other.hostname

@@ -9,7 +9,8 @@ from envoy.extensions.matching.common_inputs.ssl.v3 import ssl_inputs_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
 from google.protobuf import any_pb2
 from xds.core.v3 import extension_pb2
-from xds.type.matcher.v3 import cel_pb2, http_inputs_pb2 as xds_inputs_pb2, matcher_pb2, string_pb2
+from xds.type.matcher.v3 import cel_pb2, matcher_pb2, string_pb2
+from xds.type.matcher.v3 import http_inputs_pb2 as xds_inputs_pb2
 from xds.type.v3 import cel_pb2 as cel_expression_pb2
 
 Predicate: TypeAlias = Any

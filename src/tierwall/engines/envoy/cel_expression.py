@@ -1,0 +1,241 @@
+"""CEL expressions of rules as Envoy evaluates them: our tree as `cel.expr.ParsedExpr` (settled semantics, tool 9).
+
+Envoy knows other variables than AccessPolicy does, and fewer functions: no macros but `has`, no string building, no
+libraries. What it cannot say is `Inexpressible`; the rule is then closed and a diagnostic says so. `request.mcp` is
+read from what the MCP filter found: the tool from the header of our own, arguments from the filter's metadata. There,
+all numbers are doubles, so a whole number that an argument is compared with becomes one, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cel.expr import syntax_pb2
+
+from tierwall.cel import ast
+from tierwall.cel.values import Uint
+from tierwall.engines.envoy.names import HEADER_PREFIX, MCP, NAME
+
+_COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+_OPERATORS = _COMPARISONS | {"!_", "_&&_", "_||_", "_?_:_", "@in", "_[_]"}
+_METHODS = {"startsWith": 1, "endsWith": 1, "contains": 1, "matches": 1, "size": 0}
+_TIME_METHODS = frozenset(
+    ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes")
+) | {"getSeconds", "getMilliseconds"}
+_FUNCTIONS = {"size": 1, "matches": 2, "timestamp": 1, "duration": 1}
+_REQUEST_FIELDS = frozenset(("method", "path", "url_path", "host", "time"))
+# A header that no request has: reading it is an error, as reading any missing header is.
+_ABSENT = f"{HEADER_PREFIX}absent"
+_LARGEST_EXACT = 1 << 53
+_DEEPEST = 60
+
+
+class Inexpressible(Exception):
+    """Envoy has no way to say this; the text says what."""
+
+
+class Expression:
+    """One expression on its way. `arguments` collects the tool arguments that it reads, as paths."""
+
+    def __init__(self) -> None:
+        self.arguments: set[tuple[str, ...]] = set()
+        self._id = 0
+        self._depth = 0
+
+    def parsed(self, tree: ast.Expr) -> Any:
+        """The whole expression; Inexpressible if Envoy cannot evaluate it."""
+        return syntax_pb2.ParsedExpr(expr=self._expr(tree))
+
+    def _node(self) -> Any:
+        self._id += 1
+        return syntax_pb2.Expr(id=self._id)
+
+    def _expr(self, tree: ast.Expr) -> Any:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise Inexpressible(f"it is nested more than {_DEEPEST} levels deep")
+        try:
+            return self._any(tree)
+        finally:
+            self._depth -= 1
+
+    def _any(self, tree: ast.Expr) -> Any:
+        path = _path(tree)
+        if path is not None:
+            return self._variable(path)
+        match tree:
+            case ast.Literal(value=value):
+                return self._literal(value)
+            case ast.Has(operand=operand, field=field):
+                return self._has(_path(operand), field)
+            case ast.ListExpr(elements=elements, optional=()):
+                node = self._node()
+                node.list_expr.elements.extend([self._expr(one) for one in elements])
+                return node
+            case ast.Select(operand=operand, field=field, optional=False):
+                return self._select(self._expr(operand), field)
+            case ast.Call():
+                return self._call(tree)
+            case ast.Comprehension(macro=macro) | ast.Bind(macro=macro):
+                raise Inexpressible(f"it has no `{macro}`")
+            case ast.Ident(name=name):
+                raise Inexpressible(f"it has no variable `{name}`")
+            case _:
+                raise Inexpressible("it has no maps, messages or optional values")
+
+    def _variable(self, path: tuple[str, ...]) -> Any:
+        """`request.…` where everything after it is known by name."""
+        if path[:1] == ("headers",) and len(path) == 2:
+            return self._index(self._request("headers"), _header_key(path[1]))
+        if path == ("mcp", "tool_name"):
+            return self._index(self._request("headers"), NAME)
+        if path[:2] == ("mcp", "arguments") and len(path) > 2:
+            return self._argument(path[2:])
+        if len(path) == 1 and path[0] in _REQUEST_FIELDS:
+            return self._request(path[0])
+        raise Inexpressible(f"it has no `{'.'.join(('request', *path))}`")
+
+    def _argument(self, path: tuple[str, ...]) -> Any:
+        if any("." in one or not one for one in path):
+            raise Inexpressible(f"the MCP filter cannot read argument `{'.'.join(path)}`")
+        self.arguments.add(path)
+        metadata = self._node()
+        metadata.ident_expr.name = "metadata"
+        found = self._index(self._select(metadata, "filter_metadata"), MCP)
+        for key in ("params", "arguments", *path):
+            found = self._index(found, key)
+        return found
+
+    def _has(self, path: tuple[str, ...] | None, field: str) -> Any:
+        if path == ("headers",):
+            return self._in(_header_key(field), self._request("headers"))
+        if path == ("mcp",) and field == "tool_name":
+            return self._in(NAME, self._request("headers"))
+        if path is not None and path[:2] == ("mcp", "arguments"):
+            found = self._argument((*path[2:], field))
+            key, inside = found.call_expr.args[1], found.call_expr.args[0]
+            node = self._node()
+            node.call_expr.function = "@in"
+            node.call_expr.args.extend((key, inside))
+            return node
+        raise Inexpressible("it has `has` only for headers, the tool's name and its arguments")
+
+    def _call(self, tree: ast.Call) -> Any:
+        function, args = tree.function, tree.args
+        if function in _COMPARISONS or function == "@in":
+            args = _as_doubles(args) if any(_is_argument(one) for one in args) else args
+        elif tree.target is not None:
+            if function in _TIME_METHODS and len(args) <= 1:
+                pass
+            elif _METHODS.get(function) != len(args):
+                raise Inexpressible(f"it has no function `{function}`")
+        elif function not in _OPERATORS and _FUNCTIONS.get(function) != len(args):
+            raise Inexpressible(f"it has no function or operator `{function}`")
+        if function == "_[_]" and _path(args[0]) == ("headers",):
+            raise Inexpressible("the name of a header must be written out")
+        if function in ast.LOGICAL:
+            return self._chain(function, args)
+        node = self._node()
+        node.call_expr.function = function
+        if tree.target is not None:
+            node.call_expr.target.CopyFrom(self._expr(tree.target))
+        node.call_expr.args.extend([self._expr(one) for one in args])
+        return node
+
+    def _chain(self, function: str, args: tuple[ast.Expr, ...]) -> Any:
+        found = self._expr(args[0])
+        for one in args[1:]:
+            node = self._node()
+            node.call_expr.function = function
+            node.call_expr.args.extend((found, self._expr(one)))
+            found = node
+        return found
+
+    def _literal(self, value: object) -> Any:
+        node = self._node()
+        constant = node.const_expr
+        if value is None:
+            constant.null_value = 0
+        elif isinstance(value, bool):
+            constant.bool_value = value
+        elif isinstance(value, Uint):
+            constant.uint64_value = int(value)
+        elif isinstance(value, int):
+            constant.int64_value = value
+        elif isinstance(value, float):
+            constant.double_value = value
+        elif isinstance(value, str):
+            constant.string_value = value
+        elif isinstance(value, bytes):
+            constant.bytes_value = value
+        else:
+            raise Inexpressible(f"it has no literal `{value}`")
+        return node
+
+    def _request(self, field: str) -> Any:
+        node = self._node()
+        node.ident_expr.name = "request"
+        return self._select(node, field)
+
+    def _select(self, operand: Any, field: str) -> Any:
+        node = self._node()
+        node.select_expr.operand.CopyFrom(operand)
+        node.select_expr.field = field
+        return node
+
+    def _index(self, operand: Any, key: str) -> Any:
+        node = self._node()
+        node.call_expr.function = "_[_]"
+        node.call_expr.args.extend((operand, self._literal(key)))
+        return node
+
+    def _in(self, key: str, operand: Any) -> Any:
+        node = self._node()
+        node.call_expr.function = "@in"
+        node.call_expr.args.extend((self._literal(key), operand))
+        return node
+
+
+def _path(tree: ast.Expr) -> tuple[str, ...] | None:
+    """The fields after `request` in `request.a.b` and `request["a"].b`, or None."""
+    fields: list[str] = []
+    while True:
+        match tree:
+            case ast.Ident(name="request" | ".request"):
+                return tuple(reversed(fields))
+            case ast.Select(operand=operand, field=field, optional=False):
+                fields.append(field)
+                tree = operand
+            case ast.Call(function="_[_]", args=(operand, ast.Literal(value=str() as key))):
+                fields.append(key)
+                tree = operand
+            case _:
+                return None
+
+
+def _header_key(name: str) -> str:
+    """Keys are in small letters; Envoy would find others, too, and has headers that the client did not send."""
+    return _ABSENT if name != name.lower() or name.startswith((":", HEADER_PREFIX)) else name
+
+
+def _is_argument(tree: ast.Expr) -> bool:
+    path = _path(tree)
+    return path is not None and path[:2] == ("mcp", "arguments")
+
+
+def _as_doubles(args: tuple[ast.Expr, ...]) -> tuple[ast.Expr, ...]:
+    return tuple(map(_as_double, args))
+
+
+def _as_double(tree: ast.Expr) -> ast.Expr:
+    match tree:
+        case ast.Literal(value=int() as value) if not isinstance(value, bool):
+            if abs(int(value)) > _LARGEST_EXACT:
+                raise Inexpressible(f"it reads numbers as doubles, and {value} is none")
+            return ast.Literal(float(int(value)), tree.at)
+        case ast.Call(function="-_", args=(ast.Literal(value=int() as value),)) if not isinstance(value, bool):
+            return _as_double(ast.Literal(-int(value), tree.at))
+        case ast.ListExpr(elements=elements):
+            return ast.ListExpr(tuple(map(_as_double, elements)), tree.optional, tree.at)
+        case _:
+            return tree

@@ -1,0 +1,90 @@
+"""Where requests go: XBackends, Services and authorization services as clusters.
+
+A Service is found by its DNS name. A backend with a `hostname` is outside the cluster: TLS, its certificate checked
+against the system's authorities and its name. An address that options give instead is plain HTTP.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+
+from tierwall.engines.envoy.matchers import packed
+from tierwall.engines.envoy.names import backend_cluster
+from tierwall.engines.envoy.options import Address, Options
+from tierwall.resources.resource import Resource
+
+SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def backend(resource: Resource, port: int, options: Options) -> Any | None:
+    """The cluster of an XBackend, or of a port of a Service; None if its object does not say where it is."""
+    name = backend_cluster(resource, port)
+    given = options.endpoints.get(str(resource.reference))
+    if given is not None:
+        return cluster(name, given)
+    if resource.kind == "Service":
+        return cluster(name, Address(_dns(resource.name, resource.namespace, options), port)) if port else None
+    mcp = resource.spec.get("mcp")
+    mcp = mcp if isinstance(mcp, dict) else {}
+    port = mcp["port"] if type(mcp.get("port")) is int else 0
+    service, host = mcp.get("serviceName"), mcp.get("hostname")
+    if isinstance(service, str) and port:
+        return cluster(name, Address(_dns(service, resource.namespace, options), port))
+    if isinstance(host, str) and port:
+        return cluster(name, Address(host, port), tls=True)
+    return None
+
+
+def authorizer(name: str, service: Resource, port: int, grpc: bool, options: Options) -> Any:
+    """The cluster of an authorization service."""
+    given = options.endpoints.get(str(service.reference))
+    return cluster(name, given or Address(_dns(service.name, service.namespace, options), port), http2=grpc)
+
+
+def _dns(service: str, namespace: str, options: Options) -> str:
+    return f"{service}.{namespace}.svc.{options.cluster_domain}"
+
+
+def cluster(name: str, address: Address, *, tls: bool = False, http2: bool = False) -> Any:
+    """A cluster of one address."""
+    out = cluster_pb2.Cluster(name=name)
+    out.connect_timeout.seconds = 5
+    out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.STRICT_DNS
+    if tls:
+        out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.LOGICAL_DNS
+        context = tls_pb2.UpstreamTlsContext(sni=address.host)
+        authorities = context.common_tls_context.validation_context
+        authorities.trusted_ca.filename = SYSTEM_AUTHORITIES
+        san = authorities.match_typed_subject_alt_names.add(san_type="IP_ADDRESS" if _is_ip(address.host) else "DNS")
+        san.matcher.exact = address.host
+        out.transport_socket.name = "envoy.transport_sockets.tls"
+        out.transport_socket.typed_config.CopyFrom(packed(context))
+    out.load_assignment.cluster_name = name
+    socket = out.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.socket_address
+    socket.address, socket.port_value = address
+    if http2:
+        options = http_protocol_options_pb2.HttpProtocolOptions()
+        options.explicit_http_config.http2_protocol_options.SetInParent()
+        out.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
+    return out
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def nowhere(name: str) -> Any:
+    """The cluster of references that lead nowhere: it has no address, so requests fail."""
+    out = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
+    out.load_assignment.cluster_name = name
+    return out

@@ -1,0 +1,121 @@
+"""ExternalAuth through Envoy's ext_authz: which service is asked, and how (AccessPolicy reference, 1.4 and 2.3).
+
+A filter in each slot asks the authorizer of the policy in that slot, if a rule of it said so before. It fails closed:
+no answer is no. A body that is larger than the authorizer is to get is refused, never cut: a part of a body can be
+innocent where the whole is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from envoy.config.core.v3 import http_uri_pb2
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.type.matcher.v3 import string_pb2
+
+from tierwall.attach.backend import refer
+from tierwall.attach.grant import permitted
+from tierwall.attach.place import SERVICE
+from tierwall.engines.envoy.names import MCP, RBAC, Slot, authorizer_cluster
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+TIMEOUT_S = 5
+# What a filter in a slot refers to until a route says whom to ask; it is no cluster, so the answer is no.
+NOBODY = "authorizer/nobody"
+
+
+class Authorizer(NamedTuple):
+    """An authorization service; `service` is `namespace/name`."""
+
+    cluster: str
+    service: Resource
+    port: int
+    is_grpc: bool
+    value: Mapping[str, Any]
+
+
+def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
+    """Whom a policy asks, or why that cannot be said."""
+    value = _external_auth(policy)
+    reference = value.get("backendRef") if value else None
+    place = refer(reference, policy.namespace) if isinstance(reference, dict) else None
+    if value is None or place is None or not isinstance(reference, dict):
+        return "it does not say whom to ask"
+    service = place.resource(snapshot)
+    if place.key != SERVICE or service is None:
+        return f"there is no {place.kind} `{place.namespace}/{place.name}` to ask"
+    if not permitted(snapshot, policy, place):
+        return f"no ReferenceGrant permits to ask {place.kind} `{place.namespace}/{place.name}`"
+    port = reference.get("port")
+    if type(port) is not int:
+        return f"it does not say which port of Service `{place.namespace}/{place.name}` to ask"
+    grpc = value.get("protocol") == "GRPC"
+    return Authorizer(authorizer_cluster(service.namespace, service.name, port, grpc), service, port, grpc, value)
+
+
+def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
+    """`spec.externalAuth`, or in v0alpha0 that of the one rule that has it."""
+    found = policy.spec.get("externalAuth")
+    if isinstance(found, dict) and policy.version != "v0alpha0":
+        return found
+    rules = policy.spec.get("rules")
+    for rule in rules if isinstance(rules, list) else ():
+        authorization = rule.get("authorization") if isinstance(rule, dict) else None
+        if isinstance(authorization, dict) and isinstance(authorization.get("externalAuth"), dict):
+            inner: Mapping[str, Any] = authorization["externalAuth"]
+            return inner
+    return None
+
+
+def slot_filter(slot: Slot) -> Any:
+    """The filter of a slot: asks only where a rule of the policy said so."""
+    out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", failure_mode_allow=False, stat_prefix=slot.prefix.rstrip("_"))
+    out.grpc_service.envoy_grpc.cluster_name = NOBODY
+    out.grpc_service.timeout.seconds = TIMEOUT_S
+    out.status_on_error.code = 403
+    out.filter_enabled_metadata.filter = RBAC
+    out.filter_enabled_metadata.path.add(key=slot.asked)
+    out.filter_enabled_metadata.value.present_match = True
+    out.metadata_context_namespaces.append(MCP)
+    out.include_peer_certificate = True
+    return out
+
+
+def route_settings(found: Authorizer) -> Any:
+    """What a route says to the filter of a slot: whom to ask."""
+    out = ext_authz_pb2.ExtAuthzPerRoute()
+    settings = out.check_settings
+    forward = found.value.get("forwardBody")
+    size = forward.get("maxSize") if isinstance(forward, dict) else None
+    if type(size) is int and size > 0:
+        settings.with_request_body.max_request_bytes = size
+        settings.with_request_body.allow_partial_message = False
+        settings.with_request_body.pack_as_bytes = found.is_grpc
+    if found.is_grpc:
+        settings.grpc_service.envoy_grpc.cluster_name = found.cluster
+        settings.grpc_service.timeout.seconds = TIMEOUT_S
+        return out
+    http = found.value.get("http")
+    http = http if isinstance(http, dict) else {}
+    uri = http_uri_pb2.HttpUri(uri=f"http://{found.service.name}.{found.service.namespace}", cluster=found.cluster)
+    uri.timeout.seconds = TIMEOUT_S
+    service = settings.http_service
+    service.server_uri.CopyFrom(uri)
+    path = http.get("path")
+    if isinstance(path, str) and path:
+        service.path_prefix = path
+    for name in _names(http.get("allowedHeaders")):
+        service.authorization_request.allowed_headers.patterns.append(_name(name))
+    for name in _names(http.get("allowedResponseHeaders")):
+        service.authorization_response.allowed_upstream_headers.patterns.append(_name(name))
+    return out
+
+
+def _names(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _name(text: str) -> Any:
+    return string_pb2.StringMatcher(exact=text, ignore_case=True)

@@ -1,0 +1,56 @@
+"""HTTP matchers of rules as predicates of Envoy (settled semantics, tool 10, 11 and 13)."""
+
+from __future__ import annotations
+
+import re2
+
+from tierwall.engines.envoy.matchers import Predicate, all_of, any_of, exact, has, prefix, present, regex, suffix
+from tierwall.engines.envoy.names import HOST, PATH
+from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, TextMatch
+from tierwall.tool.request import SESSION_HEADER
+
+
+class TooLarge(Exception):
+    """A pattern that Envoy refuses because its program is too large; the text says so."""
+
+
+def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
+    """What must hold of the HTTP request: a predicate, None for nothing, False for what this listener never sees."""
+    if match.ports and port not in match.ports:
+        return False
+    families: list[Predicate] = []
+    if match.methods:
+        families.append(any_of([has(":method", exact(one)) for one in sorted(match.methods)]))
+    if match.paths:
+        families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
+    if match.hosts:
+        families.append(any_of([_host(one) for one in sorted(match.hosts)]))
+    families += [_text(":authority" if one.name == "host" else one.name, one.value, largest_pattern) for one in match.headers]
+    return all_of(families) if families else None
+
+
+def session_predicate(path: str) -> Predicate:
+    """The stream (GET) or end (DELETE that names it) of a session, at the backend's path."""
+    get = has(":method", exact("GET"))
+    delete = all_of([has(":method", exact("DELETE")), present(SESSION_HEADER)])
+    return all_of([has(PATH, exact(path)), any_of([get, delete])])
+
+
+def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
+    if match.type == EXACT:
+        return has(header, exact(match.value) if match.value else regex(""))
+    if match.type == PREFIX:
+        lead = match.value.removesuffix("/")
+        below = has(header, prefix(f"{lead}/"))
+        return any_of([has(header, exact(lead)), below]) if lead else below
+    size = re2.compile(match.value).programsize
+    if size > largest_pattern:
+        raise TooLarge(f"the program of pattern `{match.value}` has size {size}, and Envoy takes {largest_pattern}")
+    return has(header, regex(match.value))
+
+
+def _host(host: str) -> Predicate:
+    if host.startswith("*."):
+        # At least one character before the dot.
+        return all_of([has(HOST, suffix(host[1:], ignore_case=True)), has(HOST, regex("[^.].*"))])
+    return has(HOST, exact(host, ignore_case=True))

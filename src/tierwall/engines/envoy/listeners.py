@@ -1,0 +1,92 @@
+"""Listeners: a port of a Gateway with its filter chains, and the filters that every request passes.
+
+The filters are the same on every listener and never change with policies, so that a policy never needs a new listener:
+connections that are open keep the filters that they were opened with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.http.router.v3 import router_pb2
+from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+
+from tierwall.engines.envoy import external_auth, mcp
+from tierwall.engines.envoy.matchers import packed
+from tierwall.engines.envoy.names import BODILESS, FACTS, MCP, ROUTER, SLOTS, STRICT
+from tierwall.engines.envoy.options import Address, Options
+from tierwall.engines.envoy.replies import local_replies
+
+_MANAGER = hcm_pb2.HttpConnectionManager
+
+
+def http_filters(options: Options) -> Iterator[Any]:
+    """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
+    yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message))
+    yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(), disabled=True)
+    yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
+    yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
+    nothing = packed(rbac_pb2.RBAC())
+    for slot in SLOTS:
+        yield hcm_pb2.HttpFilter(name=slot.policy_filter, typed_config=nothing, disabled=True)
+        asking = packed(external_auth.slot_filter(slot))
+        yield hcm_pb2.HttpFilter(name=slot.authorizer_filter, typed_config=asking, disabled=True)
+    yield from options.http_filters
+    yield hcm_pb2.HttpFilter(name=ROUTER, typed_config=packed(router_pb2.Router()))
+
+
+def connection_manager(name: str, routes: Any, options: Options, filters: list[Any]) -> Any:
+    """How HTTP is read on a listener: nothing ambiguous is passed on."""
+    out = _MANAGER(stat_prefix=name.replace("/", "."), codec_type=_MANAGER.AUTO)
+    if options.static:
+        out.route_config.CopyFrom(routes)
+    else:
+        out.rds.route_config_name = routes.name
+        out.rds.config_source.ads.SetInParent()
+        out.rds.config_source.resource_api_version = "V3"
+    out.http_filters.extend(filters)
+    out.local_reply_config.CopyFrom(local_replies(options))
+    out.access_log.extend(options.access_logs)
+    # Paths mean to policies what they mean to backends.
+    out.normalize_path.value = True
+    out.merge_slashes = True
+    out.path_with_escaped_slashes_action = _MANAGER.REJECT_REQUEST
+    out.use_remote_address.value = True
+    # Backends learn who called, and cannot be told by callers.
+    out.forward_client_cert_details = _MANAGER.SANITIZE_SET
+    out.set_current_client_cert_details.uri = True
+    out.common_http_protocol_options.headers_with_underscores_action = 1  # REJECT_REQUEST: `mcp_name` is `mcp-name` to some
+    out.common_http_protocol_options.idle_timeout.seconds = 3600
+    out.request_headers_timeout.seconds = 10
+    out.stream_idle_timeout.seconds = 300
+    out.http_protocol_options.SetInParent()
+    out.http2_protocol_options.max_concurrent_streams.value = 100
+    return out
+
+
+def listener(name: str, address: Address, chains: list[Any]) -> Any:
+    """A port with its filter chains."""
+    out = listener_pb2.Listener(name=name)
+    out.address.socket_address.address, out.address.socket_address.port_value = address
+    out.filter_chains.extend(chains)
+    if any(one.filter_chain_match.server_names for one in chains):
+        inspector = packed(tls_inspector_pb2.TlsInspector())
+        out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
+    out.per_connection_buffer_limit_bytes.value = 1 << 20
+    return out
+
+
+def chain(name: str, manager: Any, socket: Any | None, hostname: str) -> Any:
+    """The filter chain of a listener of a Gateway; with TLS it is chosen by the server name that a client asks for."""
+    out = listener_components_pb2.FilterChain(name=name)
+    if socket is not None:
+        out.transport_socket.name = "envoy.transport_sockets.tls"
+        out.transport_socket.typed_config.CopyFrom(socket)
+        if hostname:
+            out.filter_chain_match.server_names.append(hostname)
+    out.filters.add(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
+    return out

@@ -1,0 +1,141 @@
+"""The MCP filter, hardened, and what stands around it (Envoy reference, "Parser probes").
+
+On a way that policies protect, every POST must be one MCP message that Envoy has read whole: reject mode, repeated keys
+refused, a limit that is a limit. Everything else is plain HTTP, which must not have a body. What the filter finds is
+copied to headers of our own, because only headers can be looked up (section 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.lua.v3 import lua_pb2
+from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
+
+from tierwall.engines.envoy.matchers import packed
+from tierwall.engines.envoy.names import FACT_HEADERS, HOST, MCP, METHOD, NAME, PATH, URI
+from tierwall.tool.request import BY_URI, CALL
+
+# Fields of the filter that the generated messages do not have yet, as they are on the wire.
+_REJECT_DUPLICATE_KEYS = b"\x42\x02\x08\x01"  # Mcp.reject_duplicate_keys = {value: true}
+_OVERRIDE_REJECT_DUPLICATE_KEYS = b"\x30\x01"  # McpOverride.reject_duplicate_keys = true
+_OVERRIDE_PARSER_CONFIG = 0x22  # McpOverride.parser_config
+_NOOP = 2  # Mcp.TrafficMode
+STRICT_SCRIPT = "strict"
+
+
+def mcp_filter(largest_message: int) -> Any:
+    """The filter as it is unless a route says otherwise: only MCP passes."""
+    out = mcp_pb2.Mcp(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
+    out.max_request_body_size.value = largest_message
+    found = packed(out)
+    found.value += _REJECT_DUPLICATE_KEYS
+    return found
+
+
+def reading_arguments(arguments: Iterable[tuple[str, ...]], largest_message: int) -> Any:
+    """A route's settings where rules look at arguments: those are extracted, too."""
+    out = mcp_pb2.McpOverride(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
+    out.max_request_body_size.value = largest_message
+    config = mcp_pb2.ParserConfig()
+    call = config.methods.add(method=CALL)
+    call.extraction_rules.add(path="params.name")
+    for path in sorted(arguments):
+        call.extraction_rules.add(path=".".join(("params", "arguments", *path)))
+    for method in sorted(BY_URI):
+        config.methods.add(method=method).extraction_rules.add(path="params.uri")
+    config.methods.add(method="prompts/get").extraction_rules.add(path="params.name")
+    found = packed(out)
+    inner = config.SerializeToString(deterministic=True)
+    found.value += bytes((_OVERRIDE_PARSER_CONFIG, *_varint(len(inner)))) + inner + _OVERRIDE_REJECT_DUPLICATE_KEYS
+    return found
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+@cache
+def not_mcp() -> Any:
+    """A route's settings for plain HTTP: nothing is parsed."""
+    return packed(mcp_pb2.McpOverride(traffic_mode=_NOOP))
+
+
+@cache
+def any_traffic() -> Any:
+    """A route's settings where no policy is: MCP is read for the log, and nothing is refused."""
+    return packed(mcp_pb2.McpOverride(traffic_mode=mcp_pb2.Mcp.PASS_THROUGH))
+
+
+def strict_filter() -> Any:
+    """The filter that refuses what others might read differently."""
+    out = lua_pb2.Lua()
+    out.source_codes[STRICT_SCRIPT].inline_string = files(__package__).joinpath("strict.lua").read_text()
+    return packed(out)
+
+
+@cache
+def strict() -> Any:
+    """A route's settings: be strict."""
+    return packed(lua_pb2.LuaPerRoute(name=STRICT_SCRIPT))
+
+
+def bodiless_filter() -> Any:
+    """The filter that refuses bodies; one byte is the least that can be said."""
+    out = buffer_pb2.Buffer()
+    out.max_request_bytes.value = 1
+    return packed(out)
+
+
+@cache
+def bodiless() -> Any:
+    """A route's settings: refuse bodies."""
+    out = buffer_pb2.BufferPerRoute()
+    out.buffer.max_request_bytes.value = 1
+    return packed(out)
+
+
+def facts_filter() -> Any:
+    """The filter that copies what matchers look at to headers of our own, whatever the client sent there."""
+    out = header_mutation_pb2.HeaderMutation()
+    for name in FACT_HEADERS:
+        out.mutations.request_mutations.add(remove=name)
+    for name, value in (
+        (METHOD, f"%DYNAMIC_METADATA({MCP}:method)%"),
+        (NAME, f"%DYNAMIC_METADATA({MCP}:params:name)%"),
+        (URI, f"%DYNAMIC_METADATA({MCP}:params:uri)%"),
+        (PATH, "%PATH(NQ:PATH)%"),
+        (HOST, "%REQUESTED_SERVER_NAME(HOST_FIRST:HOST)%"),
+    ):
+        out.mutations.request_mutations.append(_set(name, value))
+    # Servers may go by these headers instead of the body (MCP 2026-07-28): they say what the body says.
+    for name, value in (("mcp-method", f"%REQ({METHOD})%"), ("mcp-name", f"%REQ({URI}?{NAME})%")):
+        out.mutations.request_mutations.append(_set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS))
+    return packed(out)
+
+
+def _set(name: str, value: str, how: Any = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD) -> Any:
+    option = base_pb2.HeaderValueOption(append_action=how)
+    option.header.key = name
+    option.header.value = value
+    return mutation_rules_pb2.HeaderMutation(append=option)
+
+
+@cache
+def facts() -> Any:
+    """A route's settings: copy the facts."""
+    return packed(header_mutation_pb2.HeaderMutationPerRoute())
+
+

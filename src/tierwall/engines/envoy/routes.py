@@ -1,0 +1,208 @@
+"""The routes of a listener: HTTPRoutes with the policies of the ways that they open.
+
+Every match becomes two routes where policies are: one for POST, which must be MCP, and one for all else, which is plain
+HTTP without a body. Policies are settings of routes, not of listeners: a route that is replaced takes effect on
+connections that are open already.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from envoy.config.route.v3 import route_components_pb2, route_pb2
+from msgspec import Struct
+
+from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import HTTP_ROUTE, SERVICE
+from tierwall.attach.route import OnListener
+from tierwall.attach.section import maps, rules
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy import clusters, route_filters
+from tierwall.engines.envoy.guards import Guards, Protection, mcp_settings, open_settings, plain_settings
+from tierwall.engines.envoy.names import FACT_HEADERS, route_name
+from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.route_match import method, precedence, route_match
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import BACKENDS, backend_of
+
+UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
+# Some servers take the HTTP method from these.
+OVERRIDE_HEADERS = ("x-http-method", "x-http-method-override", "x-method-override")
+
+
+class Destination(Struct, frozen=True, eq=False):
+    """Where a part of the requests of a rule goes; `cluster` is None where a reference leads nowhere."""
+
+    cluster: str | None
+    weight: int
+    protection: Protection
+
+
+class Routes:
+    """Makes RouteConfigurations; `clusters` collects where they lead."""
+
+    def __init__(self, snapshot: Snapshot, options: Options, guards: Guards) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._guards = guards
+        self.clusters: dict[str, Any] = {}
+        self.diagnostics: list[Diagnostic] = []
+
+    def configuration(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Any:
+        """The RouteConfiguration of a listener with the routes that attach to it."""
+        hosts: dict[str, list[tuple[tuple[Any, ...], list[Any]]]] = {}
+        for on in attached:
+            if (on.route.group, on.route.kind) == HTTP_ROUTE:
+                entries = self._entries(gateway, listener, on.route)
+                for host in on.hostnames or ("*",):
+                    hosts.setdefault(host, []).extend(entries)
+        out = empty_configuration(route_name(gateway, listener))
+        for host in sorted(hosts):
+            virtual = out.virtual_hosts.add(name=host, domains=[host])
+            for _, entries in sorted(hosts[host], key=lambda one: one[0]):
+                virtual.routes.extend(entries)
+        return out
+
+    def _entries(
+        self, gateway: Resource, listener: Listener, route: Resource
+    ) -> list[tuple[tuple[Any, ...], list[Any]]]:
+        by_rule: dict[int, list[BackendRef]] = {}
+        for ref in backend_refs(route):
+            by_rule.setdefault(ref.rule, []).append(ref)
+        out = []
+        for number, rule in enumerate(rules(route)):
+            destinations = [
+                self._destination(gateway, listener, one, rule) for one in by_rule.get(number, ()) if _weight(one)
+            ]
+            for index, match in enumerate(list(maps(rule.get("matches"))) or [{}]):
+                name = f"{route.namespace}/{route.name}/{number}/{index}"
+                key = precedence(route, number, index, match)
+                out.append((key, self._routes(name, route, rule, match, destinations)))
+        return out
+
+    def _destination(
+        self, gateway: Resource, listener: Listener, ref: BackendRef, rule: Mapping[str, Any]
+    ) -> Destination:
+        resource = ref.place.resource(self._snapshot) if ref.leads(self._snapshot) else None
+        known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
+        cluster = clusters.backend(resource, ref.port, self._options) if resource is not None and known else None
+        if resource is None or cluster is None:
+            words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
+            self._problem(NO_BACKEND, words, ref.route, ref.path)
+            return Destination(None, _weight(ref), Protection({}))
+        if list(maps(ref.value.get("filters"))):
+            self._problem(UNSUPPORTED, "filters of a backendRef are not supported: it answers 500", ref.route, ref.path)
+            return Destination(None, _weight(ref), Protection({}))
+        self.clusters[cluster.name] = cluster
+        stack = self._guards.stack(gateway, listener, resource)
+        protection = self._guards.protection(stack, backend_of(resource), listener.port)
+        return Destination(cluster.name, _weight(ref), protection)
+
+    def _routes(
+        self,
+        name: str,
+        route: Resource,
+        rule: Mapping[str, Any],
+        match: Mapping[str, Any],
+        destinations: list[Destination],
+    ) -> list[Any]:
+        made = route_components_pb2.Route(name=name, match=route_match(match))
+        lost = route_filters.apply(made, match, rule.get("filters"))
+        if lost:
+            self._problem(UNSUPPORTED, f"{lost} is not supported: the rule answers 500", route, ("spec", "rules"))
+        leading = [one for one in destinations if one.cluster is not None]
+        if lost or (not leading and not made.HasField("redirect")):
+            made.ClearField("action")
+            made.direct_response.status = 500
+        if not made.HasField("redirect") and not made.HasField("direct_response"):
+            lead(made, destinations, _timeout(rule))
+        return guarded(made, leading, self._options, match.get("method"))
+
+    def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
+        self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))
+
+
+def empty_configuration(name: str) -> Any:
+    """A RouteConfiguration without routes; headers of our own, and those that change the method, go no further."""
+    out = route_pb2.RouteConfiguration(name=name, ignore_port_in_host_matching=True)
+    out.request_headers_to_remove.extend((*FACT_HEADERS, *OVERRIDE_HEADERS))
+    return out
+
+
+def lead(route: Any, destinations: list[Destination], timeout: float | None = None) -> None:
+    """Let a route lead to its destinations, each with the policies on the way there."""
+    action = route.route
+    # A stream of events lives as long as its session: no limit unless the route says so.
+    action.timeout.FromNanoseconds(int((timeout or 0) * 1e9))
+    if len(destinations) == 1 and destinations[0].cluster is not None:
+        action.cluster = destinations[0].cluster
+        _put(route.typed_per_filter_config, destinations[0].protection.settings)
+        return
+    for one in destinations:
+        weighted = action.weighted_clusters.clusters.add(name=one.cluster or NOWHERE)
+        weighted.weight.value = one.weight
+        _put(weighted.typed_per_filter_config, one.protection.settings)
+
+
+NOWHERE = "nowhere"
+
+
+def guarded(route: Any, leading: list[Destination], options: Options, only: object = None) -> list[Any]:
+    """A route as it must be for the policies on its ways: one for MCP and one for plain HTTP, if there are any."""
+    if not any(one.protection.is_needed for one in leading):
+        _put(route.typed_per_filter_config, open_settings())
+        return [route]
+    arguments = frozenset(path for one in leading for path in one.protection.arguments)
+    out = []
+    if only in (None, "POST"):
+        message = copy.deepcopy(route)
+        message.name = f"{route.name}/mcp"
+        if only is None:
+            message.match.headers.append(method("POST"))
+        _put(message.typed_per_filter_config, mcp_settings(arguments, options))
+        out.append(message)
+    if only != "POST":
+        plain = route
+        plain.name = f"{route.name}/http"
+        if only is None:
+            plain.match.headers.append(method("POST", invert=True))
+        _put(plain.typed_per_filter_config, plain_settings())
+        out.append(plain)
+    return out
+
+
+def _put(into: Any, settings: Mapping[str, Any]) -> None:
+    for name in sorted(settings):
+        into[name].CopyFrom(settings[name])
+
+
+def _weight(ref: BackendRef) -> int:
+    weight = ref.value.get("weight")
+    return weight if type(weight) is int else 1
+
+
+def _timeout(rule: Mapping[str, Any]) -> float | None:
+    timeouts = rule.get("timeouts")
+    text = timeouts.get("request") if isinstance(timeouts, dict) else None
+    return _seconds(text) if isinstance(text, str) else None
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def _seconds(text: str) -> float:
+    """A Gateway API Duration, such as `1m30s`; admission has checked it."""
+    total, number, unit = 0.0, "", ""
+    for char in f"{text}0":
+        if char.isdigit():
+            if unit:
+                total += int(number or 0) * _UNITS.get(unit, 0.0)
+                number, unit = "", ""
+            number += char
+        else:
+            unit += char
+    return total

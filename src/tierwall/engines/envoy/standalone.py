@@ -1,0 +1,117 @@
+"""An Envoy without a control plane: one configuration, from start to end, for tests of policies and for measuring.
+
+It listens on loopback only, and ends when its owner ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from envoy.config.bootstrap.v3 import bootstrap_pb2
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.compile import Resources
+
+REFUSED = "TW659"
+_PATIENCE_S = 30.0
+
+
+def static_bootstrap(resources: Resources, admin: Path, largest_pattern: int) -> Any:
+    """A bootstrap with everything in it."""
+    out = bootstrap_pb2.Bootstrap()
+    out.node.id = out.node.cluster = "tierwall"
+    out.admin.address.pipe.path = str(admin)
+    out.admin.address.pipe.mode = 0o600
+    out.static_resources.listeners.extend(resources.listeners.values())
+    out.static_resources.clusters.extend(resources.clusters.values())
+    out.static_resources.secrets.extend(resources.secrets.values())
+    layer = out.layered_runtime.layers.add(name="patterns")
+    layer.static_layer.update({"re2.max_program_size.error_level": largest_pattern})
+    return out
+
+
+class Standalone:
+    """A running Envoy; InputError with its own words if it refuses the configuration."""
+
+    def __init__(self, resources: Resources, largest_pattern: int = 100) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tierwall-envoy-")
+        folder = Path(self._folder.name)
+        self.admin, self._log = folder / "admin.sock", folder / "log"
+        config = folder / "bootstrap.pb"
+        config.write_bytes(static_bootstrap(resources, self.admin, largest_pattern).SerializeToString())
+        command = [str(find_envoy().path), "-c", str(config), "--disable-hot-restart", "--concurrency", "1"]
+        command += ["--log-level", "warning", "--log-format", "%l %v", "--log-path", str(self._log)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_owner if sys.platform == "linux" else None,
+        )
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while self.ask("/ready")[0] != 200:
+            if self.process.poll() is not None or time.monotonic() > end:
+                lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+                said = [line for line in lines if line.startswith(("error", "critical"))] or lines[-3:]
+                words = " ".join(said)[:2000] or "it does not get ready"
+                raise InputError([Diagnostic(REFUSED, f"Envoy does not take the configuration: {words}")])
+            time.sleep(0.01)
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """A page of the admin interface: the status code and the text; 0 if there is nobody."""
+        connection = _Unix(self.admin)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """End it."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Standalone:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("admin", timeout=5)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(5)
+        self.sock.connect(str(self._path))
+
+
+def _end_with_owner() -> None:
+    libc: Any = ctypes.CDLL(None)
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

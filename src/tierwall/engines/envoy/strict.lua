@@ -1,0 +1,93 @@
+-- Refuses what a lenient server might read differently than Envoy did.
+--
+-- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key that
+-- becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused by the MCP filter.
+-- Methods: `Tools/Call` is no call to Envoy, but to some server it might be.
+-- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
+
+local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
+
+local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
+local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
+local METHODS = {
+  ["tools/call"] = true, ["tools/list"] = true, ["prompts/get"] = true, ["prompts/list"] = true,
+  ["resources/read"] = true, ["resources/list"] = true, ["resources/subscribe"] = true,
+  ["resources/unsubscribe"] = true, ["resources/templates/list"] = true,
+}
+
+local function unescaped(text)
+  return (gsub(text, "\\(.)(%x?%x?%x?%x?)", function(kind, code)
+    if kind ~= "u" then return code end
+    local number = tonumber(code, 16) or 0
+    if number == 0x17f then return "s" end
+    if number == 0x212a then return "k" end
+    return number < 0x80 and string.char(number) or "?"
+  end))
+end
+
+local function folded(text)
+  text = gsub(gsub(text, "\197\191", "s"), "\226\132\170", "k")
+  return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
+end
+
+local function is_strange(key, known)
+  if known[key] then return false end
+  return known[folded(find(key, "\\", 1, true) and unescaped(key) or key)] == true
+end
+
+-- Whether a message has a key that a lenient parser would fold. Envoy has parsed the body before: it is JSON.
+local function has_strange_key(body)
+  local depth, at, key, inside_params = 0, 1, nil, false
+  while true do
+    local here = find(body, '["{}%[%]]', at)
+    if not here then return false end
+    local char = byte(body, here)
+    at = here + 1
+    if char == 34 then
+      local from = at
+      while true do
+        local stop = find(body, '["\\]', at)
+        if not stop then return true end
+        at = stop + 1
+        if byte(body, stop) == 34 then
+          local after = depth <= 2 and find(body, "^%s*:", at)
+          if after then
+            key = sub(body, from, stop - 1)
+            if depth == 1 then
+              if is_strange(key, TOP) then return true end
+              inside_params = key == "params" or (find(key, "\\", 1, true) and unescaped(key) == "params")
+            elseif inside_params and is_strange(key, PARAMS) then
+              return true
+            end
+          end
+          break
+        end
+        at = at + 1
+      end
+    elseif char == 123 or char == 91 then
+      depth = depth + 1
+    else
+      depth = depth - 1
+    end
+  end
+end
+
+local function refuse(handle, why)
+  handle:respond({ [":status"] = "400", ["content-type"] = "text/plain" }, "refused: " .. why .. "\n")
+end
+
+function envoy_on_request(handle)
+  local headers = handle:headers()
+  local encoding = headers:get("content-encoding")
+  if encoding and lower(encoding) ~= "identity" then return refuse(handle, "the body has a content-encoding") end
+  local charset = match(lower(headers:get("content-type") or ""), "charset%s*=%s*([^;]*)")
+  if charset and not find(charset, '^"?utf%-?8"?%s*$') then return refuse(handle, "the charset is not UTF-8") end
+  local body = handle:body()
+  if not body then return end
+  local found = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.mcp")
+  local method = found and found["method"]
+  if type(method) == "string" and not METHODS[method] and METHODS[folded(method)] then
+    return refuse(handle, "a known method is spelt differently")
+  end
+  if has_strange_key(body:getBytes(0, body:length())) then return refuse(handle, "a known key is spelt differently") end
+end

@@ -1,0 +1,212 @@
+"""TLS of listeners: the server's certificate from Secrets, and the authorities of clients' certificates.
+
+Callers are who their certificate says: the SPIFFE id in its URI name. A Gateway names the authorities in
+`spec.tls.frontend` (Gateway API), by port or for all; options fill in where a Gateway or listener names nothing. A
+listener whose certificate cannot be used is not opened: better silent than serving with another's identity.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
+from msgspec import Struct
+
+from tierwall.attach.grant import permitted
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import Place
+from tierwall.attach.section import maps
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.matchers import packed
+from tierwall.engines.envoy.options import Certificate, Options
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
+
+
+class Tls(Struct, frozen=True):
+    """What a listener needs: its certificate, who vouches for clients (None: nobody), and whether they must have one."""
+
+    certificate: Certificate
+    authority: bytes | None
+    required: bool
+
+
+def listener_tls(
+    snapshot: Snapshot, gateway: Resource, listener: Listener, options: Options, problems: list[Diagnostic]
+) -> Tls | None:
+    """The TLS of an HTTPS listener, or None with problems."""
+    certificate = _certificate(snapshot, listener, options, problems)
+    authority, required, known = _authority(snapshot, gateway, listener, options, problems)
+    if certificate is None or not known:
+        return None
+    if authority is None:
+        message = f"{listener} names no authority for certificates of clients: no caller has an identity there"
+        problems.append(_problem(NO_AUTHORITY, message, listener))
+    return Tls(certificate, authority, required)
+
+
+def _certificate(
+    snapshot: Snapshot, listener: Listener, options: Options, problems: list[Diagnostic]
+) -> Certificate | None:
+    tls = listener.value.get("tls")
+    refs = list(maps(tls.get("certificateRefs"))) if isinstance(tls, dict) else []
+    if not refs:
+        if options.certificate is None:
+            problems.append(_problem(BAD_CERTIFICATE, f"{listener} names no certificate", listener))
+        return options.certificate
+    ref = refs[0]
+    place = _place(ref, "Secret", listener.owner.namespace)
+    data, why = _data(snapshot, listener.owner, place)
+    if data is not None:
+        found = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
+        why = unusable(found)
+        if not why:
+            return found
+    problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {why}", listener))
+    return None
+
+
+def unusable(certificate: Certificate) -> str:
+    """Why a certificate cannot be used, or nothing."""
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.chain)
+    except ValueError:
+        return "`tls.crt` is no certificate in PEM"
+    try:
+        key = load_pem_private_key(certificate.key, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "`tls.key` is no private key in PEM without a password"
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    try:
+        fits = chain[0].public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
+    except (ValueError, UnsupportedAlgorithm):
+        return "its public key cannot be read"
+    return "" if fits else "`tls.key` is not the key of `tls.crt`"
+
+
+def _authority(
+    snapshot: Snapshot, gateway: Resource, listener: Listener, options: Options, problems: list[Diagnostic]
+) -> tuple[bytes | None, bool, bool]:
+    """The authorities, whether clients must have a certificate, and whether all of it could be read."""
+    validation = _validation(gateway, listener.port)
+    refs = list(maps(validation.get("caCertificateRefs")))
+    required = validation.get("mode") != "AllowInsecureFallback"
+    if not refs:
+        return options.client_authority, options.client_authority is not None, True
+    found = b""
+    for ref in refs:
+        data, why = _data(snapshot, gateway, _place(ref, "ConfigMap", gateway.namespace))
+        bundle = data.get("ca.crt", b"") if data is not None else b""
+        try:
+            x509.load_pem_x509_certificates(bundle)
+        except ValueError:
+            why = why or "`ca.crt` is no certificate in PEM"
+        if why:
+            words = f"authority of clients' certificates on {listener} cannot be used: {why}"
+            problems.append(_problem(BAD_CERTIFICATE, words, listener))
+            return None, required, False
+        found += bundle if bundle.endswith(b"\n") else bundle + b"\n"
+    return found, required, True
+
+
+def _validation(gateway: Resource, port: int) -> Mapping[str, Any]:
+    tls = gateway.spec.get("tls")
+    frontend = tls.get("frontend") if isinstance(tls, dict) else None
+    frontend = frontend if isinstance(frontend, dict) else {}
+    chosen = next((one.get("tls") for one in maps(frontend.get("perPort")) if one.get("port") == port), None)
+    for one in (chosen, frontend.get("default")):
+        validation = one.get("validation") if isinstance(one, dict) else None
+        if isinstance(validation, dict):
+            return validation
+    return {}
+
+
+def _place(ref: Mapping[str, Any], kind: str, namespace: str) -> Place:
+    return Place(
+        str(ref.get("group") or ""),
+        str(ref.get("kind") or kind),
+        str(ref.get("namespace") or namespace),
+        str(ref.get("name")),
+    )
+
+
+def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, bytes] | None, str]:
+    """What a Secret or ConfigMap holds, or why it cannot be had."""
+    if place.key not in (("", "Secret"), ("", "ConfigMap")):
+        return None, f"{place} is neither a Secret nor a ConfigMap"
+    if not permitted(snapshot, owner, place):
+        return None, f"no ReferenceGrant in namespace {place.namespace} permits {place}"
+    found = place.resource(snapshot)
+    if found is None and place.namespace == "default":
+        found = place._replace(namespace="").resource(snapshot)
+    if found is None:
+        return None, f"{place} is not there"
+    try:
+        return dict(_entries(found)), ""
+    except (binascii.Error, ValueError):
+        return None, f"{place} has data that is not Base64"
+
+
+def _entries(found: Resource) -> Iterator[tuple[str, bytes]]:
+    is_secret = found.kind == "Secret"
+    for field, encoded in (("data", is_secret), ("binaryData", True), ("stringData", False)):
+        values = found.value.get(field)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, str):
+                yield key, base64.b64decode(value, validate=True) if encoded else value.encode()
+
+
+def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
+    place = ("spec", "listeners", listener.number)
+    return Diagnostic(code, message, listener.owner.position(place), subject=listener.owner.reference)
+
+
+def certificate_secret(name: str, certificate: Certificate) -> Any:
+    """A server's certificate as a Secret of Envoy."""
+    out = secret_pb2.Secret(name=name)
+    out.tls_certificate.certificate_chain.inline_bytes = certificate.chain
+    out.tls_certificate.private_key.inline_bytes = certificate.key
+    return out
+
+
+def authority_secret(name: str, authority: bytes) -> Any:
+    """The authorities of clients' certificates as a Secret of Envoy."""
+    out = secret_pb2.Secret(name=name)
+    out.validation_context.trusted_ca.inline_bytes = authority
+    return out
+
+
+def transport_socket(tls: Tls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
+    """The socket of a listener, and the Secrets that it refers to (none if they are inside)."""
+    context = tls_pb2.DownstreamTlsContext()
+    common = context.common_tls_context
+    common.alpn_protocols.extend(("h2", "http/1.1"))
+    common.tls_params.tls_minimum_protocol_version = common_pb2.TlsParameters.TLSv1_2
+    secrets = {f"certificate/{name}": certificate_secret(f"certificate/{name}", tls.certificate)}
+    if tls.authority is not None:
+        context.require_client_certificate.value = tls.required
+        secrets[f"authority/{name}"] = authority_secret(f"authority/{name}", tls.authority)
+    if static:
+        common.tls_certificates.append(secrets[f"certificate/{name}"].tls_certificate)
+        if tls.authority is not None:
+            common.validation_context.CopyFrom(secrets[f"authority/{name}"].validation_context)
+        return packed(context), {}
+    certificate = common.tls_certificate_sds_secret_configs.add(name=f"certificate/{name}")
+    _from_ads(certificate.sds_config)
+    if tls.authority is not None:
+        common.validation_context_sds_secret_config.name = f"authority/{name}"
+        _from_ads(common.validation_context_sds_secret_config.sds_config)
+    return packed(context), secrets
+
+
+def _from_ads(source: Any) -> None:
+    source.ads.SetInParent()
+    source.resource_api_version = "V3"

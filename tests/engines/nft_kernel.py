@@ -36,7 +36,7 @@ def nft_engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def namespace() -> Iterator[NetworkNamespace]:
+def fresh_namespace() -> Iterator[NetworkNamespace]:
     """A network namespace of its own."""
     _need_kernel()
     try:

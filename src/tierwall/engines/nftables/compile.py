@@ -30,7 +30,7 @@ from tierwall.network.model.rules import Direction
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
 _NOT_SYN = "tcp flags & (fin | syn | rst | ack) != syn"
-_DISPATCH = {Direction.EGRESS: "by the source's class", Direction.INGRESS: "by the destination's class"}
+_DISPATCH = {Direction.EGRESS: "by the class of the source", Direction.INGRESS: "by the class of the destination"}
 
 
 class Compiled(Struct, frozen=True):

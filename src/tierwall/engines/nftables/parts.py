@@ -34,8 +34,8 @@ class Parts:
     def chain(self, word: str, rules: Iterable[str], note: str = "") -> str:
         """The name of the chain with these rules."""
         lines = tuple(rules)
-        name = self.names.name(word, "\n".join(lines))
-        self.chains.setdefault(name, Chain(lines, comment(note)))
+        name = self.names.name(word, "\n".join((note, *lines)))
+        self.chains[name] = Chain(lines, comment(note))
         return name
 
     def counted(self, action: Action | str, place: str, policies: str) -> str:

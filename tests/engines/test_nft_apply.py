@@ -1,0 +1,285 @@
+"""Putting tables into the kernel: steps equal fresh starts, failures and kills leave the old or the new table whole."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from nft_clusters import admin_policy, clusters, namespace, network_policy, pod
+from nft_kernel import fresh_namespace
+
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.nftables.apply import Enforcer, apply, check, difference, execute, remove, script_to
+from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.follow import PodChange
+from tierwall.engines.nftables.held import exists, held, listing
+from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.engines.nftables.programs import find
+from tierwall.engines.nftables.table import Kind, Table, text
+from tierwall.network.model.model import Model
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+__all__ = ["fresh_namespace"]
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+# Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
+IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
+KILLS = 100
+
+
+def compiled(objects: list[Any]) -> Compiled:
+    return compile_model(Model(Snapshot.of(load_objects(objects))))
+
+
+def parts(table: Table | None) -> Any:
+    """What a table consists of, as far as the kernel tells."""
+    assert table is not None
+    elements = {
+        name: dict(one.elements)
+        for name, one in table.sets.items()
+        if one.kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS)
+    }
+    marks = {name: one.mark for name, one in table.chains.items()}
+    return table.counters, set(table.sets), elements, marks
+
+
+def in_order(words: str) -> list[str]:
+    """A listing without regard to the order in which things were made."""
+    return sorted(words.splitlines())
+
+
+@settings(max_examples=30, **IN_KERNEL)
+@given(before=clusters(), after=clusters())
+def test_a_step_ends_where_a_fresh_start_does(
+    fresh_namespace: NetworkNamespace, before: list[Any], after: list[Any]
+) -> None:
+    old, new = compiled(before).table, compiled(after).table
+    with fresh_namespace.entered():
+        remove()
+        apply(new)
+        fresh = listing()
+        assert parts(held()) == parts(new)
+        remove()
+        apply(old)
+        apply(new)
+        assert in_order(listing()) == in_order(fresh)
+        assert script_to(new) == ""
+        assert difference(new) == "" or in_order(fresh) == in_order(listing())
+
+
+@settings(max_examples=40, **IN_KERNEL)
+@given(clusters(), st.data())
+def test_following_pods_ends_where_compiling_does(
+    fresh_namespace: NetworkNamespace, objects: list[Any], data: st.DataObject
+) -> None:
+    enforcer = Enforcer()
+    with fresh_namespace.entered():
+        remove()
+        enforcer.put(compiled(objects))
+        for _ in range(4):
+            places = [number for number, one in enumerate(objects) if one["kind"] == "Pod"]
+            place = data.draw(st.sampled_from(places))
+            before, after = objects[place], changed(objects[place], data)
+            objects[place : place + 1] = [after] if after else []
+            (old,), new = load_objects([before]), load_objects([after] if after else [])
+            new_table = compiled(objects).table
+            if not enforcer.follow([PodChange(old, new[0] if new else None)]):
+                enforcer.put(compiled(objects))
+            found = parts(held())
+            want = parts(new_table)
+            # A class whose last pod has gone stays until policies change; everything else is the same.
+            for name, elements in want[2].items():
+                if name in found[2]:
+                    assert found[2][name] == elements
+            assert set(new_table.chains) <= set(found[3])
+            if len(places) == 1:
+                break
+
+
+def changed(one: Any, data: st.DataObject) -> Any:
+    """A pod with other labels or another address, or none at all."""
+    kind = data.draw(st.sampled_from(("gone", "labels", "address", "bare")))
+    if kind == "gone":
+        return None
+    new = copy.deepcopy(one)
+    if kind == "labels":
+        new["metadata"]["labels"] = data.draw(st.sampled_from(({}, {"app": "x"}, {"app": "y", "tenant": "x"})))
+    elif kind == "bare":
+        new["status"] = {}
+    else:
+        new["status"] = {"podIP": data.draw(st.sampled_from(("10.0.7.1", "10.0.7.2", "fd00::7")))}
+    return new
+
+
+def test_one_pod_more_is_elements_only(fresh_namespace: NetworkNamespace) -> None:
+    policy = network_policy(
+        "shop/web", podSelector={"matchLabels": {"app": "web"}}, ingress=[{"from": [{"podSelector": {}}]}]
+    )
+    objects = [namespace("shop"), pod("shop/web-0", "10.0.0.1", app="web"), policy]
+    enforcer = Enforcer()
+    with fresh_namespace.entered():
+        enforcer.put(compiled(objects))
+        before = held()
+        (second,) = load_objects([pod("shop/web-1", "10.0.0.2", app="web")])
+        assert enforcer.follow([PodChange(None, second)])
+        after = held()
+        assert before is not None
+        assert after is not None
+        assert after.chains == before.chains
+        assert parts(after) == parts(compiled([*objects, second.value]).table)
+        assert enforcer.follow([PodChange(second, None)])
+        assert parts(held()) == parts(before)
+
+
+def test_a_refused_table_leaves_the_last_good_one(fresh_namespace: NetworkNamespace) -> None:
+    good = compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table
+    with fresh_namespace.entered():
+        apply(good)
+        before = listing()
+        chains = {**good.chains, "broken_1": msgspec.structs.replace(good.chains["egress"], rules=("nonsense",))}
+        bad = msgspec.structs.replace(good, chains=chains)
+        with pytest.raises(InputError) as caught:
+            apply(bad)
+        assert [one.code for one in caught.value.diagnostics] == ["TW604"]
+        with pytest.raises(InputError):
+            check("add rule inet nowhere at all\n")
+        assert listing() == before
+
+
+def test_removing_leaves_nothing_behind(fresh_namespace: NetworkNamespace) -> None:
+    with fresh_namespace.entered():
+        apply(compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table)
+        assert exists()
+        remove()
+        assert not exists()
+        remove()
+        nft = subprocess.run([find("nft"), "list", "ruleset"], capture_output=True, text=True, check=True)
+        assert nft.stdout == ""
+
+
+def test_what_others_did_to_the_table_is_set_right(fresh_namespace: NetworkNamespace) -> None:
+    table = compiled([namespace("shop"), pod("shop/a", "10.0.0.1"), network_policy("shop/p", podSelector={})]).table
+    with fresh_namespace.entered():
+        apply(table)
+        before = listing()
+        execute("insert rule inet tierwall forward accept\nadd chain inet tierwall mine\n")
+        assert difference(table)
+        apply(table)
+        assert in_order(listing()) == in_order(before)
+        execute("flush chain inet tierwall forward\nadd set inet tierwall pods9 { type ipv4_addr; }\n")
+        apply(table)
+        assert in_order(listing()) == in_order(before)
+
+
+def two_tables() -> tuple[Table, Table]:
+    """Two tables large enough that loading one takes a while."""
+    spaces = [namespace(f"n{one}") for one in range(40)]
+    pods = [pod(f"n{one % 40}/p{one}", f"10.0.{one >> 8}.{one & 255}", app=f"a{one % 5}") for one in range(400)]
+
+    def policies(port: int) -> list[Any]:
+        rule = {"from": [{"podSelector": {"matchLabels": {"app": "a1"}}}], "ports": [{"port": port}]}
+        return [
+            network_policy(f"n{one}/p{port}", podSelector={"matchLabels": {"app": "a0"}}, ingress=[rule] * 3)
+            for one in range(40)
+        ]
+
+    deny = admin_policy("deny", egress=[{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}])
+    return (
+        compiled([*spaces, *pods, *policies(80)]).table,
+        compiled([*spaces, *pods, *policies(443), deny]).table,
+    )
+
+
+def test_killed_at_any_moment_the_kernel_holds_the_old_table_or_the_new(fresh_namespace: NetworkNamespace) -> None:
+    chance = random.Random(7)
+    old, new = two_tables()
+    with fresh_namespace.entered():
+        apply(new)
+        listings = [in_order(listing())]
+        apply(old)
+        listings.insert(0, in_order(listing()))
+        scripts = [script_to(new), ""]
+        apply(new)
+        scripts[1] = script_to(old)
+        apply(old)
+        now, seen = 0, {0: 0, 1: 0}
+        start = time.perf_counter()
+        subprocess.run([find("nft"), "-f", "-"], input=scripts[0], text=True, check=True)
+        took = time.perf_counter() - start
+        subprocess.run([find("nft"), "-f", "-"], input=scripts[1], text=True, check=True)
+        for _ in range(KILLS):
+            nft = subprocess.Popen([find("nft"), "-f", "-"], stdin=subprocess.PIPE)
+            assert nft.stdin is not None
+            nft.stdin.write(scripts[now].encode())
+            nft.stdin.close()
+            killed_after(nft.pid, chance.uniform(0, took * 1.2))
+            nft.wait()
+            found = in_order(listing())
+            assert found in listings
+            now = listings.index(found)
+            seen[now] += 1
+    assert min(seen.values()) > 0, "every kill came too early or too late to tell anything"
+
+
+def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
+    fresh_namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    chance = random.Random(11)
+    objects = [namespace("shop"), pod("shop/a", "10.0.0.1"), pod("shop/b", "10.0.0.2")]
+    tables, files = [], []
+    for number in (0, 1):
+        policies = [network_policy(f"shop/p{one}{number}", podSelector={}) for one in range(20)]
+        tables.append(compiled(objects + policies).table)
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects + policies}))
+    with fresh_namespace.entered():
+        apply(tables[1])
+        apply(tables[0])
+        wanted = [parts(one) for one in tables]
+        command = [str(Path(sys.executable).parent / "tierwall"), "enforce", "nft"]
+        start = time.perf_counter()
+        subprocess.run([*command, str(files[1])], check=True, capture_output=True)
+        took = time.perf_counter() - start
+        apply(tables[0])
+        now = 0
+        for _ in range(8):
+            process = subprocess.Popen(
+                [*command, str(files[1 - now])], stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            time.sleep(chance.uniform(took * 0.5, took))
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+            found = parts(held())
+            assert found in wanted
+            now = wanted.index(found)
+
+
+def killed_after(process: int, seconds: float) -> None:
+    """End a process of our own after some time, if it still runs."""
+    time.sleep(seconds)
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def test_the_text_of_a_table_is_what_the_kernel_then_holds(fresh_namespace: NetworkNamespace) -> None:
+    table, _ = two_tables()
+    with fresh_namespace.entered():
+        execute(text(table))
+        assert parts(held()) == parts(table)

@@ -1,0 +1,173 @@
+"""The compiler: what the table of some policies looks like, and what it never does."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
+
+from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.options import Log, Options
+from tierwall.engines.nftables.spans import merged, without
+from tierwall.engines.nftables.table import Kind, text
+from tierwall.engines.nftables.transaction import transaction
+from tierwall.network.model.addresses import LAST_IPV4, Block, Span
+from tierwall.network.model.model import Model
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+PLAIN = ("forward", "input", "output", "egress", "ingress")
+
+
+def compiled(objects: list[Any], options: Options | None = None) -> Compiled:
+    return compile_model(Model(Snapshot.of(load_objects(objects))), options)
+
+
+def shop(replicas: int = 1) -> list[Any]:
+    return [
+        namespace("shop", team="a"),
+        *(pod(f"shop/web-{one}", f"10.0.{one >> 8}.{one & 255}", app="web") for one in range(replicas)),
+        *(pod(f"shop/db-{one}", f"10.1.{one >> 8}.{one & 255}", app="db") for one in range(replicas)),
+        network_policy(
+            "shop/db",
+            podSelector={"matchLabels": {"app": "db"}},
+            ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 5432}]}],
+        ),
+        admin_policy("guard", egress=[{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}]),
+    ]
+
+
+@settings(max_examples=60)
+@given(clusters(), st.integers())
+def test_the_order_of_objects_does_not_matter(objects: list[Any], seed: int) -> None:
+    shuffled = objects.copy()
+    random.Random(seed).shuffle(shuffled)
+    assert text(compiled(objects).table) == text(compiled(shuffled).table)
+
+
+@settings(max_examples=60)
+@given(clusters())
+def test_nothing_is_rejected_and_every_policy_rule_is_counted_and_named(objects: list[Any]) -> None:
+    table = compiled(objects).table
+    for name, chain in table.chains.items():
+        for rule in chain.rules:
+            assert "reject" not in rule
+            settles = re.search(r"\b(accept|drop|return|goto \w+)\b", rule)
+            if name.startswith(("policy", "egress_", "ingress_", "below")) and " counter " in f" {rule}" and settles:
+                assert re.search(r'comment "\w+/[^" ]+( \w+\[\d+\]|.* spec)"', rule), rule
+                counter = re.search(r"counter name (\w+)", rule)
+                assert counter is not None
+                assert counter[1] in table.counters
+    assert transaction(table, table) == ""
+
+
+def test_more_pods_of_a_kind_are_more_elements_and_nothing_else() -> None:
+    few, many = compiled(shop(1)).table, compiled(shop(500)).table
+    assert few.chains == many.chains
+    assert few.counters == many.counters
+    assert set(few.sets) == set(many.sets)
+    assert sum(len(one.elements) for one in many.sets.values()) > 500
+
+
+def test_rules_that_mean_the_same_share_sets_and_chains() -> None:
+    rule = {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}], "ports": [{"port": 80}, {"port": 443}]}
+    objects = shop() + [network_policy(f"shop/p{one}", podSelector={}, ingress=[rule]) for one in range(50)]
+    table = compiled(objects).table
+    assert sum(name.startswith("ends4") for name in table.sets) == 2
+    assert sum(name.startswith("ports") for name in table.sets) == 1
+
+
+def test_a_table_for_one_node_judges_only_its_pods() -> None:
+    objects = shop(2)
+    for one in objects:
+        if one["kind"] == "Pod":
+            one["spec"]["nodeName"] = "n1" if one["metadata"]["name"] == "web-0" else "n2"
+    table = compiled(objects, Options(node="n1")).table
+    judged = {
+        element
+        for name, one in table.sets.items()
+        if one.kind is Kind.VERDICTS and name.startswith("egress4")
+        for element in one.elements
+    }
+    assert judged == {0x0A000000, "*"}
+
+
+def test_a_node_may_be_exempt_from_the_policies_of_its_pods() -> None:
+    assert set(compiled(shop()).table.chains) >= set(PLAIN)
+    exempt = compiled(shop(), Options(exempt_own_node=True)).table.chains
+    assert "forward" in exempt
+    assert not {"input", "output"} & exempt.keys()
+
+
+@given(st.text(max_size=300))
+def test_names_of_objects_never_leave_their_comments(name: str) -> None:
+    objects = shop()
+    objects[3]["metadata"]["name"] = name or "x"
+    objects[1]["metadata"]["name"] = name or "x"
+    for line in text(compiled(objects).table).splitlines():
+        quoted = re.findall(r'"([^"]*)"', line)
+        assert line.count('"') == 2 * len(quoted)
+        for one in quoted:
+            assert re.fullmatch(r"[A-Za-z0-9 /._:;,()\[\]#=!*+?-]{0,127}", one)
+
+
+def test_domain_names_close_and_are_told() -> None:
+    def with_rule(action: str) -> Compiled:
+        egress = [
+            {"action": action, "to": [{"domainNames": ["example.org"]}], "ports": [{"portNumber": {"port": 443}}]},
+            {"action": "Allow", "to": [{"namespaces": {}}]},
+        ]
+        below = network_policy("shop/closed", podSelector={}, policyTypes=["Egress"])
+        return compiled([*shop()[:3], below, admin_policy("names", egress=egress)], Options(log=Log.NONE))
+
+    def lines(found: Compiled) -> list[str]:
+        chains = found.table.chains.items()
+        return [rule for name, one in chains if name not in PLAIN for rule in one.rules if "egress[0]" in rule]
+
+    for action in ("Allow", "Deny", "Pass"):
+        assert [one.code for one in with_rule(action).diagnostics] == ["TW605"]
+    assert lines(with_rule("Allow")) == []
+    (deny,) = lines(with_rule("Deny"))
+    assert deny.startswith("tcp dport 443 counter")
+    assert " drop " in deny
+    # Behind a Pass only that passes what the rest of the tier and the tiers below allow.
+    (passes,) = lines(with_rule("Pass"))
+    assert re.match(r"tcp dport 443 goto both_\w+ ", passes)
+    (both,) = (one for name, one in with_rule("Pass").table.chains.items() if name.startswith("both"))
+    assert not any("return" in rule for rule in both.rules)
+
+
+def test_a_watched_policy_gives_no_verdict() -> None:
+    deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"namespaces": {}}]}])
+    isolate = network_policy("shop/isolate", podSelector={}, policyTypes=["Ingress", "Egress"])
+    table = compiled([*shop()[:3], shadowed(deny), shadowed(isolate)]).table
+    for name, chain in table.chains.items():
+        if name not in PLAIN:
+            assert not any(re.search(r"\bdrop\b", rule) for rule in chain.rules), name
+    assert sorted(table.counters.values()) == [
+        "ShadowDeny egress:spec NetworkPolicy/shop/isolate",
+        "ShadowDeny egress[0] AdminNetworkPolicy/strict",
+        "ShadowDeny ingress:spec NetworkPolicy/shop/isolate",
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(LAST_IPV4 - 20, LAST_IPV4 + 20), st.integers(0, 8)), max_size=6), st.data())
+def test_blocks_become_spans_that_hold_the_same_addresses(found: list[tuple[int, int]], data: st.DataObject) -> None:
+    blocks = []
+    for low, length in found:
+        high = low + length if low > LAST_IPV4 else min(low + length, LAST_IPV4)
+        hole = data.draw(st.integers(low, high))
+        blocks.append(Block(Span(low, high), data.draw(st.sampled_from(((), (Span(hole, hole),))))))
+    some = data.draw(st.sets(st.integers(LAST_IPV4 - 20, LAST_IPV4 + 20), max_size=3))
+    spans = without(merged(blocks), some)
+    for address in range(LAST_IPV4 - 25, LAST_IPV4 + 35):
+        inside = any(low <= address <= high for low, high in spans)
+        assert inside is (any(block.holds(address) for block in blocks) and address not in some)
+    for one, other in itertools.pairwise(spans):
+        assert one.high < other.low
+    assert not any(low <= LAST_IPV4 < high for low, high in spans)

@@ -1,0 +1,68 @@
+"""Random clusters through the kernel: what packets do is what the library decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from nft_clusters import ENDS, clusters, pod_names, suite
+from nft_kernel import nft_engine
+
+from tierwall.engines.nftables.engine import Engine
+from tierwall.network.question import ask
+
+__all__ = ["nft_engine"]
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+
+# Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
+IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
+PORTS = (79, 80, 443, 8080)
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
+def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str, Any]]:
+    pods = pod_names(objects)
+    pairs = [(one, other) for one in (*pods, *ENDS) for other in (*pods, *ENDS) if one in pods or other in pods]
+    return [
+        {"from": source, "to": destination, "protocol": protocol, "port": port}
+        for number, (source, destination) in enumerate(pairs)
+        for protocol, port in [
+            (PROTOCOLS[number % 3], ports[number % len(ports)]),
+            (PROTOCOLS[(number + 1) % 3], ports[(number // 3) % len(ports)]),
+        ]
+        if source != destination
+    ]
+
+
+@settings(max_examples=60, **IN_KERNEL)
+@given(clusters(), st.permutations(PORTS))
+def test_packets_do_what_the_library_decides(nft_engine: Engine, objects: list[Any], ports: tuple[int, ...]) -> None:
+    questions = every_question(objects, ports)
+    asked = suite(objects, questions)
+    for question, answer in zip(questions, nft_engine.answers(asked), strict=True):
+        assert not answer.error, (question, answer.error)
+        wanted = ask(asked.snapshot, question, {})["verdict"]
+        if answer.got is None:
+            # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
+            assert wanted == "Conditional" or "family" in answer.skipped, (question, answer.skipped)
+        else:
+            assert answer.got["verdict"] == wanted, (question, answer.got)
+
+
+@settings(max_examples=8, **IN_KERNEL)
+@given(clusters(), st.sets(st.integers(0, 4), min_size=1))
+def test_a_pod_without_an_address_is_matched_by_no_block(
+    nft_engine: Engine, objects: list[Any], without: set[int]
+) -> None:
+    pods = [one for one in objects if one["kind"] == "Pod"]
+    for number in without:
+        pods[number]["status"] = {}
+    questions = every_question(objects, PORTS)
+    asked = suite(objects, questions)
+    for question, answer in zip(questions, nft_engine.answers(asked), strict=True):
+        assert not answer.error, (question, answer.error)
+        if answer.got is not None:
+            assert answer.got["verdict"] == ask(asked.snapshot, question, {})["verdict"], (question, answer.got)

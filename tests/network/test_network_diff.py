@@ -150,3 +150,20 @@ def test_every_format_names_both_ends(folders: Path, output: str) -> None:
 
 def test_a_folder_that_is_not_there_is_an_error(folders: Path) -> None:
     assert CliRunner().invoke(root, ["diff", "old", "nwe"]).exit_code == 1
+
+
+def test_pictures_tell_what_appears_from_what_vanishes_between_the_same_ends(folders: Path) -> None:
+    (folders / "moved").mkdir()
+    text = (folders / "new" / "all.yaml").read_text()
+    (folders / "moved" / "all.yaml").write_text(text.replace("5432", "5433"))
+    drawn = CliRunner().invoke(root, ["diff", "new", "moved", "-o", "mermaid"]).stdout
+    assert '|"+ TCP 5433"|' in drawn
+    assert '|"- TCP 5432"|' in drawn
+    page = CliRunner().invoke(root, ["diff", "new", "moved", "-o", "html"]).stdout
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert data["key"]["removed"] == "vanishes"
+    (cell,) = data["sets"]
+    assert [(flow["word"], flow["ports"]) for flow in cell["flows"]] == [
+        ("appears", "TCP 5433"),
+        ("vanishes", "TCP 5432"),
+    ]

@@ -53,5 +53,5 @@ def _lines(changes: list[Entry], output: str) -> Iterable[str]:
         click.echo(f"error: this is too large for a picture: {error}", err=True)
         sys.exit(FAILED)
     if output == "html":
-        return reach_html.lines(drawn, "Changed connections")
+        return reach_html.lines(drawn, "Changed connections", changes=True)
     return reach_dot.lines(drawn) if output == "dot" else reach_mermaid.lines(drawn)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.network.reach.listing import Entry
 
-HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress")
+HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 
 
 def lines(entries: Iterable[Entry]) -> Iterator[str]:
@@ -19,7 +19,7 @@ def lines(entries: Iterable[Entry]) -> Iterator[str]:
         for flow in entry.flows:
             reasons = (", ".join(map(str, settled or ())) for settled in (flow.egress, flow.ingress))
             verdict, names = str(flow.verdict), " ".join(flow.domains)
-            yield _line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons))
+            yield _line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons, flow.before()))
 
 
 def _line(values: Iterable[str]) -> str:

@@ -13,38 +13,55 @@ from tierwall.core.verdict import Verdict
 from tierwall.network.reach.listing import Flow
 from tierwall.network.reach.picture import Picture
 
-_KINDS = {Verdict.ALLOW: "allow", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "deny"}
+_WORDS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
+_CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
 
-# A comparison shows what appears as open, what vanishes as closed.
-_CHANGES = {"added": "all", "removed": "none", "changed": "conditional"}
+# What the colours of cells mean, in the order of the key.
+_KEY = {
+    "all": "every port",
+    "some": "some ports",
+    "conditional": "conditional",
+    "none": "denied",
+    "": "no policy is about it",
+}
+_KEY_OF_CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes", "": "no change listed"}
 
 
-def lines(picture: Picture, title: str = "Connections") -> Iterator[str]:
-    """The page, line by line."""
+def lines(picture: Picture, title: str = "Connections", changes: bool = False) -> Iterator[str]:
+    """The page, line by line; of a comparison, only the ends whose connections change."""
     page = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
     # `</` would end the script early, whatever the objects are called.
-    data = msgspec.json.encode(_data(picture)).decode().replace("</", "<\\/").replace("<!--", "<\\!--")
+    data = msgspec.json.encode(_data(picture, changes)).decode().replace("</", "<\\/").replace("<!--", "<\\!--")
     yield from page.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
 
 
-def _data(picture: Picture) -> dict[str, Any]:
+def _data(picture: Picture, changes: bool) -> dict[str, Any]:
     """Names, distinct sets of flows, and per cell which set it has."""
-    sets: dict[tuple[str, tuple[Flow, ...]], int] = {}
-    cells: dict[str, int] = {}
+    arrows: dict[str, list[tuple[str, tuple[Flow, ...]]]] = {}
     for arrow in picture.arrows:
-        cells[f"{arrow.source},{arrow.destination}"] = sets.setdefault((arrow.change, arrow.flows), len(sets))
+        arrows.setdefault(f"{arrow.source},{arrow.destination}", []).append((arrow.change, arrow.flows))
+    sets: dict[tuple[tuple[str, tuple[Flow, ...]], ...], int] = {}
+    cells = {cell: sets.setdefault(tuple(found), len(sets)) for cell, found in arrows.items()}
+    everyone = range(len(picture.nodes))
     return {
+        "key": _KEY_OF_CHANGES if changes else _KEY,
         "nodes": [str(named) for named in picture.nodes],
+        "rows": sorted({arrow.source for arrow in picture.arrows}) if changes else list(everyone),
+        "columns": sorted({arrow.destination for arrow in picture.arrows}) if changes else list(everyone),
         "sets": [
-            {"kind": _CHANGES.get(change) or _kind(flows), "flows": [_flow(flow) for flow in flows]}
-            for change, flows in sets
+            {"kind": _kind(found), "flows": [_flow(flow, change) for change, flows in found for flow in flows]}
+            for found in sets
         ],
         "cells": cells,
     }
 
 
-def _kind(flows: tuple[Flow, ...]) -> str:
-    """What a cell shows at a glance: all, some, conditional or none of the ports."""
+def _kind(found: tuple[tuple[str, tuple[Flow, ...]], ...]) -> str:
+    """What a cell shows at a glance: all, some, conditional or none of the ports; or what changes."""
+    changes = {change for change, _ in found}
+    if changes != {""}:
+        return changes.pop() if len(changes) == 1 else "changed"
+    flows = [flow for _, some in found for flow in some]
     verdicts = {flow.verdict for flow in flows}
     if verdicts == {Verdict.ALLOW}:
         return "all" if len(flows) > 1 or flows[0].ports == "all" else "some"
@@ -53,6 +70,7 @@ def _kind(flows: tuple[Flow, ...]) -> str:
     return "some" if Verdict.ALLOW in verdicts else "conditional"
 
 
-def _flow(flow: Flow) -> dict[str, str]:
+def _flow(flow: Flow, change: str) -> dict[str, str]:
     condition = f"if {' or '.join(flow.domains)}" if flow.domains else ""
-    return {"verdict": _KINDS[flow.verdict], "ports": flow.ports, "condition": condition, "because": flow.because()}
+    word = _CHANGES.get(change) or _WORDS[flow.verdict]
+    return {"word": word, "ports": flow.ports, "condition": condition, "because": flow.because()}

@@ -43,8 +43,12 @@ class ChangedFlow(Flow, frozen=True):
 
     def because(self) -> str:
         """Who settles it now, and who settled it before."""
-        now = super().because()
-        return f"{now} (before, {self.was.verdict}: {self.was.because()})" if self.was is not None else now
+        now, before = super().because(), self.before()
+        return f"{now} (before, {before})" if before else now
+
+    def before(self) -> str:
+        """Who settled it before, with what verdict."""
+        return f"{self.was.verdict}: {self.was.because()}" if self.was is not None else ""
 
     def document(self) -> dict[str, object]:
         """As JSON output has it, with `was` for what held before."""

@@ -47,6 +47,10 @@ class Flow(Struct, frozen=True):
         ]
         return "; ".join(parts)
 
+    def before(self) -> str:
+        """Who settled each direction before a change, in words; nothing in a list."""
+        return ""
+
     def document(self) -> dict[str, Any]:
         """As JSON output has it."""
         out: dict[str, Any] = {

@@ -41,20 +41,16 @@ def picture(found: Matrix, why: bool = False) -> Picture:
 
 
 def picture_of_changes(entries: Iterable[Entry]) -> Picture:
-    """The picture of a comparison: the sets of ends its entries name, and an arrow where something changes."""
+    """The picture of a comparison: the sets of ends its entries name, and an arrow for each way things change."""
     nodes: dict[Named, int] = {}
-    cells: dict[tuple[int, int], list[Entry]] = {}
+    arrows: dict[tuple[int, int, str], list[Flow]] = {}
     for entry in entries:
         source, destination = (nodes.setdefault(one, len(nodes)) for one in (entry.sources, entry.destinations))
-        cells.setdefault((source, destination), []).append(entry)
+        arrows.setdefault((source, destination, entry.change), []).extend(entry.flows)
         if len(nodes) > MOST_BLOCKS:
             raise TooManyBlocks(f"more than {MOST_BLOCKS} groups of ends differ")
-    arrows = []
-    for (source, destination), found in cells.items():
-        kinds = {entry.change for entry in found}
-        flows = tuple(flow for entry in found for flow in entry.flows)
-        arrows.append(Arrow(source, destination, flows, kinds.pop() if len(kinds) == 1 else "changed"))
-    return Picture(tuple(nodes), tuple(arrows))
+    drawn = (Arrow(source, to, tuple(flows), change) for (source, to, change), flows in arrows.items())
+    return Picture(tuple(nodes), tuple(drawn))
 
 
 def _ends(found: Matrix, mask: int) -> list[End]:

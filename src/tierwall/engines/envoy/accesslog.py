@@ -18,11 +18,9 @@ from envoy.service.accesslog.v3 import als_pb2 as service_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.names import MCP, RBAC, SLOTS
+from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
-# Namespace and keys of the metadata of routes.
-PLACE = "tierwall"
 PLACE_KEYS = ("gateway", "listener", "backend")
 
 Record = dict[str, Any]
@@ -76,6 +74,8 @@ def record(entry: Any) -> Record:
         "plane": "tool",
         "caller": _caller(common.tls_properties),
         **{key: common.custom_tags.get(key) for key in PLACE_KEYS},
+        # Of a route to several backends the one that was chosen; a request that was denied has none.
+        **({"backend": chosen} if (chosen := backend_of_cluster(common.upstream_cluster)) is not None else {}),
         "method": mcp.get("method"),
         "tool": params.get("name"),
         "uri": params.get("uri"),

@@ -18,6 +18,9 @@ BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
 ROUTER: Final = "envoy.filters.http.router"
 
+# The namespace of the metadata of routes: which Gateway and listener.
+PLACE: Final = "tierwall"
+
 # What matchers look at, copied to where they can look it up; never taken from a client, never sent to a backend.
 HEADER_PREFIX: Final = "x-tierwall-"
 METHOD: Final = "x-tierwall-method"
@@ -94,3 +97,19 @@ def backend_cluster(resource: Resource, port: int = 0) -> str:
 def authorizer_cluster(namespace: str, name: str, port: int, grpc: bool) -> str:
     """The cluster of an authorization service."""
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
+
+
+def backend_of_cluster(name: str) -> str | None:
+    """The reference of the backend that a cluster leads to: `XBackend/shop/orders`; None for any other cluster."""
+    kind, *rest = name.split("/")
+    if kind == "backend" and len(rest) == 3:
+        return f"XBackend/{rest[1]}/{rest[2]}"
+    return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) == 3 else None
+
+
+def place_of_chain(name: str) -> dict[str, str]:
+    """The Gateway and listener that a filter chain, named as its RouteConfiguration, is for."""
+    kind, *rest = name.split("/")
+    if kind != "gateway" or len(rest) not in (3, 5):
+        return {}
+    return {"gateway": f"{rest[0]}/{rest[1]}", "listener": rest[-1]}

@@ -23,6 +23,7 @@ Say = Callable[[str], None]
 _PR_SET_PDEATHSIG = 1
 # Pauses between restarts: an Envoy that cannot live must not be started in a busy loop.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+MOST_LINES = 10_000
 
 
 class Process:
@@ -109,6 +110,7 @@ class Process:
 
     async def _read(self, child: asyncio.subprocess.Process) -> None:
         assert child.stderr is not None
+        said: set[bytes] = set()
         while True:
             try:
                 line = await child.stderr.readline()
@@ -116,7 +118,10 @@ class Process:
                 continue
             if not line:
                 return
-            self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
+            # Envoy says some things once a listener, or once a second.
+            if line not in said and len(said) < MOST_LINES:
+                said.add(line)
+                self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
 
     async def ask_admin(self, path: str) -> tuple[int, str]:
         """GET a page of the admin interface: the status code and the text; 0 if there is nobody."""

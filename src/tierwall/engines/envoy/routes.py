@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
@@ -22,7 +23,7 @@ from tierwall.attach.section import maps, rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy import clusters, route_filters
 from tierwall.engines.envoy.guards import Guards, Protection, mcp_settings, open_settings, plain_settings
-from tierwall.engines.envoy.names import FACT_HEADERS, route_name
+from tierwall.engines.envoy.names import FACT_HEADERS, PLACE, backend_of_cluster, route_name
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.route_match import method, precedence, route_match
 from tierwall.resources.resource import Resource
@@ -58,6 +59,9 @@ class Routes:
         for on in attached:
             if (on.route.group, on.route.kind) == HTTP_ROUTE:
                 entries = self._entries(gateway, listener, on.route)
+                for _, made in entries:
+                    for one in made:
+                        one.metadata.CopyFrom(place(gateway, listener, one.route.cluster))
                 for host in on.hostnames or ("*",):
                     hosts.setdefault(host, []).extend(entries)
         out = empty_configuration(route_name(gateway, listener))
@@ -124,6 +128,15 @@ class Routes:
 
     def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
         self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))
+
+
+def place(gateway: Resource, listener: Listener, cluster: str) -> Any:
+    """Metadata of a route that say where a request came in and where it is to go, for the decision log."""
+    out = base_pb2.Metadata()
+    about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
+    backend = backend_of_cluster(cluster)  # None where a route leads to several
+    out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
+    return out
 
 
 def empty_configuration(name: str) -> Any:

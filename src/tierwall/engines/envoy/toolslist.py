@@ -20,11 +20,10 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
-from tierwall.engines.envoy.accesslog import plain
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.listing import May, filtered
 from tierwall.engines.envoy.matchers import exact, first_of, has, matcher, typed
-from tierwall.engines.envoy.names import METHOD
+from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of_chain
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.places import way
 from tierwall.tool.possible import possible
@@ -32,8 +31,9 @@ from tierwall.tool.request import CALL, request
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"
+EXT_PROC = "envoy.filters.http.ext_proc"  # the namespace of the attributes
 LIST = "tools/list"
-_CALLER, _ROUTE = "connection.uri_san_peer_certificate", "xds.route_metadata"
+_CALLER, _CHAIN, _CLUSTER = "connection.uri_san_peer_certificate", "xds.filter_chain_name", "xds.cluster_name"
 
 # The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
 Permitted = Callable[[Mapping[str, Any], str | None], May | None]
@@ -66,7 +66,7 @@ def http_filter() -> Any:
             request_trailer_mode=mode.SKIP,
             response_trailer_mode=mode.SKIP,
         ),
-        request_attributes=[_CALLER, _ROUTE],
+        request_attributes=[_CALLER, _CHAIN, _CLUSTER],
         stat_prefix="tools_list",
     )
     asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
@@ -117,10 +117,11 @@ def service(permitted: Permitted) -> Any:
 
 def _asked(attributes: Any, permitted: Permitted) -> May | None:
     """What the caller of a request may call; Envoy tells who and where, the client cannot."""
-    found = attributes["envoy.filters.http.ext_proc"].fields if attributes else {}
-    caller = found[_CALLER].string_value if _CALLER in found else ""
-    place = plain(found[_ROUTE]) if _ROUTE in found else {}
-    return permitted(place if isinstance(place, Mapping) else {}, caller or None)
+    if EXT_PROC not in attributes:
+        return None
+    said = {key: value.string_value for key, value in attributes[EXT_PROC].fields.items()}
+    place = {**place_of_chain(said.get(_CHAIN, "")), "backend": backend_of_cluster(said.get(_CLUSTER, ""))}
+    return permitted(place, said.get(_CALLER) or None)
 
 
 def _headers(headers: Any) -> dict[str, str]:

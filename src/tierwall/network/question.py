@@ -43,7 +43,7 @@ def answer(snapshot: Snapshot, question: Mapping[str, Any]) -> Decision:
         hint = near_miss(str(protocol), PROTOCOLS)
         problems.append(_problem(f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`", hint))
     if type(port) is not int or not 1 <= port <= LAST_PORT:
-        found = "nothing" if port is None else f"`{port}`"
+        found = "nothing" if port is None else f"the text `{port}`" if isinstance(port, str) else f"`{port}`"
         problems.append(_problem(f"expected a number from 1 to {LAST_PORT} as `port`, found {found}"))
     if problems or source is None or destination is None or type(port) is not int:
         raise InputError(problems)

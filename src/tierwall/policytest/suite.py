@@ -96,7 +96,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         if plane_name == "admit" and "file" in question:
             file_loaded = load([str(folder / question["file"])])
             diagnostics += [
-                Diagnostic("TW702", one.message, resource.position((*path, "admit", "file")))
+                Diagnostic("TW702", f"`{question['file']}`: {one.message}", resource.position((*path, "admit", "file")))
                 for one in file_loaded.diagnostics
                 if one.code == "TW001"
             ]

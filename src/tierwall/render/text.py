@@ -77,13 +77,14 @@ def cases(results: Iterable[Mapping[str, Any]], colour: bool) -> Iterator[str]:
 
 
 def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One line a step: tier, policy and rule, outcome, note, and where it is written."""
+    """One line a step: direction if it has one, tier, policy and rule, outcome, note, and where it is written."""
     for step in steps:
         subject = " ".join(str(step[key]) for key in ("policy", "rule") if step.get(key))
         note = f" ({step['note']})" if step.get("note") else ""
         source = step.get("source")
         place = f"  {source['file']}:{source['line']}" if source else ""
-        yield f"{step['tier']}: {subject + ' ' if subject else ''}{step['outcome']}{note}{place}"
+        tier = f"{step['direction']} {step['tier']}" if step.get("direction") else step["tier"]
+        yield f"{tier}: {subject + ' ' if subject else ''}{step['outcome']}{note}{place}"
 
 
 def count(number: int, noun: str) -> str:

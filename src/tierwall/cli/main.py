@@ -21,6 +21,7 @@ COMMANDS = {
     "compile": Lazy("tierwall.cli.compile:group", "Print what an engine would be given: nftables."),
     "enforce": Lazy("tierwall.cli.enforce:group", "Make an engine obey the policies: nftables."),
     "audit": Lazy("tierwall.cli.audit:command", "Stream what the kernel dropped, by pod, policy and rule."),
+    "authorizer": Lazy("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
     "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": Lazy("tierwall.cli.yaml:yaml_command", "Print YAML as JSON, exactly as Kubernetes reads it."),
     "crds": Lazy("tierwall.cli.crds:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),

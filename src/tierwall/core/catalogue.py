@@ -91,6 +91,10 @@ CATALOGUE: dict[str, Code] = {
     "TW507": Code(_W, "Allow is wider than the policy it was meant to narrow"),
     "TW508": Code(_W, "policy belongs to no authorizer of the chain"),
     "TW509": Code(_E, "policy expression cannot be used"),
+    # 511 to 519: serving an API server
+    "TW511": Code(_E, "sealing key cannot be used"),
+    "TW512": Code(_E, "certificate or key cannot be used"),
+    "TW513": Code(_E, "authorizer would answer anyone"),
     # 6xx: engines (601 to 609 nftables)
     "TW601": Code(_E, "not permitted to change the kernel's tables"),
     "TW602": Code(_E, "program is missing"),

@@ -8,7 +8,7 @@ share; a random one serves a single process.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,20 +18,41 @@ from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect,
 from tierwall.api.condition_set import Conditional
 from tierwall.api.decision import Decision
 from tierwall.api.packing import pack
-from tierwall.api.seal import Seal
+from tierwall.api.seal import Seal, SealError
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
 
-
-def issued(chain: Chain, decision: ChainDecision, shape: Shape, seal: Seal) -> ChainDecision:
-    """A conditional answer as it goes out in a shape."""
-    entries = [(name, seal.sealed(_settled(found, shape))) for name, found in decision.entries()]
-    return replace(chain.recall(entries), error=decision.error)
+# Keys that conditions are still taken under after a change of the key; they live as long as a request.
+MOST_KEYS = 3
 
 
-def returned(chain: Chain, entries: Iterable[tuple[str, Decision]], seal: Seal) -> ChainDecision:
-    """Conditions that came back; SealError if they were not issued with this key, or were changed."""
-    return chain.recall([(name, seal.opened(found)) for name, found in entries])
+class Issuer:
+    """Sends conditions out under the newest key, and takes them back under the last few."""
+
+    def __init__(self, key: bytes) -> None:
+        self._seals: tuple[Seal, ...] = ()
+        self._keys: tuple[bytes, ...] = ()
+        self.rekey(key)
+
+    def rekey(self, key: bytes) -> None:
+        """Seal with another key from now on."""
+        self._keys = (key, *(one for one in self._keys if one != key))[:MOST_KEYS]
+        self._seals = tuple(map(Seal, self._keys))
+
+    def issued(self, chain: Chain, decision: ChainDecision, shape: Shape) -> ChainDecision:
+        """A conditional answer as it goes out in a shape."""
+        seal = self._seals[0]
+        entries = [(name, seal.sealed(_settled(found, shape))) for name, found in decision.entries()]
+        return replace(chain.recall(entries), error=decision.error)
+
+    def returned(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
+        """Conditions that came back; SealError if they were not issued under these keys, or were changed."""
+        for seal in self._seals[:-1]:
+            try:
+                return chain.recall([(name, seal.opened(found)) for name, found in entries])
+            except SealError:
+                continue
+        return chain.recall([(name, self._seals[-1].opened(found)) for name, found in entries])
 
 
 def _settled(decision: Decision, shape: Shape) -> Decision:

@@ -22,7 +22,7 @@ from tierwall.resources.validity import problems
 
 
 class PolicySet(msgspec.Struct, frozen=True, eq=False):
-    """The policies of one load. `revision` is a digest of their content: replicas with equal policies have equal ones."""
+    """The policies of one load. `revision` is a digest of their content: equal policies have equal ones everywhere."""
 
     chain: Chain
     revision: str
@@ -66,9 +66,7 @@ def _revision(snapshot: Snapshot) -> str:
     encode = msgspec.json.Encoder(order="deterministic").encode
     digest = hashlib.sha256()
     for one in sorted(snapshot, key=lambda one: (one.group, one.kind, one.namespace, one.name)):
-        digest.update(encode([one.group, one.version, one.kind, one.namespace, one.name]))
-        # Values that JSON cannot hold do not occur in what was read; their words still tell two apart.
-        digest.update(encode(one.value) if isinstance(one.value, dict) else repr(one.value).encode())
+        digest.update(encode([one.group, one.version, one.kind, one.namespace, one.name, one.value]))
     return digest.hexdigest()[:12]
 
 

@@ -63,6 +63,7 @@ def of_decision(phase: str, decision: ChainDecision, attributes: Attributes | No
         revision=revision,
     )
     if decision.is_conditional:
+        record.authorizer = decision.answers[0].authorizer.name
         named = dict.fromkeys(str(one.policy) for one in decision.steps if one.policy is not None)
         record.policies = tuple(named)[:MOST_POLICIES]
     elif decision.verdict is not Verdict.NO_OPINION:

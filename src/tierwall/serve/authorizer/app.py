@@ -1,0 +1,177 @@
+"""The HTTP face of the authorizer, as a plain ASGI application: every layer between would cost more than a decision.
+
+POST /authorize     SubjectAccessReview; AuthorizationConditionsReview, too, for callers with one address for both
+POST /conditions    AuthorizationConditionsReview
+POST /admit         AdmissionReview (the bridge)
+GET  /healthz /readyz /metrics
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tierwall.api.wire import seed
+from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
+from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
+from tierwall.serve.authorizer.store import Store
+from tierwall.serve.decisionlog import DecisionLog
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+PHASES = {"/authorize": AUTHORIZE, "/conditions": CONDITIONS, "/admit": ADMIT}
+PAGES = ("/healthz", "/readyz", "/metrics")
+READ_SECONDS = 10.0
+# What a body over its limit may have before the connection is cut: those who send a little too much are told so.
+MOST_DRAINED = 32 << 20
+_JSON = (b"content-type", b"application/json")
+_CONDITIONS_KIND = seed.KIND.encode()
+
+
+class Unread(Exception):
+    """A body that was not taken: the HTTP status and the words for it."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status, self.words = status, words
+
+
+class Gone(Exception):
+    """The caller hung up."""
+
+
+class App:
+    """The application; with `only_pages` it answers nothing but health and metrics."""
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        store: Store,
+        metrics: Metrics,
+        log: DecisionLog | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        only_pages: bool = False,
+    ) -> None:
+        self._reviews = reviews
+        self._store = store
+        self._metrics = metrics
+        self._log = log
+        self._read_seconds = read_seconds
+        self._only_pages = only_pages
+        self.stopping = False
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        path, method = scope["path"], scope["method"]
+        phase = PHASES.get(path) if not self._only_pages else None
+        if phase is not None and method == "POST":
+            await self._review(phase, receive, send)
+        elif path in PAGES and method in ("GET", "HEAD"):
+            status, kind, body = self._page(path)
+            await _send(send, status, body if method == "GET" else b"", ((b"content-type", kind),))
+        elif phase is not None or path in PAGES:
+            allowed = b"POST" if phase is not None else b"GET, HEAD"
+            await _send(send, 405, b'{"error":"method not allowed"}', (_JSON, (b"allow", allowed)))
+        else:
+            await _send(send, 404, b'{"error":"not found"}', (_JSON,))
+
+    async def _review(self, phase: str, receive: Receive, send: Send) -> None:
+        start = perf_counter()
+        close = False
+        try:
+            body = await self._body(phase, receive)
+        except Gone:
+            return
+        except Unread as why:
+            # What is left of the body is not read, so the connection cannot be used again.
+            reply, close = self._reviews.refusal(phase, why.status, why.words), True
+        else:
+            reply = self._reviews.answer(phase, body)
+        headers = [_JSON, (b"content-length", str(len(reply.body)).encode())]
+        if close:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+        self._remember(reply, perf_counter() - start)
+
+    async def _body(self, phase: str, receive: Receive) -> bytes:
+        # The kind is known only from the body, and callers with one address send both kinds to /authorize.
+        most = max(MOST_OCTETS[phase], MOST_OCTETS[CONDITIONS])
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._read_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise Gone
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size <= most:
+                        parts.append(part)
+                    else:
+                        parts.clear()
+                    if not message.get("more_body", False) or size > MOST_DRAINED:
+                        break
+        except TimeoutError:
+            raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
+        if size > most:
+            raise Unread(413, too_long(phase))
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if size > MOST_OCTETS[phase] and _CONDITIONS_KIND not in body:
+            raise Unread(413, too_long(phase))
+        return body
+
+    def _remember(self, reply: Reply, seconds: float) -> None:
+        record = reply.record
+        self._metrics.observe(record, seconds)
+        if self._log is not None:
+            now = datetime.now(UTC).isoformat(timespec="microseconds")
+            try:
+                self._log.write({"time": now, **record.document(), "seconds": round(seconds, 6)})
+            except OSError as why:
+                # A full disk must not stop authorization; the counter and the first message tell.
+                if self._metrics.log_failures._value.get() == 0:
+                    print(f"the decision log cannot be written: {why}", file=sys.stderr)
+                self._metrics.log_failures.inc()
+
+    def _page(self, path: str) -> tuple[int, bytes, bytes]:
+        if path == "/metrics":
+            return 200, CONTENT_TYPE, self._metrics.page(self._store)
+        if path == "/healthz":
+            return 200, b"text/plain", b"ok\n"
+        return 503 if self.stopping else 200, b"application/json", msgspec.json.encode(self.readiness())
+
+    def readiness(self) -> dict[str, Any]:
+        """What is in force, and what is wrong with the newest edit if it is not."""
+        store = self._store
+        found: dict[str, Any] = {
+            "ready": not self.stopping,
+            "revision": store.current.revision,
+            "policies": store.current.policies,
+            "objects": store.current.objects,
+            "bridge": self._reviews.bridged,
+            "retained": len(store.retained),
+            "stale": bool(store.trouble),
+        }
+        if store.trouble:
+            found["message"] = "the files hold policies that cannot be used; the last good ones are in force"
+            found["problems"] = [one.document() for one in store.trouble[:20]]
+        return found
+
+
+async def _send(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": (*headers, length)})
+    await send({"type": "http.response.body", "body": body})

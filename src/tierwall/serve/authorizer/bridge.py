@@ -1,0 +1,145 @@
+"""Conditional authorization on API servers that know no conditions: an authorizer and an admission webhook together.
+
+The first phase answers the authorizer: what can become allowed is allowed where admission will see the object, and what
+can only be denied is left to the authorizers that follow. Admission then judges both phases anew from one set of
+policies, on the object:
+
+    Allow, or no opinion                        let pass: it was decided in the first phase
+    Deny                                        refused
+    conditional, comes to Allow                 let pass
+    conditional, comes to Deny                  refused
+    conditional, no opinion, could have allowed refused: the first phase had let it through
+    conditional, no opinion, could only deny    let pass: another authorizer allowed it
+
+Where the current policies have nothing to say, a superseded set may have let the request through, whose answer the API
+server may have kept: its conditions must come to Allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from tierwall.api.attributes import CONNECT_RESOURCES, CONNECT_VERBS, Attributes, ConditionsMode
+from tierwall.api.chain import ChainDecision
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.enforcement import admitted
+from tierwall.serve.authorizer.admission import AdmissionRequest
+from tierwall.serve.authorizer.policy_set import PolicySet
+
+# The API server lets these through before it asks any authorizer, so no condition of ours was part of it.
+PRIVILEGED = "system:masters"
+# Webhooks are not asked about their own configuration, and reviews are stored nowhere.
+UNSEEN_GROUPS = frozenset(("admissionregistration.k8s.io",))
+UNSEEN = frozenset(
+    (
+        ("authentication.k8s.io", "selfsubjectreviews"),
+        ("authentication.k8s.io", "tokenreviews"),
+        ("authorization.k8s.io", "localsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+    )
+)
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What admission is told, and the decision it rests on."""
+
+    allowed: bool
+    message: str
+    decision: ChainDecision
+    attributes: Attributes
+    revision: str
+
+
+def is_enforced(policies: PolicySet, attributes: Attributes) -> bool:
+    """Whether admission will be asked about the object of a request, and will know it for this request."""
+    if not attributes.supports_conditions or attributes.group in UNSEEN_GROUPS | policies.aggregated:
+        return False
+    if (attributes.group, attributes.resource) in UNSEEN:
+        return False
+    # A proxied delete, say, is a CONNECT to admission, which would be taken for a get or a create.
+    is_connect = not attributes.group and attributes.combined_resource in CONNECT_RESOURCES
+    return not is_connect or attributes.verb in CONNECT_VERBS
+
+
+def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = True) -> tuple[Decision, ChainDecision]:
+    """The concrete answer to the authorizer, and the chain's answer that it stands for.
+
+    Without `grants` nothing is let through on a condition (while replicas may still have other policies).
+    """
+    asked = replace(attributes, conditions_mode=ConditionsMode.HUMAN_READABLE)
+    decision = policies.chain.authorize(asked)
+    if not decision.is_conditional:
+        return decision, decision
+    if not is_enforced(policies, attributes):
+        return folded(decision, "conditional, and admission does not see it"), decision
+    if attributes.label_selector is not None or attributes.field_selector is not None:
+        # Admission is not told selectors; what it will make of the request must be what is made of it here.
+        later = policies.chain.authorize(replace(asked, label_selector=None, field_selector=None))
+        if not later.is_conditional or later.entries() != decision.entries():
+            return folded(decision, "conditional on selectors, which admission does not see"), decision
+    if not decision.can_become_allowed:
+        return Decision(NO_OPINION, "conditional: admission may deny it", decision.error), decision
+    if not grants:
+        return folded(decision, "conditional, by policies that are still being rolled out"), decision
+    return Decision(ALLOW, "conditional: admission decides", decision.error), decision
+
+
+def folded(decision: ChainDecision, reason: str) -> Decision:
+    """The answer where conditions cannot be enforced."""
+    return Decision(decision.failure, reason, decision.error)
+
+
+def judge(policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest) -> Judgement:
+    """What admission makes of a request; every verb it may have been is judged, and the first refusal ends it."""
+    judged: Judgement | None = None
+    for attributes in request.attributes():
+        judged = _judged(policies, retained, request, attributes)
+        if not judged.allowed:
+            break
+    assert judged is not None
+    return judged
+
+
+def _judged(
+    policies: PolicySet, retained: Sequence[PolicySet], request: AdmissionRequest, attributes: Attributes
+) -> Judgement:
+    if PRIVILEGED in attributes.groups:
+        passed = ChainDecision(verdict=NO_OPINION, reason=f"group `{PRIVILEGED}` is not subject to authorizers")
+        return Judgement(True, "", passed, attributes, policies.revision)
+    first = policies.chain.authorize(attributes)
+    final = _evaluated(first, request, attributes)
+    if final.verdict is DENY:
+        return _refused(final, attributes, policies)
+    if final.verdict is NO_OPINION:
+        if first.is_conditional and first.can_become_allowed:
+            return _refused(final, attributes, policies)
+        for older in retained:
+            earlier = older.chain.authorize(attributes)
+            if earlier.is_conditional and earlier.can_become_allowed and is_enforced(older, attributes):
+                then = _evaluated(earlier, request, attributes)
+                if then.verdict is not ALLOW:
+                    return _refused(then, attributes, older)
+    return Judgement(True, "", final, attributes, policies.revision)
+
+
+def _evaluated(first: ChainDecision, request: AdmissionRequest, attributes: Attributes) -> ChainDecision:
+    if not first.is_conditional:
+        return first
+    if request.is_converted:
+        error = f"the object is in `{request.resource.version}`, the request in `{attributes.version}`"
+        return ChainDecision(verdict=DENY, reason="failed closed", error=error, asked=first.asked)
+    final = admitted(first, request.data(attributes))
+    if isinstance(final, ChainDecision):
+        return final
+    return ChainDecision(verdict=final.verdict, reason=final.reason, error=final.error, asked=first.asked)
+
+
+def _refused(final: ChainDecision, attributes: Attributes, policies: PolicySet) -> Judgement:
+    why = final.reason if final.verdict is DENY else f"conditions do not hold: {final.reason}"
+    message = f"{attributes.sentence()}: {why}" + (f" ({final.error})" if final.error else "")
+    return Judgement(False, message, final, attributes, policies.revision)

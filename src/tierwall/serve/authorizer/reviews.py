@@ -1,0 +1,177 @@
+"""Reviews in, reviews out: bytes to a status, bytes and a record. Pure, but for the policies in force.
+
+Whatever is wrong with a review, the answer is a closed one that says so: `denied`, or `allowed: false` from admission,
+beside an HTTP status that makes the API server apply its failure policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tierwall.api.chain import ChainDecision
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import DENY, Decision
+from tierwall.api.seal import SealError
+from tierwall.api.wire import seed
+from tierwall.api.wire.answer import ConditionsReview
+from tierwall.api.wire.answer import reply as access_reply
+from tierwall.api.wire.review import KIND, V1, Shape, WireError, concrete_status, read_review
+from tierwall.serve.authorizer import admission, bridge
+from tierwall.serve.authorizer.issued import Issuer
+from tierwall.serve.authorizer.record import Record, of_decision
+from tierwall.serve.authorizer.store import Store
+
+AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
+# Bodies longer than this are refused unread.
+MOST_OCTETS = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
+
+
+class Reply(NamedTuple):
+    """What goes back, and what is remembered of it."""
+
+    status: int
+    body: bytes
+    record: Record
+
+
+class Reviews:
+    """Answers reviews from the policies in force.
+
+    `bridged`: callers that know no conditions are API servers whose admission asks here, too. `shape` is how conditions
+    are written for callers that ask for them by `conditionalAuthorization`. Policies grant on conditions only after
+    they have been in force for `settle` seconds, so that every replica's admission knows them by then.
+    """
+
+    def __init__(
+        self, store: Store, issuer: Issuer, *, bridged: bool = False, shape: Shape = Shape.SEED, settle: float = 0.0
+    ) -> None:
+        self._store = store
+        self._issuer = issuer
+        self.bridged = bridged
+        self._shape = shape
+        self._settle = settle
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder().decode
+        self._phases: dict[str, Callable[[bytes], Reply]] = {
+            AUTHORIZE: self._authorize,
+            CONDITIONS: self._conditions,
+            ADMIT: self._admit,
+        }
+
+    def answer(self, phase: str, body: bytes) -> Reply:
+        """The reply to a review that came to the endpoint of a phase; never raises."""
+        try:
+            return self._phases[phase](body)
+        except WireError as why:
+            return self.refusal(phase, 400, str(why))
+        except Exception as why:
+            return self.refusal(phase, 500, f"internal error: {type(why).__name__}: {why}")
+
+    def refusal(self, phase: str, status: int, why: str, uid: str = "") -> Reply:
+        """A closed answer to something that is no review."""
+        closed = Decision(DENY, "failed closed", why)
+        if phase == ADMIT:
+            document = admission.admission_reply(uid, False, why, status)
+        elif phase == CONDITIONS:
+            document = seed.response(closed)
+        else:
+            document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
+        record = Record(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
+        return Reply(status, self._encode(document), record)
+
+    def _authorize(self, body: bytes) -> Reply:
+        value = self._read(body)
+        if value.get("kind") == seed.KIND:
+            # A caller with one address for both kinds of review.
+            return self._conditions_of(value)
+        if len(body) > MOST_OCTETS[AUTHORIZE]:
+            return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
+        review = read_review(value)
+        policies = self._store.current
+        attributes = review.attributes
+        if review.shape is Shape.PLAIN and self.bridged and not _knows_conditions(value):
+            grants = not self._settle or self._store.age >= self._settle
+            told, decision = bridge.first_answer(policies, attributes, grants)
+            record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
+            if told is not decision:
+                record.answer, record.reason = told.verdict.value, told.reason
+            document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(told)}
+            return Reply(200, self._encode(document), record)
+        decision = policies.chain.authorize(attributes)
+        record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
+        if decision.is_conditional:
+            if review.shape is Shape.SEED:
+                review = replace(review, shape=self._shape)
+            decision = self._issuer.issued(policies.chain, decision, review.shape)
+        return Reply(200, self._encode(access_reply(review, decision)), record)
+
+    def _conditions(self, body: bytes) -> Reply:
+        return self._conditions_of(self._read(body))
+
+    def _conditions_of(self, value: Mapping[str, Any]) -> Reply:
+        try:
+            review = ConditionsReview(value)
+        except WireError as why:
+            return self.refusal(CONDITIONS, 400, str(why))
+        policies = self._store.current
+        data = review.data
+        if review.shape is Shape.SERIES:
+            data = _with_requester(data, value["request"]["admissionRequest"])
+        status = 200
+        try:
+            decision = self._issuer.returned(policies.chain, review.entries).evaluate(data)
+        except SealError as why:
+            decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(why))
+        record = of_decision(CONDITIONS, decision, data.requester, policies.revision)
+        record.operation, record.uid = data.operation or "", review.uid
+        return Reply(status, self._encode(review.reply(decision)), record)
+
+    def _admit(self, body: bytes) -> Reply:
+        request = admission.read_admission(body)
+        if not self.bridged:
+            return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
+        try:
+            judged = bridge.judge(self._store.current, self._store.retained, request)
+        except WireError as why:
+            return self.refusal(ADMIT, 400, str(why), request.uid)
+        record = of_decision(ADMIT, judged.decision, judged.attributes, judged.revision)
+        record.answer = "Allow" if judged.allowed else "Deny"
+        record.operation, record.uid = request.operation, request.uid
+        if request.name and not record.name:
+            record.name = request.name
+        document = admission.admission_reply(request.uid, judged.allowed, judged.message)
+        return Reply(200, self._encode(document), record)
+
+    def _read(self, body: bytes) -> Mapping[str, Any]:
+        try:
+            value = self._decode(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
+            raise WireError(f"the body is no JSON: {why}") from None
+        if not isinstance(value, Mapping):
+            raise WireError("expected a review, found something that is no object")
+        return value
+
+
+def too_long(phase: str) -> str:
+    """The words for a body over the limit."""
+    return f"the body is longer than {MOST_OCTETS[phase]:,} bytes"
+
+
+def _knows_conditions(value: Mapping[str, Any]) -> bool:
+    """The caller speaks of conditions and wants none here, so it will enforce none either."""
+    spec = value.get("spec")
+    return isinstance(spec, Mapping) and any(
+        spec.get(key) is not None for key in ("conditionalAuthorization", "authorizationOptions")
+    )
+
+
+def _with_requester(data: ConditionData, request: Any) -> ConditionData:
+    """Who asks, for checks through `authorizer`; unknown if the request does not say it in full."""
+    try:
+        return replace(data, requester=admission.admission_request(request).attributes()[0])
+    except WireError:
+        return data

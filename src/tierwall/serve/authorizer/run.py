@@ -1,0 +1,190 @@
+"""The authorizer as a process: listeners, watchers and signals around the pure parts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from tierwall.api.wire.review import Shape
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.serve.authorizer.app import READ_SECONDS, App
+from tierwall.serve.authorizer.follow import changes
+from tierwall.serve.authorizer.issued import Issuer, sealing_key
+from tierwall.serve.authorizer.metrics import Metrics
+from tierwall.serve.authorizer.protocol import HEADER_SECONDS, prompt
+from tierwall.serve.authorizer.reviews import Reviews
+from tierwall.serve.authorizer.store import GRACE_SECONDS, Store
+from tierwall.serve.authorizer.tls import Certificates, TlsFiles
+from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.http import bind
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MOST_CONNECTIONS = 2048
+KEEP_ALIVE_SECONDS = 120
+STOP_SECONDS = 5
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to serve."""
+
+    paths: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 9443
+    health: tuple[str, int] | None = None
+    tls: TlsFiles | None = None
+    bridge: bool = False
+    shape: Shape = Shape.SEED
+    seal_key: str | None = None
+    log: str | None = None
+    grace: float = GRACE_SECONDS
+    settle: float = 0.0
+    read_seconds: float = READ_SECONDS
+    header_seconds: float = HEADER_SECONDS
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line about the process itself, as JSON on standard error."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    sys.stderr.write(msgspec.json.encode({"time": now, "event": event, **fields}).decode() + "\n")
+    sys.stderr.flush()
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; InputError if it cannot begin."""
+    if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
+        where = f"{settings.host}:{settings.port}"
+        why = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
+        raise InputError([Diagnostic("TW513", why)])
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(Server(settings).serve())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Server(settings).serve())
+
+
+class Server:
+    """Everything one process holds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = Store(settings.paths, settings.grace)
+        self.certificates = Certificates(settings.tls) if settings.tls is not None else None
+        self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
+        self.metrics = Metrics()
+        self.log = DecisionLog.open(settings.log) if settings.log is not None else None
+        self.reviews = Reviews(
+            self.store, self.issuer, bridged=settings.bridge, shape=settings.shape, settle=settings.settle
+        )
+        make = partial(App, self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds)
+        self.app, self.pages = make(), make(only_pages=True)
+        self.stop = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Listen and follow the files until told to stop."""
+        settings = self.settings
+        listeners = [(settings.host, settings.port, self.app, self.certificates)]
+        if settings.health is not None:
+            listeners.append((*settings.health, self.pages, None))
+        sockets = [bind(host, port) for host, port, _, _ in listeners]
+        servers = [self._listener(app, certificates) for _, _, app, certificates in listeners]
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(self.reread()))
+        tasks = [loop.create_task(one.serve(sockets=[it])) for one, it in zip(servers, sockets, strict=True)]
+        tasks.append(loop.create_task(self._follow(settings.paths, self.reread)))
+        if settings.tls is not None:
+            tasks.append(loop.create_task(self._follow(settings.tls.paths, self.renew)))
+        host, port = sockets[0].getsockname()[:2]
+        say(
+            "serving",
+            address=f"{host}:{port}",
+            tls=self.certificates is not None,
+            bridge=settings.bridge,
+            policies=self.store.current.policies,
+            revision=self.store.current.revision,
+        )
+        stopped = loop.create_task(self.stop.wait())
+        await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
+        self.stop.set()
+        self.app.stopping = self.pages.stopping = True
+        for one in servers:
+            one.should_exit = True
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        if self.log is not None:
+            self.log.close()
+        say("stopped")
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def reread(self) -> None:
+        """Read the policies again; a broken edit leaves the last good ones in force."""
+        try:
+            found = await asyncio.to_thread(self.store.read)
+        except InputError as error:
+            self.store.refuse(error)
+            problems = [one.document() for one in error.diagnostics[:20]]
+            say("policies refused", kept=self.store.current.revision, problems=problems)
+            return
+        if wait := self.store.wait:
+            say("policies wait", seconds=round(wait, 1), why="too many changes within the grace period")
+            await asyncio.sleep(wait)
+        if self.store.take(found):
+            say("policies taken", revision=found.revision, policies=found.policies)
+
+    async def renew(self) -> None:
+        """Read the certificates again; files that do not fit together leave the old ones in force."""
+        assert self.certificates is not None
+        try:
+            self.certificates.reload()
+            if self.settings.seal_key is None:
+                self.issuer.rekey(sealing_key(None, self.certificates.files.key))
+        except InputError as error:
+            self.metrics.certificate_reloads.labels("refused").inc()
+            say("certificates refused", problems=[one.document() for one in error.diagnostics])
+            return
+        self.metrics.certificate_reloads.labels("taken").inc()
+        say("certificates taken")
+
+    async def _follow(self, paths: tuple[str, ...], again: Callable[[], Any]) -> None:
+        async for _ in changes(paths, self.stop):
+            await again()
+
+    def _listener(self, app: App, certificates: Certificates | None) -> uvicorn.Server:
+        config = uvicorn.Config(
+            app,
+            http=prompt(self.settings.header_seconds),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
+        )
+        return _Listener(config)
+
+
+class _Listener(uvicorn.Server):
+    """Leaves signals to the process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Catch none."""
+        yield

@@ -1,0 +1,71 @@
+"""HTTPS with client certificates, reloaded in place.
+
+A new certificate, key or client CA counts from the next handshake on; files that do not fit together leave the old ones
+in force. Sessions are not resumed, or a client of a CA that was taken away could go on without showing a certificate.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+
+
+class TlsFiles(msgspec.Struct, frozen=True):
+    """Where certificate, key and the CA of the clients are."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(one for one in (self.certificate, self.key, self.client_ca) if one is not None)
+
+
+class Certificates:
+    """The certificates in force. `context` stays the same; each handshake goes on with the newest one."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.files = files
+        self._newest = read_context(files)
+        self.context = read_context(files)
+        self.context.sni_callback = self._switch
+
+    def reload(self) -> None:
+        """Read the files again; InputError leaves what is in force."""
+        self._newest = read_context(self.files)
+
+    def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
+        # Called at every handshake, with or without a server name. Certificate, key and the store that client
+        # certificates are verified against are then those of the newest context.
+        connection.context = self._newest
+
+
+def read_context(files: TlsFiles) -> ssl.SSLContext:
+    """A server's context; InputError says which file is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    what = f"certificate `{files.certificate}` and key `{files.key}`"
+    # Without a password callback OpenSSL would ask at the terminal.
+    _try(what, lambda: context.load_cert_chain(files.certificate, files.key, password=lambda: b""))
+    if (ca := files.client_ca) is not None:
+        _try(f"client CA `{ca}`", lambda: context.load_verify_locations(ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _try(what: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except (OSError, ssl.SSLError, ValueError) as why:
+        reason = getattr(why, "reason", None) or getattr(why, "strerror", None) or str(why)
+        raise InputError([Diagnostic("TW512", f"{what} cannot be used: {reason}")]) from None

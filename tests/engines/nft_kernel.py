@@ -14,7 +14,7 @@ from tierwall.engines.nftables.engine import Engine
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 
 
-def _need_kernel() -> None:
+def need_kernel() -> None:
     if os.geteuid() != 0:
         unavailable("network namespaces and nftables need root")
     for program in ("nft", "ip"):
@@ -25,7 +25,7 @@ def _need_kernel() -> None:
 @pytest.fixture(scope="module")
 def nft_engine() -> Iterator[Engine]:
     """The engine of `tierwall test --engine nft`."""
-    _need_kernel()
+    need_kernel()
     try:
         engine = Engine()
     except InputError as error:
@@ -38,7 +38,7 @@ def nft_engine() -> Iterator[Engine]:
 @pytest.fixture
 def fresh_namespace() -> Iterator[NetworkNamespace]:
     """A network namespace of its own."""
-    _need_kernel()
+    need_kernel()
     try:
         found = NetworkNamespace()
     except InputError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import FOUND, fail, show, snapshot_from
+from tierwall.cli.input import FAILED, FOUND, fail, show, snapshot_from
 from tierwall.cli.nft_options import options, table_options
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float
 
     keeper = Keeper(paths, wanted, cut)
     if interval is None:
-        _tell(keeper.step())
+        step = keeper.step()
+        _tell(step)
+        if any(one.level == "error" for one in step.diagnostics):
+            sys.exit(FAILED)
         return
     try:
         for step in follow(keeper, paths, interval, wait):

@@ -77,7 +77,10 @@ class Netlink:
     def __init__(self, receive_buffer: int = 0) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
         if receive_buffer:
-            self._socket.setsockopt(socket.SOL_SOCKET, 33, receive_buffer)  # SO_RCVBUFFORCE
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, 33, receive_buffer)  # SO_RCVBUFFORCE
+            except PermissionError:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             self._socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
         self._socket.bind((0, 0))
         self._sequence = int.from_bytes(os.urandom(2), "big")

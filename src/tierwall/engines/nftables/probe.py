@@ -22,7 +22,7 @@ from tierwall.network.model.addresses import IPV6, Address
 
 _AT_ONCE = 256
 # Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.
-_PATIENCE = 5.0
+PATIENCE = 5.0
 _FIRST_SCTP_PORT = 20000
 _REFUSED = 111
 
@@ -44,11 +44,11 @@ class Fate(NamedTuple):
     error: str = ""
 
 
-def probe(topology: Topology, probes: Sequence[Probe], log: Log) -> list[Fate]:
+def probe(topology: Topology, probes: Sequence[Probe], log: Log, patience: float = PATIENCE) -> list[Fate]:
     """The fate of each probe, in order."""
     fates: list[Fate] = []
     for start in range(0, len(probes), _AT_ONCE):
-        round_ = _Round(topology, log)
+        round_ = _Round(topology, log, patience)
         try:
             fates += round_.fates(probes[start : start + _AT_ONCE])
         finally:
@@ -57,8 +57,8 @@ def probe(topology: Topology, probes: Sequence[Probe], log: Log) -> list[Fate]:
 
 
 class _Round:
-    def __init__(self, topology: Topology, log: Log) -> None:
-        self._topology, self._log = topology, log
+    def __init__(self, topology: Topology, log: Log, patience: float) -> None:
+        self._topology, self._log, self._patience = topology, log, patience
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
         self._open: dict[Flow, int] = {}
@@ -81,7 +81,7 @@ class _Round:
             with self._topology.at(probes[indexes[0]].source).entered():
                 for index in indexes:
                     self._send(index, probes[index])
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self._patience
         while self._open and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 self._look(key.fileobj, key.data)

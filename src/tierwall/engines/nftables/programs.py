@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -13,13 +14,16 @@ PACKAGES = {"nft": "nftables", "ip": "iproute2"}
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 _LIMIT = 120.0
 
-# What the kernel's refusals mean, by a word in what nft says and the errno behind it.
+# What of a table the kernel may lack, by the words that nft marks in it.
 _FEATURES = (
     ("log", "logging to NFLOG (CONFIG_NFT_LOG, CONFIG_NETFILTER_NETLINK_LOG)"),
     ("ct state", "connection tracking (CONFIG_NFT_CT, CONFIG_NF_CONNTRACK)"),
     ("limit", "rate limits (CONFIG_NFT_LIMIT)"),
+    ("counter", "named counters (CONFIG_NFT_OBJREF)"),
+    ("type filter hook", "base chains of the inet family (CONFIG_NF_TABLES_INET)"),
     ("*", "catch-all elements of maps (Linux 5.13)"),
 )
+_ABSENT = ("No such file or directory", "Operation not supported", "Protocol not supported", "Protocol error")
 
 
 def find(program: str) -> str:
@@ -42,24 +46,24 @@ def run(program: str, *arguments: str, given: str = "") -> str:
 
 
 def _refusal(program: str, said: str) -> Diagnostic:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    words = lines[0] if lines else "no reason was given"
+    lines = [line for line in said.splitlines() if line.strip()]
+    words = lines[0].strip() if lines else "no reason was given"
     if "Operation not permitted" in said or "you must be root" in said:
         hint = "run as root, or with CAP_NET_ADMIN"
         return Diagnostic("TW601", f"`{program}` may not change the kernel's tables: {words}", hint=hint)
-    unsupported = "Operation not supported" in said or "Protocol not supported" in said
-    if unsupported or "Unable to initialize Netlink socket" in said or "cache initialization failed" in said:
-        return Diagnostic("TW603", f"the kernel has no {_feature(said)}: {words}")
-    if "Could not process rule: No such file or directory" in said:
-        # The kernel says so when a rule's expression has no module; the marked words name it.
-        for word, feature in _FEATURES:
-            if any(word in line for line in lines[1:2]):
-                return Diagnostic("TW603", f"the kernel has no {feature}: {words}")
-    return Diagnostic("TW604", f"`{program}` refused: {words}", found="; ".join(lines[1:3]))
+    if "Unable to initialize Netlink socket" in said or "cache initialization failed" in said:
+        return Diagnostic("TW603", f"the kernel has no nf_tables (CONFIG_NF_TABLES): {words}")
+    marked = _marked(lines)
+    if any(reason in words for reason in _ABSENT):
+        for start, feature in _FEATURES:
+            if marked.startswith(start):
+                return Diagnostic("TW603", f"the kernel has no {feature}: {words}", found=marked)
+    return Diagnostic("TW604", f"`{program}` refused: {words}", found=marked)
 
 
-def _feature(said: str) -> str:
-    for word, feature in _FEATURES:
-        if word in said:
-            return feature
-    return "nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)"
+def _marked(lines: list[str]) -> str:
+    """The part of the script that nft underlines with `^` below the line it quotes."""
+    for line, below in itertools.pairwise(lines):
+        if below.strip() and set(below) <= {"^", "~", " ", "\t"} and "^" in below:
+            return line[below.index("^") : below.rindex("^") + 1].strip()
+    return ""

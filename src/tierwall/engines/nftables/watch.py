@@ -15,6 +15,7 @@ from tierwall.engines.nftables.apply import Enforcer
 from tierwall.engines.nftables.compile import Compiled, compile_model
 from tierwall.engines.nftables.cut import cut
 from tierwall.engines.nftables.follow import PodChange
+from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.shadow import enforced
 from tierwall.network.model.model import model
@@ -62,16 +63,25 @@ class Keeper:
             self._snapshot = snapshot
             assert self._compiled is not None
             words = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} followed"
-            return Step(words, (), self._cut(snapshot, self._compiled))
+            return self._cut(Step(words), snapshot, self._compiled)
         compiled = compile_model(model(snapshot), self._options)
         changed = self._enforcer.put(compiled)
         self._snapshot, self._compiled = snapshot, compiled
         table = compiled.table
         words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        return Step(words, compiled.diagnostics, self._cut(snapshot, compiled))
+        return self._cut(Step(words, compiled.diagnostics), snapshot, compiled)
 
-    def _cut(self, snapshot: Snapshot, compiled: Compiled) -> int:
-        return cut(model(enforced(snapshot)), compiled.compiler) if self._cuts else 0
+    def _cut(self, step: Step, snapshot: Snapshot, compiled: Compiled) -> Step:
+        if not self._cuts:
+            return step
+        try:
+            return step._replace(cut=cut(model(enforced(snapshot)), compiled.compiler))
+        except NetlinkError as error:
+            words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
+            problem = Diagnostic(
+                "TW603", words, hint="the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
+            )
+            return step._replace(diagnostics=(*step.diagnostics, problem))
 
 
 def follow(keeper: Keeper, paths: Sequence[str], interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:

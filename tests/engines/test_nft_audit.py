@@ -1,0 +1,170 @@
+"""The audit trail: drops and allows by pod, policy and rule; shadow mode; counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
+from nft_kernel import need_kernel
+
+from tierwall.engines.nftables.apply import apply
+from tierwall.engines.nftables.audit import Names, document, line
+from tierwall.engines.nftables.compile import compile_model
+from tierwall.engines.nftables.hits import hits, metrics
+from tierwall.engines.nftables.nflog import Log as Reader
+from tierwall.engines.nftables.nflog import parse_packet
+from tierwall.engines.nftables.options import Log, Options
+from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_init
+from tierwall.engines.nftables.topology import Topology
+from tierwall.network.model.model import Model
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+
+WEB, DB, OUT = "10.0.0.1", "10.0.0.2", "203.0.113.7"
+GROUP, OTHER = 7, 8
+BASE = [
+    namespace("shop"),
+    namespace("data"),
+    pod("shop/web-0", WEB, app="web"),
+    pod("data/db-0", DB, app="db"),
+]
+DENY_ALL = network_policy("data/deny-all", podSelector={}, policyTypes=["Ingress"])
+
+
+@pytest.fixture
+def topology() -> Iterator[Topology]:
+    need_kernel()
+    made = Topology([(address(one),) for one in (WEB, DB, OUT)])
+    yield made
+    made.close()
+
+
+def tried(
+    topology: Topology, policies: list[Any], probes: list[tuple[str, str, str, int]], log: Log = Log.DROP, rate: int = 0
+) -> tuple[list[Fate], list[dict[str, Any]]]:
+    """What became of some packets, and what an audit in another group saw of them."""
+    model = Model(Snapshot.of(load_objects([*BASE, *policies])))
+    wanted = [Probe(address(one), address(other), protocol, port) for one, other, protocol, port in probes]
+    with topology.router.entered():
+        apply(compile_model(model, Options(log=log, group=OTHER, rate=rate)).table)
+        audit, fates_log = Reader(OTHER, at_once=True), Reader(GROUP, at_once=True)
+        try:
+            fates = probe(topology, wanted, fates_log, patience=1.0)
+            names = Names()
+            found = [document(one, names) for one in audit.read()]
+        finally:
+            audit.close()
+            fates_log.close()
+    return fates, found
+
+
+def told(event: dict[str, Any]) -> dict[str, Any]:
+    """An event without what differs from run to run."""
+    out = {key: value for key, value in event.items() if key != "time"}
+    out["from"] = {key: value for key, value in event["from"].items() if key != "port"}
+    return out
+
+
+def test_a_drop_names_pods_policy_and_rule(topology: Topology) -> None:
+    rule = {"action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}], "ports": [{"portNumber": {"port": 443}}]}
+    _, events = tried(topology, [admin_policy("no-internet", egress=[rule])], [(WEB, OUT, "TCP", 443)])
+    assert told(events[0]) == {
+        "verdict": "Deny",
+        "direction": "egress",
+        "decidedBy": [{"policy": "AdminNetworkPolicy/no-internet", "rule": "egress[0]"}],
+        "from": {"namespace": "shop", "pod": "web-0", "ip": WEB},
+        "to": {"ip": OUT, "port": 443},
+        "protocol": "TCP",
+    }
+    assert " Deny egress TCP shop/web-0 (10.0.0.1:" in line(events[0])
+    assert line(events[0]).endswith(") -> 203.0.113.7:443 by AdminNetworkPolicy/no-internet egress[0]")
+
+
+def test_a_policy_without_rules_is_logged_when_it_drops(topology: Topology) -> None:
+    fates, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)])
+    assert not fates[0].arrived
+    assert told(events[0])["decidedBy"] == [{"policy": "NetworkPolicy/data/deny-all", "rule": "spec"}]
+    assert events[0]["to"] == {"namespace": "data", "pod": "db-0", "ip": DB, "port": 53}
+
+
+def test_every_isolating_policy_is_named_even_if_the_kernel_has_no_room(topology: Topology) -> None:
+    many = [network_policy(f"data/{'x' * 40}-{number}", podSelector={}) for number in range(6)]
+    _, events = tried(topology, many, [(WEB, DB, "UDP", 53)], rate=1000)
+    names = [one["policy"] for one in events[0]["decidedBy"]]
+    assert names == [f"NetworkPolicy/data/{'x' * 40}-{number}" for number in range(6)]
+
+
+def test_allows_are_logged_where_asked(topology: Topology) -> None:
+    allow = network_policy("data/allow", podSelector={}, ingress=[{"ports": [{"protocol": "UDP", "port": 53}]}])
+    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)])
+    assert (fates[0].arrived, events) == (True, [])
+    fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=Log.ALL)
+    assert fates[0].arrived
+    assert [(one["verdict"], one["decidedBy"][0]["rule"]) for one in events] == [("Allow", "ingress[0]")]
+    _, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)], log=Log.NONE)
+    assert events == []
+
+
+def test_a_watched_policy_is_logged_and_not_enforced(topology: Topology) -> None:
+    deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"namespaces": {}}]}])
+    policies = [shadowed(deny), shadowed(DENY_ALL)]
+    for rate in (0, 1000):
+        fates, events = tried(topology, policies, [(WEB, DB, "UDP", 53)], rate=rate)
+        assert fates[0].arrived
+        assert [(one["mode"], one["verdict"], one["direction"]) for one in events] == [
+            ("shadow", "Deny", "egress"),
+            ("shadow", "Deny", "ingress"),
+        ]
+        assert " would deny " in line(events[0])
+
+
+def test_a_watched_policy_beside_enforced_ones_shows_what_it_would_open(topology: Topology) -> None:
+    opening = network_policy("data/opening", podSelector={}, ingress=[{"ports": [{"protocol": "UDP", "port": 53}]}])
+    for rate in (0, 1000):
+        fates, events = tried(topology, [DENY_ALL, shadowed(opening)], [(WEB, DB, "UDP", 53)], rate=rate)
+        assert not fates[0].arrived
+        assert [(one.get("mode"), one["verdict"]) for one in events] == [("shadow", "Allow"), (None, "Deny")]
+
+
+def test_the_log_is_limited_for_each_rule(topology: Topology) -> None:
+    probes = [(WEB, DB, "UDP", port) for port in range(1000, 1200)]
+    start = time.monotonic()
+    _, events = tried(topology, [DENY_ALL], probes, rate=10)
+    assert 20 <= len(events) <= 20 + 10 * (time.monotonic() - start + 1)
+
+
+def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
+    deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}])
+    tried(topology, [deny, DENY_ALL], [(WEB, OUT, "UDP", 1), (WEB, OUT, "UDP", 2), (WEB, DB, "UDP", 53)], rate=10)
+    with topology.router.entered():
+        found = hits()
+    assert [(one.policies, one.rule, one.action, one.packets) for one in found] == [
+        (("AdminNetworkPolicy/strict",), "egress[0]", "Deny", 2),
+        (("NetworkPolicy/data/deny-all",), "spec", "Deny", 1),
+    ]
+    assert (
+        'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",direction="egress",'
+        'action="Deny",mode="enforced"} 2\n'
+    ) in metrics(found)
+    # Counts outlive a change of policies that leaves the rule as it was.
+    with topology.router.entered():
+        apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)
+        assert [one.packets for one in hits()] == [2]
+
+
+@pytest.mark.parametrize("packet", [b"", b"\x45", b"\x60" + b"\0" * 20, b"\x45" + b"\0" * 18, b"\xff" * 64])
+def test_a_packet_that_is_none_is_passed_over(packet: bytes) -> None:
+    assert parse_packet(packet) is None
+
+
+def test_an_sctp_packet_has_the_checksum_that_the_kernel_wants() -> None:
+    # The example of RFC 3720, appendix B.4: CRC32c of 32 zero octets is 0x8a9136aa.
+    from tierwall.engines.nftables.checksum import crc32c
+
+    assert crc32c(b"\0" * 32) == 0x8A9136AA
+    assert len(sctp_init(1, 2)) == 32

@@ -1,0 +1,238 @@
+"""What is missing is said plainly: no rights, no program, no kernel feature; and the command line around it all."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from nft_clusters import admin_policy, namespace, network_policy, pod, suite
+from nft_kernel import fresh_namespace, nft_engine
+
+from tierwall.cli.main import root
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.nftables import probe, programs
+from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.held import exists, listing
+from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.watch import Keeper, follow
+
+__all__ = ["fresh_namespace", "nft_engine"]
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+
+OBJECTS = [
+    namespace("shop"),
+    pod("shop/web-0", "10.0.0.1", app="web"),
+    pod("shop/db-0", "10.0.0.2", app="db"),
+    network_policy("shop/closed", podSelector={"matchLabels": {"app": "db"}}),
+]
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    path = tmp_path / "manifests.json"
+    write(path, OBJECTS)
+    return path
+
+
+def write(path: Path, objects: list[Any]) -> None:
+    path.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+
+def tierwall(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(root, [str(one) for one in arguments])
+
+
+def without_capabilities(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command as a process that may do nothing special, whoever its user is."""
+    libc = ctypes.CDLL(None)
+
+    def drop() -> None:
+        for capability in range(64):
+            libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    command = [str(Path(sys.executable).parent / "tierwall"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=drop, timeout=60)
+
+
+def test_without_rights_every_command_says_so(nft_engine: Engine, manifests: Path, tmp_path: Path) -> None:
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "t"},
+        "spec": {
+            "objects": OBJECTS,
+            "cases": [
+                {"name": "c", "network": {"from": "shop/web-0", "to": "shop/db-0", "port": 80}, "expect": {}},
+            ],
+        },
+    }
+    path = tmp_path / "test.json"
+    path.write_bytes(msgspec.json.encode(test))
+    for arguments in (
+        ("enforce", "nft", manifests),
+        ("enforce", "nft", "--remove"),
+        ("enforce", "nft", manifests, "--diff"),
+        ("audit", "--seconds", "0"),
+        ("audit", "--hits"),
+        ("test", "--engine", "nft", path),
+    ):
+        done = without_capabilities(*arguments)
+        assert done.returncode == 1, arguments
+        assert done.stderr.splitlines()[-1].startswith("error[TW601]: "), (arguments, done.stderr)
+        assert "CAP_NET_ADMIN" in done.stderr
+    assert without_capabilities("compile", "nft", "-f", manifests).returncode == 0
+
+
+def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatch, manifests: Path) -> None:
+    monkeypatch.setattr(programs, "_PATH", "/nowhere")
+    done = tierwall("enforce", "nft", manifests)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error[TW602]: the program `nft` is not on this machine")
+    assert "package nftables" in done.stderr
+    with pytest.raises(InputError) as caught:
+        Engine()
+    assert [one.code for one in caught.value.diagnostics] == ["TW602"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        (
+            "/dev/stdin:4:2-9: Error: Could not process rule: No such file or directory\n"
+            "\tlimit rate 10/second log prefix x\n"
+            "\t                     ^^^^^^^^^^^^\n",
+            "TW603",
+            "the kernel has no logging to NFLOG",
+        ),
+        (
+            "/dev/stdin:4:2-9: Error: Could not process rule: Protocol error\n\t\tct state new accept\n\t\t^^^^^^^^\n",
+            "TW603",
+            "the kernel has no connection tracking",
+        ),
+        (
+            "/dev/stdin:1:1-2: Error: Could not process rule: Operation not supported\n"
+            "elements = { * : return }\n"
+            "             ^\n",
+            "TW603",
+            "the kernel has no catch-all elements of maps (Linux 5.13)",
+        ),
+        (
+            "netlink: Error: cache initialization failed: Protocol not supported\n",
+            "TW603",
+            "the kernel has no nf_tables",
+        ),
+        ("/dev/stdin:1:1-2: Error: syntax error, unexpected string\nnonsense\n^^^^^^^^\n", "TW604", "refused"),
+        ("", "TW604", "no reason was given"),
+    ],
+)
+def test_what_the_kernel_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, code: str, words: str
+) -> None:
+    nft = tmp_path / "nft"
+    nft.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '%s' '{said}' >&2\nexit 1\n")
+    nft.chmod(0o755)
+    monkeypatch.setattr(programs, "_PATH", str(tmp_path))
+    with pytest.raises(InputError) as caught:
+        programs.run("nft", "-f", "-", given="table")
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert words in found.message
+
+
+def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> socket.socket:
+        raise OSError(93, "Protocol not supported")
+
+    question = {"from": "shop/web-0", "to": "shop/db-0", "port": 80}
+    asked = suite(OBJECTS, [{**question, "protocol": protocol} for protocol in ("SCTP", "TCP")])
+    assert [bool(one.skipped) for one in nft_engine.answers(asked)] == [False, False]
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert "protocol not supported" in probe.sctp_problem()
+    monkeypatch.undo()
+    monkeypatch.setattr("tierwall.engines.nftables.engine.sctp_problem", lambda: "SCTP needs raw sockets")
+    first, second = nft_engine.answers(asked)
+    assert first.skipped == "not testable here: SCTP needs raw sockets"
+    assert second.got is not None
+
+
+def test_questions_of_other_planes_are_left_out(nft_engine: Engine) -> None:
+    asked = suite(OBJECTS, [{}])
+    other = asked._replace(cases=(asked.cases[0]._replace(plane="tool"),))
+    (answer,) = nft_engine.answers(other)
+    assert answer.skipped == "the nft engine answers network questions, not `tool`"
+
+
+def test_the_engine_leaves_nothing_on_the_machine(nft_engine: Engine) -> None:
+    before = devices(), exists()
+    list(nft_engine.answers(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}])))
+    assert (devices(), exists()) == before
+
+
+def devices() -> list[str]:
+    """The network devices of the machine itself."""
+    return [name for _, name in socket.if_nameindex()]
+
+
+def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manifests: Path) -> None:
+    with fresh_namespace.entered():
+        done = tierwall("enforce", "nft", manifests, "--diff")
+        assert done.exit_code == 4
+        assert "+\tchain forward {" in done.stdout
+        assert not exists()
+        script = tierwall("enforce", "nft", manifests, "--dry-run")
+        assert (script.exit_code, exists()) == (0, False)
+        assert script.stdout == tierwall("compile", "nft", "-f", manifests).stdout
+        assert tierwall("enforce", "nft", manifests).stderr.endswith(" applied\n")
+        assert tierwall("enforce", "nft", manifests).stderr.endswith(" in force already\n")
+        assert tierwall("enforce", "nft", manifests, "--diff").exit_code == 0
+        assert tierwall("enforce", "nft", manifests, "--dry-run").stdout == ""
+        found = msgspec.json.decode(tierwall("list", "--hits", manifests, "-o", "json").stdout)
+        assert [one["policies"] for one in found["hits"]] == [["NetworkPolicy/shop/closed"]]
+        assert tierwall("enforce", "nft", "--remove").exit_code == 0
+        assert not exists()
+    assert tierwall("enforce", "nft").exit_code == 2
+    assert tierwall("enforce", "nft", manifests, "--remove").exit_code == 2
+    assert tierwall("enforce", "nft", manifests, "--watch", "--diff").exit_code == 2
+    assert tierwall("compile", "nft", "-f", manifests, "--node", "nowhere").exit_code == 1
+
+
+def test_watching_follows_files_and_keeps_the_last_good_table(
+    fresh_namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.json"
+    deny = admin_policy("deny", egress=[{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}])
+    edits: list[Callable[[], object]] = [
+        lambda: write(path, [*OBJECTS, pod("shop/web-1", "10.0.0.3", app="web")]),
+        lambda: path.write_text("{"),
+        lambda: write(path, [*OBJECTS, deny]),
+        lambda: os.utime(path, ns=(1, 1)),
+    ]
+    write(path, OBJECTS)
+
+    def stopped(_: float) -> bool:
+        if edits:
+            edits.pop(0)()
+            return False
+        return True
+
+    with fresh_namespace.entered():
+        listings, words = [], []
+        for step in follow(Keeper([str(path)], Options(), True), [str(path)], 0, stopped):
+            words.append(step.words)
+            listings.append(listing())
+    assert words[1:] == ["1 pod followed", "the last good table stays in force", words[3], "unchanged"]
+    assert "10.0.0.3" in listings[1]
+    assert listings[2] == listings[1]
+    assert "AdminNetworkPolicy/deny" in listings[3]
+    assert "10.0.0.3" not in listings[3]

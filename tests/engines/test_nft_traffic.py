@@ -1,0 +1,209 @@
+"""Policy changes under traffic: nothing that both old and new policies forbid passes, what both allow never breaks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from nft_clusters import address, admin_policy, namespace, pod
+from nft_kernel import need_kernel
+
+from tierwall.engines.nftables.apply import apply, remove
+from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.cut import cut
+from tierwall.engines.nftables.topology import Topology
+from tierwall.network.model.model import Model
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+
+CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
+OPEN, CLOSED = 80, 81
+SWAPS = 150
+PATIENCE = 10.0
+
+BASE = [
+    namespace("a", team="a"),
+    namespace("b", team="b"),
+    pod("a/client", CLIENT),
+    pod("b/server", SERVER),
+]
+
+
+def compiled(*policies: Any) -> Compiled:
+    return compile_model(Model(Snapshot.of(load_objects([*BASE, *policies]))))
+
+
+def about(team: str, **spec: Any) -> Any:
+    return admin_policy(f"about-{team}", subject={"namespaces": {"matchLabels": {"team": team}}}, **spec)
+
+
+def deny(peers: str, port: int) -> Any:
+    ports = [{"portNumber": {"protocol": protocol, "port": port}} for protocol in ("TCP", "UDP")]
+    return [{"action": "Deny", peers: [{"namespaces": {}}], "ports": ports}]
+
+
+@pytest.fixture
+def topology() -> Iterator[Topology]:
+    need_kernel()
+    made = Topology([(address(CLIENT),), (address(SERVER),)])
+    yield made
+    made.close()
+
+
+def opened(topology: Topology, where: str, kind: int, place: tuple[str, int]) -> socket.socket:
+    with topology.at(address(where)).entered():
+        made = socket.socket(socket.AF_INET, kind)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.settimeout(PATIENCE)
+    made.bind(place)
+    return made
+
+
+class Busy:
+    """Threads that work until they are told to stop; what goes wrong in one is raised at the end."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._wrong: list[BaseException] = []
+        self.rounds: dict[str, int] = {}
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                while not self.stop.is_set():
+                    work()
+                    self.rounds[name] = self.rounds.get(name, 0) + 1
+            except BaseException as error:
+                self._wrong.append(error)
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+
+    def end(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(PATIENCE * 2)
+        if self._wrong:
+            raise self._wrong[0]
+
+
+def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
+    # One forbids it to the source, the other to the destination: a mixture of the two would let it pass.
+    old, new = compiled(about("a", egress=deny("to", CLOSED))), compiled(about("b", ingress=deny("from", CLOSED)))
+    with topology.router.entered():
+        apply(old.table)
+    closed = opened(topology, SERVER, socket.SOCK_DGRAM, (SERVER, CLOSED))
+    listener = opened(topology, SERVER, socket.SOCK_STREAM, (SERVER, OPEN))
+    listener.listen(64)
+    steady = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    steady.connect((SERVER, OPEN))
+    other, _ = listener.accept()
+    other.settimeout(PATIENCE)
+    sender = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))
+    busy = Busy()
+
+    def flood() -> None:
+        for _ in range(100):
+            sender.sendto(b"forbidden", (SERVER, CLOSED))
+
+    def echo() -> None:
+        steady.sendall(b"x" * 512)
+        assert other.recv(4096)
+        other.sendall(b"y" * 512)
+        assert steady.recv(4096)
+
+    def connect() -> None:
+        one = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+        one.connect((SERVER, OPEN))
+        listener.accept()[0].close()
+        one.close()
+
+    busy.start("flood", flood)
+    busy.start("echo", echo)
+    busy.start("connect", connect)
+    try:
+        with topology.router.entered():
+            for number in range(SWAPS):
+                apply((new, old)[number % 2].table)
+    finally:
+        busy.end()
+    closed.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        closed.recv(64)
+    assert min(busy.rounds[name] for name in ("flood", "echo", "connect")) > 10
+    for one in (closed, listener, steady, other, sender):
+        one.close()
+
+
+def test_the_first_table_leaves_allowed_connections_open(topology: Topology) -> None:
+    listener = opened(topology, SERVER, socket.SOCK_STREAM, (SERVER, OPEN))
+    listener.listen()
+    client = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    client.connect((SERVER, OPEN))
+    server, _ = listener.accept()
+    with topology.router.entered():
+        apply(compiled(about("b", ingress=deny("from", CLOSED))).table)
+    client.sendall(b"still")
+    server.settimeout(PATIENCE)
+    assert server.recv(16) == b"still"
+    server.sendall(b"here")
+    assert client.recv(16) == b"here"
+    for one in (listener, client, server):
+        one.close()
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_a_connection_that_a_new_policy_forbids_is_cut_if_wanted(topology: Topology, cuts: bool, first: str) -> None:
+    strict = compiled(about("b", ingress=deny("from", OPEN)))
+    listener = opened(topology, SERVER, socket.SOCK_STREAM, (SERVER, OPEN))
+    listener.listen()
+    client = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    with topology.router.entered():
+        apply(compiled().table)
+    client.connect((SERVER, OPEN))
+    server, _ = listener.accept()
+    with topology.router.entered():
+        apply(strict.table)
+        assert (cut(strict.compiler.model, strict.compiler) if cuts else 0) == cuts
+    ends = {"client": client, "server": server}
+    sender = ends.pop(first)
+    (receiver,) = ends.values()
+    # The server may talk to the client by policy: only that it does so in the middle of nothing gives it away.
+    sender.sendall(b"anybody there?")
+    receiver.settimeout(0.5 if cuts else PATIENCE)
+    if cuts:
+        with pytest.raises(TimeoutError):
+            receiver.recv(64)
+    else:
+        assert receiver.recv(64) == b"anybody there?"
+    for one in (listener, client, server):
+        one.close()
+
+
+def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
+    policies = compiled(about("b", ingress=deny("from", CLOSED)))
+    listener = opened(topology, SERVER, socket.SOCK_STREAM, (SERVER, OPEN))
+    listener.listen()
+    client = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    with topology.router.entered():
+        apply(policies.table)
+    client.connect((SERVER, OPEN))
+    server, _ = listener.accept()
+    with topology.router.entered():
+        start = time.perf_counter()
+        assert cut(policies.compiler.model, policies.compiler) == 0
+        assert time.perf_counter() - start < PATIENCE
+        remove()
+    client.sendall(b"fine")
+    server.settimeout(PATIENCE)
+    assert server.recv(16) == b"fine"
+    for one in (listener, client, server):
+        one.close()

@@ -7,6 +7,7 @@ import click
 from tierwall.cli.lazy import Lazy, LazyGroup
 
 ENGINES = {
+    "envoy": Lazy("tierwall.cli.compile_envoy:command", "Tool policies as configuration of Envoy."),
     "nft": Lazy("tierwall.cli.compile_nft:command", "Network policies as one nftables table."),
 }
 

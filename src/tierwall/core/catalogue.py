@@ -108,6 +108,16 @@ CATALOGUE: dict[str, Code] = {
     "TW632": Code(_E, "Envoy cannot be used"),
     "TW633": Code(_E, "Envoy refuses the configuration"),
     "TW634": Code(_E, "decision log cannot be written"),
+    # 651 to 669: compiling for Envoy
+    "TW651": Code(_W, "rule cannot be expressed in Envoy"),
+    "TW652": Code(_W, "authorizer cannot be asked"),
+    "TW653": Code(_E, "certificate cannot be used"),
+    "TW654": Code(_N, "callers cannot show who they are"),
+    "TW655": Code(_W, "part of a route is not supported"),
+    "TW656": Code(_W, "backend of a route leads nowhere"),
+    "TW657": Code(_W, "listener's protocol is not served"),
+    "TW658": Code(_E, "port is taken by another listener"),
+    "TW659": Code(_E, "Envoy does not take a configuration"),
     # 7xx: policy tests and questions
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),

@@ -3,7 +3,10 @@
 Envoy knows other variables than AccessPolicy does, and fewer functions: no macros but `has`, no string building, no
 libraries. What it cannot say is `Inexpressible`; the rule is then closed and a diagnostic says so. `request.mcp` is
 read from what the MCP filter found: the tool from the header of our own, arguments from the filter's metadata. There,
-all numbers are doubles, so a whole number that an argument is compared with becomes one, too.
+all numbers are doubles, so a whole number that an argument is compared with becomes one, too. Lists and objects are not
+there at all, as if they were missing. Reading them is an error, and an error never makes an expression true that would
+not be; but `has` would, under a negation: so `has` of an argument is an error where it is not true, and must stand
+where an error means the same as false.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class Expression:
 
     def parsed(self, tree: ast.Expr) -> Any:
         """The whole expression; Inexpressible if Envoy cannot evaluate it."""
+        _no_doubtful_has(tree)
         return syntax_pb2.ParsedExpr(expr=self._expr(tree))
 
     def _node(self) -> Any:
@@ -112,11 +116,16 @@ class Expression:
         if path == ("mcp",) and field == "tool_name":
             return self._in(NAME, self._request("headers"))
         if path is not None and path[:2] == ("mcp", "arguments"):
-            found = self._argument((*path[2:], field))
-            key, inside = found.call_expr.args[1], found.call_expr.args[0]
+            argument = self._argument((*path[2:], field))
+            inside, key = argument.call_expr.args
             node = self._node()
-            node.call_expr.function = "@in"
-            node.call_expr.args.extend((key, inside))
+            node.call_expr.function = "_?_:_"
+            there, error = self._node(), self._node()
+            there.call_expr.function = "@in"
+            there.call_expr.args.extend((key, inside))
+            error.call_expr.function = "_==_"
+            error.call_expr.args.extend((self._index(self._request("headers"), _ABSENT), self._literal("")))
+            node.call_expr.args.extend((there, self._literal(True), error))
             return node
         raise Inexpressible("it has `has` only for headers, the tool's name and its arguments")
 
@@ -223,6 +232,17 @@ def _is_argument(tree: ast.Expr) -> bool:
     return path is not None and path[:2] == ("mcp", "arguments")
 
 
+def _no_doubtful_has(tree: ast.Expr, plainly: bool = True) -> None:
+    """Inexpressible if `has` of an argument stands elsewhere than in `&&`, `||` and branches of `?:`."""
+    if isinstance(tree, ast.Has) and not plainly and _is_argument(ast.Select(tree.operand, tree.field)):
+        raise Inexpressible("it cannot tell an argument that is missing from a list or an object")
+    inside = ast.children(tree)
+    for number, one in enumerate(inside):
+        logical = isinstance(tree, ast.Call) and tree.function in (*ast.LOGICAL, ast.CONDITIONAL)
+        condition = isinstance(tree, ast.Call) and tree.function == ast.CONDITIONAL and number == 0
+        _no_doubtful_has(one, plainly and logical and not condition)
+
+
 def _as_doubles(args: tuple[ast.Expr, ...]) -> tuple[ast.Expr, ...]:
     return tuple(map(_as_double, args))
 
@@ -230,7 +250,7 @@ def _as_doubles(args: tuple[ast.Expr, ...]) -> tuple[ast.Expr, ...]:
 def _as_double(tree: ast.Expr) -> ast.Expr:
     match tree:
         case ast.Literal(value=int() as value) if not isinstance(value, bool):
-            if abs(int(value)) > _LARGEST_EXACT:
+            if abs(int(value)) >= _LARGEST_EXACT:
                 raise Inexpressible(f"it reads numbers as doubles, and {value} is none")
             return ast.Literal(float(int(value)), tree.at)
         case ast.Call(function="-_", args=(ast.Literal(value=int() as value),)) if not isinstance(value, bool):

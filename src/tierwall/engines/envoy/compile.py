@@ -80,7 +80,9 @@ class _Making:
             address = self._address(gateway, port)
             owner = self._taken.setdefault(address, gateway)
             if owner is not gateway:
-                words = f"{gateway.reference} is not served: {owner.reference} has {address.host}:{address.port} already"
+                words = (
+                    f"{gateway.reference} is not served: {owner.reference} has {address.host}:{address.port} already"
+                )
                 self._problem(PORT_TAKEN, words, gateway)
                 continue
             chains = [made for one in self._compatible(gateway, those) if (made := self._chain(gateway, one))]

@@ -71,7 +71,9 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
 
 def slot_filter(slot: Slot) -> Any:
     """The filter of a slot: asks only where a rule of the policy said so."""
-    out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", failure_mode_allow=False, stat_prefix=slot.prefix.rstrip("_"))
+    out = ext_authz_pb2.ExtAuthz(
+        transport_api_version="V3", failure_mode_allow=False, stat_prefix=slot.prefix.rstrip("_")
+    )
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S
     out.status_on_error.code = 403

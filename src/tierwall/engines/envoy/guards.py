@@ -125,7 +125,7 @@ def _scoped(policy: Policy) -> frozenset[Any]:
 
 def mcp_settings(arguments: frozenset[tuple[str, ...]], options: Options) -> dict[str, Any]:
     """The settings of a protected route for MCP messages, besides its policies."""
-    out = {STRICT: mcp.strict(), FACTS: mcp.facts()}
+    out = {STRICT: mcp.strict(bool(arguments)), FACTS: mcp.facts()}
     if arguments:
         out[MCP] = mcp.reading_arguments(arguments, options.largest_message)
     return out

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import re2
 
-from tierwall.engines.envoy.matchers import Predicate, all_of, any_of, exact, has, prefix, present, regex, suffix
-from tierwall.engines.envoy.names import HOST, PATH
+from tierwall.engines.envoy.matchers import (
+    Predicate,
+    all_of,
+    any_of,
+    contains,
+    exact,
+    has,
+    prefix,
+    present,
+    regex,
+    suffix,
+)
+from tierwall.engines.envoy.names import PATH
 from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, TextMatch
 from tierwall.tool.request import SESSION_HEADER
+
+_HOST = ":authority"
 
 
 class TooLarge(Exception):
@@ -25,7 +38,7 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
         families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
     if match.hosts:
         families.append(any_of([_host(one) for one in sorted(match.hosts)]))
-    families += [_text(":authority" if one.name == "host" else one.name, one.value, largest_pattern) for one in match.headers]
+    families += [_text(_HOST if one.name == "host" else one.name, one.value, largest_pattern) for one in match.headers]
     return all_of(families) if families else None
 
 
@@ -50,7 +63,11 @@ def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
 
 
 def _host(host: str) -> Predicate:
-    if host.startswith("*."):
-        # At least one character before the dot.
-        return all_of([has(HOST, suffix(host[1:], ignore_case=True)), has(HOST, regex("[^.].*"))])
-    return has(HOST, exact(host, ignore_case=True))
+    """A host name, or every one below `*.x`; requests may add a port, and capitals."""
+    name = host.removeprefix("*")
+    is_wild = name != host
+    bare = has(_HOST, (suffix if is_wild else exact)(name, ignore_case=True))
+    before_port = has(_HOST, (contains if is_wild else prefix)(f"{name}:", ignore_case=True))
+    found = any_of([bare, all_of([has(_HOST, regex("[^:]+:[0-9]+")), before_port])])
+    # At least one character before the dot.
+    return all_of([found, has(_HOST, regex("[^.].*"))]) if is_wild else found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from envoy.config.core.v3 import protocol_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
@@ -22,6 +23,7 @@ from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.replies import local_replies
 
 _MANAGER = hcm_pb2.HttpConnectionManager
+_REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 
 def http_filters(options: Options) -> Iterator[Any]:
@@ -59,7 +61,8 @@ def connection_manager(name: str, routes: Any, options: Options, filters: list[A
     # Backends learn who called, and cannot be told by callers.
     out.forward_client_cert_details = _MANAGER.SANITIZE_SET
     out.set_current_client_cert_details.uri = True
-    out.common_http_protocol_options.headers_with_underscores_action = 1  # REJECT_REQUEST: `mcp_name` is `mcp-name` to some
+    # `mcp_name` is `mcp-name` to some servers.
+    out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600
     out.request_headers_timeout.seconds = 10
     out.stream_idle_timeout.seconds = 300

@@ -46,9 +46,14 @@ def exact(text: str, ignore_case: bool = False) -> Any:
     return string_pb2.StringMatcher(exact=text, ignore_case=ignore_case)
 
 
-def prefix(text: str) -> Any:
+def prefix(text: str, ignore_case: bool = False) -> Any:
     """A text that begins so."""
-    return string_pb2.StringMatcher(prefix=text)
+    return string_pb2.StringMatcher(prefix=text, ignore_case=ignore_case)
+
+
+def contains(text: str, ignore_case: bool = False) -> Any:
+    """A text that has this one in it."""
+    return string_pb2.StringMatcher(contains=text, ignore_case=ignore_case)
 
 
 def suffix(text: str, ignore_case: bool = False) -> Any:
@@ -116,9 +121,7 @@ def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | 
     if not choices and otherwise is not None:
         return otherwise
     fields = [_Matcher.MatcherList.FieldMatcher(predicate=one, on_match=then) for one, then in choices]
-    return _Matcher.OnMatch(
-        matcher=_Matcher(matcher_list=_Matcher.MatcherList(matchers=fields), on_no_match=otherwise)
-    )
+    return _Matcher.OnMatch(matcher=_Matcher(matcher_list=_Matcher.MatcherList(matchers=fields), on_no_match=otherwise))
 
 
 def matcher(decision: OnMatch | None) -> Any:

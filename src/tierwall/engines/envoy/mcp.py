@@ -20,15 +20,15 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
 
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import FACT_HEADERS, HOST, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.names import FACT_HEADERS, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
 # Fields of the filter that the generated messages do not have yet, as they are on the wire.
 _REJECT_DUPLICATE_KEYS = b"\x42\x02\x08\x01"  # Mcp.reject_duplicate_keys = {value: true}
 _OVERRIDE_REJECT_DUPLICATE_KEYS = b"\x30\x01"  # McpOverride.reject_duplicate_keys = true
-_OVERRIDE_PARSER_CONFIG = 0x22  # McpOverride.parser_config
+_OVERRIDE_PARSER_CONFIG = 4  # McpOverride.parser_config
 _NOOP = 2  # Mcp.TrafficMode
-STRICT_SCRIPT = "strict"
+_SCRIPT, _SCRIPT_WITH_ARGUMENTS = "strict", "strict-arguments"
 
 
 def mcp_filter(largest_message: int) -> Any:
@@ -44,27 +44,27 @@ def reading_arguments(arguments: Iterable[tuple[str, ...]], largest_message: int
     """A route's settings where rules look at arguments: those are extracted, too."""
     out = mcp_pb2.McpOverride(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
     out.max_request_body_size.value = largest_message
-    config = mcp_pb2.ParserConfig()
-    call = config.methods.add(method=CALL)
-    call.extraction_rules.add(path="params.name")
-    for path in sorted(arguments):
-        call.extraction_rules.add(path=".".join(("params", "arguments", *path)))
-    for method in sorted(BY_URI):
-        config.methods.add(method=method).extraction_rules.add(path="params.uri")
-    config.methods.add(method="prompts/get").extraction_rules.add(path="params.name")
+    rules = {CALL: ["params.name", *(".".join(("params", "arguments", *path)) for path in sorted(arguments))]}
+    rules |= {method: ["params.uri"] for method in BY_URI} | {"prompts/get": ["params.name"]}
+    config = b"".join(_field(1, _method(method, paths)) for method, paths in sorted(rules.items()))
     found = packed(out)
-    inner = config.SerializeToString(deterministic=True)
-    found.value += bytes((_OVERRIDE_PARSER_CONFIG, *_varint(len(inner)))) + inner + _OVERRIDE_REJECT_DUPLICATE_KEYS
+    found.value += _field(_OVERRIDE_PARSER_CONFIG, config) + _OVERRIDE_REJECT_DUPLICATE_KEYS
     return found
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def _method(method: str, paths: list[str]) -> bytes:
+    """A ParserConfig.MethodConfig; the number of `extraction_rules` is not that of the generated messages."""
+    return _field(1, method.encode()) + b"".join(_field(3, _field(1, path.encode())) for path in paths)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of bytes, a text or a message, as it is on the wire."""
+    size = bytearray()
+    length = len(value)
+    while length > 0x7F:
+        size.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes((number << 3 | 2, *size, length)) + value
 
 
 @cache
@@ -81,15 +81,18 @@ def any_traffic() -> Any:
 
 def strict_filter() -> Any:
     """The filter that refuses what others might read differently."""
+    script = files(__package__).joinpath("strict.lua").read_text()
     out = lua_pb2.Lua()
-    out.source_codes[STRICT_SCRIPT].inline_string = files(__package__).joinpath("strict.lua").read_text()
+    out.source_codes[_SCRIPT].inline_string = script
+    with_arguments = script.replace("LOOKS_AT_ARGUMENTS = false", "LOOKS_AT_ARGUMENTS = true")
+    out.source_codes[_SCRIPT_WITH_ARGUMENTS].inline_string = with_arguments
     return packed(out)
 
 
 @cache
-def strict() -> Any:
-    """A route's settings: be strict."""
-    return packed(lua_pb2.LuaPerRoute(name=STRICT_SCRIPT))
+def strict(with_arguments: bool) -> Any:
+    """A route's settings: be strict, about arguments, too."""
+    return packed(lua_pb2.LuaPerRoute(name=_SCRIPT_WITH_ARGUMENTS if with_arguments else _SCRIPT))
 
 
 def bodiless_filter() -> Any:
@@ -117,7 +120,6 @@ def facts_filter() -> Any:
         (NAME, f"%DYNAMIC_METADATA({MCP}:params:name)%"),
         (URI, f"%DYNAMIC_METADATA({MCP}:params:uri)%"),
         (PATH, "%PATH(NQ:PATH)%"),
-        (HOST, "%REQUESTED_SERVER_NAME(HOST_FIRST:HOST)%"),
     ):
         out.mutations.request_mutations.append(_set(name, value))
     # Servers may go by these headers instead of the body (MCP 2026-07-28): they say what the body says.
@@ -137,5 +139,3 @@ def _set(name: str, value: str, how: Any = base_pb2.HeaderValueOption.OVERWRITE_
 def facts() -> Any:
     """A route's settings: copy the facts."""
     return packed(header_mutation_pb2.HeaderMutationPerRoute())
-
-

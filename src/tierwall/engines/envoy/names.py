@@ -27,8 +27,7 @@ METHOD: Final = "x-tierwall-method"
 NAME: Final = "x-tierwall-name"
 URI: Final = "x-tierwall-uri"
 PATH: Final = "x-tierwall-path"
-HOST: Final = "x-tierwall-host"
-FACT_HEADERS: Final = (METHOD, NAME, URI, PATH, HOST)
+FACT_HEADERS: Final = (METHOD, NAME, URI, PATH)
 
 # Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5

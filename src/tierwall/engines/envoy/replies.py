@@ -7,11 +7,15 @@ options say otherwise. Plain HTTP always gets 403.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from envoy.config.accesslog.v3 import accesslog_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
+from tierwall.engines.envoy.matchers import packed
 from tierwall.engines.envoy.names import MCP, RBAC, SLOTS
 from tierwall.engines.envoy.options import Denial, Options, Reveal
 
@@ -28,53 +32,61 @@ def local_replies(options: Options) -> Any:
 
 
 def _mappers(options: Options) -> Iterator[Any]:
-    """The first whose filter fits counts: who denied, from metadata that only the filter of that slot writes."""
-    for key, fits in _deniers():
+    """The first whose filter fits counts."""
+    reveal = options.reveal is Reveal.POLICY
+    for fits, who in _deniers():
         for is_mcp in (True, False):
-            yield _mapper(options, key if options.reveal is Reveal.POLICY else "", fits, is_mcp)
+            yield _mapper(options, who if reveal else "", fits, is_mcp)
 
 
-def _deniers() -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for slot in SLOTS:
-        yield slot.decider, (_metadata(RBAC, slot.result, "denied"),)
-    flag = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
-    # The authorizer that said no is the last one that was asked.
+def _deniers() -> Iterator[tuple[list[Any], str]]:
+    """Who denied: the authorizer that was asked last, or else the policy that Envoy gives as reason for the denial."""
+    by_authorizer = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
     for slot in reversed(SLOTS):
-        yield slot.asked, (flag, _metadata(RBAC, slot.asked, None))
+        yield [by_authorizer, _metadata(RBAC, slot.asked)], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
+    forbidden = _Filter()
+    forbidden.status_code_filter.comparison.value.default_value = 403
+    forbidden.status_code_filter.comparison.value.runtime_key = "tierwall.denied"
+    # `rbac_access_denied_matched_policy[…]`; the metadata of the filter that denies is written only afterwards.
+    yield [forbidden], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
 
 
-def _mapper(options: Options, key: str, fits: tuple[Any, ...], is_mcp: bool) -> Any:
-    who = f"%DYNAMIC_METADATA({RBAC}:{key})%" if key else ""
-    message = f"denied by {who}" if who else "denied by policy"
+def _mapper(options: Options, who: str, fits: list[Any], is_mcp: bool) -> Any:
     out = hcm_pb2.ResponseMapper()
-    filters = [*fits, _metadata(MCP, "method", None)] if is_mcp else list(fits)
+    filters = [*fits, _metadata(MCP, "method")] if is_mcp else fits
     if len(filters) == 1:
         out.filter.CopyFrom(filters[0])
     else:
         out.filter.and_filter.filters.extend(filters)
+    body = out.body_format_override
+    body.formatters.append(_cel_formatter())
+    message = f"denied by {who}" if who else "denied by policy"
     if not is_mcp:
-        out.body_format_override.text_format_source.inline_string = f"{message}\n"
+        body.text_format_source.inline_string = f"{message}\n"
         return out
     if options.denial is Denial.JSON_RPC:
         out.status_code.value = 200
-    out.body_format_override.content_type = "application/json"
+    body.content_type = "application/json"
     error: dict[str, Any] = {"code": DENIED_CODE, "message": message}
     if who:
         error["data"] = {"policy": who}
-    body = {"jsonrpc": "2.0", "id": f"%DYNAMIC_METADATA({MCP}:id)%", "error": error}
-    out.body_format_override.json_format.update(body)
+    body.json_format.update({"jsonrpc": "2.0", "id": f"%DYNAMIC_METADATA({MCP}:id)%", "error": error})
     return out
 
 
-def _metadata(namespace: str, key: str, text: str | None) -> Any:
-    """Metadata has a key, with this text if one is given."""
+@cache
+def _cel_formatter() -> Any:
+    settings = packed(cel_formatter_pb2.Cel())
+    settings.value += b"\x0a\x02\x18\x01"  # cel_config = {enable_string_functions: true}, which the message lacks
+    return extension_pb2.TypedExtensionConfig(name="envoy.formatter.cel", typed_config=settings)
+
+
+def _metadata(namespace: str, key: str) -> Any:
+    """Metadata has a key."""
     out = _Filter()
     found = out.metadata_filter
     found.matcher.filter = namespace
     found.matcher.path.add(key=key)
-    if text is None:
-        found.matcher.value.present_match = True
-    else:
-        found.matcher.value.string_match.exact = text
+    found.matcher.value.present_match = True
     found.match_if_key_not_found.value = False
     return out

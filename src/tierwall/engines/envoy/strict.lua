@@ -2,10 +2,13 @@
 --
 -- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key that
 -- becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused by the MCP filter.
+-- Where rules look at arguments, no object inside may have two keys that fold to one.
 -- Methods: `Tools/Call` is no call to Envoy, but to some server it might be.
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
 
 local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
+
+local LOOKS_AT_ARGUMENTS = false
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -37,7 +40,7 @@ end
 
 -- Whether a message has a key that a lenient parser would fold. Envoy has parsed the body before: it is JSON.
 local function has_strange_key(body)
-  local depth, at, key, inside_params = 0, 1, nil, false
+  local depth, at, key, inside_params, seen = 0, 1, nil, false, {}
   while true do
     local here = find(body, '["{}%[%]]', at)
     if not here then return false end
@@ -50,14 +53,18 @@ local function has_strange_key(body)
         if not stop then return true end
         at = stop + 1
         if byte(body, stop) == 34 then
-          local after = depth <= 2 and find(body, "^%s*:", at)
+          local after = (depth <= 2 or LOOKS_AT_ARGUMENTS) and find(body, "^%s*:", at)
           if after then
             key = sub(body, from, stop - 1)
             if depth == 1 then
               if is_strange(key, TOP) then return true end
               inside_params = key == "params" or (find(key, "\\", 1, true) and unescaped(key) == "params")
-            elseif inside_params and is_strange(key, PARAMS) then
-              return true
+            elseif depth == 2 then
+              if inside_params and is_strange(key, PARAMS) then return true end
+            else
+              local plain = folded(find(key, "\\", 1, true) and unescaped(key) or key)
+              if seen[depth][plain] then return true end
+              seen[depth][plain] = true
             end
           end
           break
@@ -66,6 +73,7 @@ local function has_strange_key(body)
       end
     elseif char == 123 or char == 91 then
       depth = depth + 1
+      if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
     else
       depth = depth - 1
     end

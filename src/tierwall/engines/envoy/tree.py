@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 Leaf = Callable[[Rule], OnMatch]
-Also = Callable[[Rule, Clause, bool], Predicate | None | bool]
+Also = Callable[[Rule, Clause, bool], Predicate | bool | None]
 
 
 class Tree:
@@ -55,8 +55,8 @@ class Tree:
 
     def of(self, rules: Rules) -> OnMatch | None:
         """The tree of some rules; None where nothing matches and there is no `otherwise`."""
-        callers = {one.source.spiffe for one in rules.all if one.source.spiffe is not None and not one.source.nobody}
-        found = {caller: self._methods(rules.of(caller)) for caller in callers if caller is not None}
+        callers = {one.source.spiffe for one in rules.all if one.source.spiffe and not one.source.nobody}
+        found = {caller: self._methods(rules.of(caller)) for caller in callers}
         return self._lookup(CALLER, found, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
@@ -78,9 +78,7 @@ class Tree:
     def _about(self, rules: Iterable[Rule], method: str) -> Iterator[Entry]:
         return self._entries(rules, lambda clause: _has_method(clause, method))
 
-    def _entries(
-        self, rules: Iterable[Rule], fits: Callable[[Clause], bool], plain: bool = False
-    ) -> Iterator[Entry]:
+    def _entries(self, rules: Iterable[Rule], fits: Callable[[Clause], bool], plain: bool = False) -> Iterator[Entry]:
         for rule in rules:
             for clause in rule.clauses:
                 if fits(clause):
@@ -95,7 +93,9 @@ class Tree:
         here = self._backend
         if here.kind != "XBackend":
             return clause.names.bare
-        scoped = (one.tool for one in clause.names.scoped if (one.namespace, one.backend) == (here.namespace, here.name))
+        scoped = (
+            one.tool for one in clause.names.scoped if (one.namespace, one.backend) == (here.namespace, here.name)
+        )
         return clause.names.bare | frozenset(scoped)
 
     def _names(self, method: str, entries: Iterable[Entry]) -> OnMatch | None:

@@ -151,6 +151,13 @@ def test_namespaces_without_the_tenancy_label_are_named() -> None:
     assert "shop" not in found.message
 
 
+def test_the_other_wording_of_not_same_labels_is_named_where_it_differs() -> None:
+    policy = admin("a", 1, rule("Deny", None, namespaces={"notSameLabels": ["team", "env"]}))
+    (found,) = findings(policy, namespace("bare"), pod("bare", "p"), code="TW206")
+    assert "bare, shop" in found.message
+    assert found.hint.endswith("it would select bare")
+
+
 def test_a_thousand_policies_of_one_priority_are_answered_with_few_findings() -> None:
     many = [admin(f"p{number:04}", 7, rule("Allow" if number % 2 else "Deny", 80)) for number in range(1000)]
     found = findings(*many, code="TW201")

@@ -75,6 +75,7 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                 lacking = sorted(
                     name for name, labels in this.namespaces.items() if any(key not in labels for key in wanted.keys)
                 )
+                bare = [name for name in lacking if not any(key in this.namespaces[name] for key in wanted.keys)]
                 if lacking and wanted.keys:
                     side = "to" if rule.direction is Direction.EGRESS else "from"
                     keys = ", ".join(f"`{key}`" for key in wanted.keys)
@@ -82,7 +83,12 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                         "TW206",
                         f"notSameLabels of {rule} never selects namespaces without {keys}: {some(lacking)}",
                         rule.resource.position((*rule.path, side, number)),
-                        hint=f"label every namespace with {keys}, or add a rule for those that lack it; "
-                        "the KEP's other wording (a namespace with none of the labels) would select them",
+                        hint=f"label every namespace with {keys}, or add a rule for those that lack it"
+                        + _otherwise(bare),
                         subject=policy.reference,
                     )
+
+
+def _otherwise(bare: list[str]) -> str:
+    """Where the KEP's other wording, the peer has none of the labels, says something else."""
+    return f"; by the KEP's other wording (none of the labels) it would select {some(bare)}" if bare else ""

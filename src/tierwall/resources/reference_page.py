@@ -4,6 +4,7 @@
 A fragment that a kind uses in several places is described at the first and pointed to from the others.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -149,6 +150,9 @@ def _rules(rules: Iterable[Rule], indent: str) -> Iterator[str]:
     for one in rules:
         word = "warning" if one.warning else "rule"
         message = (one.message or one.message_expression or "must hold").replace("\n", " ")
+        # A pattern inside the message would be read as a link or as emphasis.
+        if "](" in message or "*" in message:
+            message = re.sub(r"[\\\[\]*]", r"\\\g<0>", message)
         yield f"{indent}* *{word}:* {message}: `` {' '.join(one.expression.split())} ``"
 
 

@@ -36,7 +36,9 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
     if tls is not None:
         cluster["transport_socket"] = tls
     ads = {"ads": {}, "resource_api_version": "V3"}
-    service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE}, "timeout": "1s"}
+    # A control plane that comes back is found within a second, not within Envoy's usual half minute.
+    again = {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}}
+    service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE, "retry_policy": again}, "timeout": "1s"}
     out: dict[str, Any] = {
         "node": {"id": node, "cluster": "tierwall"},
         "static_resources": {"clusters": [cluster]},

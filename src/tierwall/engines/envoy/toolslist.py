@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
-from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
+from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
@@ -22,7 +22,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.listing import May, filtered
-from tierwall.engines.envoy.matchers import exact, first_of, has, matcher, typed
+from tierwall.engines.envoy.matchers import header, lookup, matcher, typed
 from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of_chain
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.places import way
@@ -71,11 +71,17 @@ def http_filter() -> Any:
     )
     asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
     asking.message_timeout.FromMilliseconds(2000)
-    skip = matcher_pb2.Matcher.OnMatch(action=typed("skip", skip_action_pb2.SkipFilter()))
-    other = matcher_pb2.Matcher.MatcherList.Predicate(not_matcher=has(METHOD, exact(LIST)))
-    wrapped = extension_matcher_pb2.ExtensionWithMatcher(xds_matcher=matcher(first_of([(other, skip)], None)))
-    wrapped.extension_config.name = FILTER
-    wrapped.extension_config.typed_config.Pack(asking, deterministic=True)
+    # A composite filter has the inner one only for requests that match when they get there: one that a policy denied
+    # never does, so a denial does not depend on whether anybody answers here.
+    run = composite_pb2.ExecuteFilterAction()
+    run.typed_config.name = FILTER
+    run.typed_config.typed_config.Pack(asking, deterministic=True)
+    found = matcher_pb2.Matcher.OnMatch(action=typed("filter", run))
+    wrapped = extension_matcher_pb2.ExtensionWithMatcher(
+        xds_matcher=matcher(lookup(header(METHOD), {LIST: found}, None))
+    )
+    wrapped.extension_config.name = "composite"
+    wrapped.extension_config.typed_config.Pack(composite_pb2.Composite(), deterministic=True)
     out = http_connection_manager_pb2.HttpFilter(name=FILTER)
     out.typed_config.Pack(wrapped, deterministic=True)
     return out

@@ -1,0 +1,284 @@
+"""A real Envoy with a control plane in this process, a recording backend behind it, and callers with certificates.
+
+The backend writes down every tool that reaches it: what is not in its record was not let through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import importlib.util
+import json
+import socket
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tierwall.engines.envoy import accesslog, toolslist
+from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.options import Address, Options
+from tierwall.engines.envoy.process import Process
+from tierwall.engines.envoy.xds.server import Server
+from tierwall.resources.load import Loaded, load_objects
+from tierwall.resources.read import Read
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.controller import Controller
+from tierwall.serve.metrics import Metrics
+
+T = TypeVar("T")
+Object = dict[str, Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents"
+NETWORKING = "agentic.networking.x-k8s.io"
+PATH = "/orders/mcp"
+
+
+def example(name: str) -> Any:
+    """A module of the agents example."""
+    spec = importlib.util.spec_from_file_location(f"agents_{name}", EXAMPLE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+certificates = example("certificates")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Backend:
+    """An MCP server that answers every call and remembers its tool."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        record = self.calls
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                message = json.loads(body)
+                record.append(message.get("params", {}).get("name", message.get("method")))
+                answer = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": {"content": []}}).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class Caller:
+    """An agent with a certificate and one connection that is kept as long as it holds."""
+
+    def __init__(self, context: ssl.SSLContext, port: int) -> None:
+        self._context, self._port = context, port
+        self._connection: http.client.HTTPSConnection | None = None
+
+    def call(self, tool: str, method: str = "tools/call") -> str:
+        """`allowed`, or the error that names the policy; `no answer: …` if there was none."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": tool, "arguments": {}}}
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        try:
+            if self._connection is None:
+                self._connection = http.client.HTTPSConnection(
+                    "localhost", self._port, context=self._context, timeout=5
+                )
+            self._connection.request("POST", PATH, json.dumps(message), headers)
+            answer = self._connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            return f"no answer: {error}"
+        try:
+            got = json.loads(body)
+        except ValueError:
+            return f"no answer: {answer.status} {body!r}"
+        return "allowed" if "result" in got else str(got["error"]["message"])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Lab:
+    """Everything, started; one worker thread in Envoy, so that one request that sees a state shows it is in force."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="tierwall-lab-")
+        authority = certificates.Authority()
+        self.tls = certificates.manifests(authority, authority.server("localhost"))
+        self._ca = Path(self.folder.name) / "ca.pem"
+        self._ca.write_bytes(authority.pem)
+        for account in ("shopper", "clerk"):
+            pair = authority.agent("agents", account)
+            (Path(self.folder.name) / f"{account}.pem").write_bytes(pair.certificate + pair.key)
+        self.backend = Backend()
+        self.port = free_port()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.decisions: list[Object] = []
+        self.said: list[str] = []
+        self.options = Options(
+            bind={"shop/agents:8443": Address("127.0.0.1", self.port)},
+            endpoints={"XBackend/shop/orders": Address("127.0.0.1", self.backend.port)},
+            access_logs=(accesslog.access_log(),),
+            http_filters=(toolslist.http_filter(),),
+        )
+        self.controller = Controller(self.options, Metrics())
+        self.server = self.do(self._serve(0))
+        self.process = self.do(self._envoy("one"))
+        self._callers: list[Caller] = []
+
+    async def _serve(self, port: int) -> Server:
+        services = (accesslog.service(self.decisions.append), toolslist.service(self.controller.permitted))
+        server = Server(more=services)
+        await server.start(f"127.0.0.1:{port}")
+        return server
+
+    async def _envoy(self, node: str) -> Process:
+        process = Process(find_envoy(), "127.0.0.1", self.server.port, node, self.said.append, 1)
+        await process.start()
+        return process
+
+    def do(self, work: Coroutine[Any, Any, T], timeout: float = 30) -> T:
+        """Something in the event loop of the control plane."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+
+    def publish(self, objects: list[Object]) -> None:
+        """Put objects in force; returns before Envoy has them."""
+        prepared = self.controller.prepare(loaded([*self.fixed, *objects]))
+        assert not prepared.errors, prepared.errors
+        resources = self.controller.accept(prepared)
+        assert resources is not None
+        self.do(_later(lambda: self.server.publish(resources)))
+
+    @property
+    def fixed(self) -> list[Object]:
+        """Gateway, backend, route and certificates."""
+        if not hasattr(self, "_fixed"):
+            import yaml
+
+            texts = [self.tls, (EXAMPLE / "manifests" / "orders.yaml").read_text()]
+            texts.append((EXAMPLE / "manifests" / "platform.yaml").read_text())
+            found = [one for text in texts for one in yaml.safe_load_all(text)]
+            self._fixed = [one for one in found if one["kind"] != "XAccessPolicy"]
+        return self._fixed
+
+    def programmed(self, timeout: float = 20) -> None:
+        """Wait until every proxy has acknowledged what is in force."""
+        done = self.do(self.server.until(lambda: self.server.programmed.status == "True", timeout), timeout + 5)
+        assert done, (self.server.programmed, self.said)
+
+    def until_ready(self, caller: Caller, tool: str, word: str = "allowed", seconds: float = 20) -> None:
+        """Wait until a call gets a certain answer."""
+        if not eventually(lambda: caller.call(tool) == word, seconds):
+            raise AssertionError(f"`{tool}` got `{caller.call(tool)}`: {self.server.programmed}, {self.said}")
+
+    def caller(self, account: str = "shopper") -> Caller:
+        """A new caller with a connection of its own."""
+        made = Caller(self.context(account), self.port)
+        self._callers.append(made)
+        return made
+
+    def context(self, account: str) -> ssl.SSLContext:
+        """What an agent shows and trusts."""
+        out = ssl.create_default_context(cafile=str(self._ca))
+        out.load_cert_chain(Path(self.folder.name) / f"{account}.pem")
+        return out
+
+    def restart_control_plane(self) -> None:
+        """Another one at the same address, which knows nothing yet."""
+        port = self.server.port
+        self.do(self.server.stop(0))
+        self.server = self.do(self._serve(port))
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        self.do(self.process.stop())
+        self.do(self.server.stop(0))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        self.backend.close()
+        self.folder.cleanup()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something comes to hold; looked at every few milliseconds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        threading.Event().wait(0.005)
+    return True
+
+
+async def _later(do: Any) -> None:
+    do()
+
+
+def loaded(objects: list[Object]) -> Loaded:
+    """Objects as if they had been read from files."""
+    resources = load_objects(objects)
+    return Loaded(resources, Snapshot.of(resources), (), Read((), (), {}))
+
+
+def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper", created: int = 1) -> Object:
+    """A policy that lets an agent call these tools, and nobody anything else."""
+    group, target = ("gateway.networking.k8s.io", "agents") if on == "Gateway" else (NETWORKING, "orders")
+    return {
+        "apiVersion": f"{NETWORKING}/v0alpha0",
+        "kind": "XAccessPolicy",
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": f"2026-01-{created:02}T00:00:00Z"},
+        "spec": {
+            "targetRefs": [{"group": group, "kind": on, "name": target}],
+            "rules": [
+                {
+                    "name": "it",
+                    "source": {"type": "ServiceAccount", "serviceAccount": {"namespace": "agents", "name": account}},
+                    "authorization": {"type": "InlineTools", "tools": list(tools)},
+                }
+            ],
+        },
+    }
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    """A lab for as long as the block lasts."""
+    made = Lab()
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,210 @@
+"""Faults: whatever dies, hangs or refuses, no call passes that the policies in force deny.
+
+How these tests know: a backend behind Envoy writes down every tool that reaches it. `forbidden` is a tool that no state
+of these tests ever allows, so at any time the policies in force deny it; hammering goes on through every fault, and the
+record must not name it. Where a state is revoked, its tool is called only after Envoy's one worker has answered by the
+new state. `allowed` is called too: a proxy that passes nothing would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from envoy.service.discovery.v3 import discovery_pb2
+from envoy_lab import Lab, eventually, lab, policy
+from msgspec.structs import replace
+
+from tierwall.engines.envoy.compile import compile
+from tierwall.engines.envoy.xds.server import SERVICE
+from tierwall.engines.envoy.xds.types import ROUTE
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-faults")]
+BASE = policy("base", "allowed")
+
+
+@pytest.fixture(scope="module")
+def shared_lab() -> Iterator[Lab]:
+    with lab() as made:
+        yield made
+
+
+@pytest.fixture
+def running(shared_lab: Lab) -> Lab:
+    shared_lab.publish([BASE])
+    shared_lab.programmed()
+    shared_lab.until_ready(shared_lab.caller(), "allowed")
+    shared_lab.backend.calls.clear()
+    return shared_lab
+
+
+@contextmanager
+def hammering(running: Lab) -> Iterator[dict[str, list[str]]]:
+    """Calls of both tools from two connections, without a pause, until the block ends."""
+    stop = threading.Event()
+    answers: dict[str, list[str]] = {"allowed": [], "forbidden": []}
+
+    def hammer(tool: str) -> None:
+        caller = running.caller()
+        while not stop.is_set():
+            answers[tool].append(caller.call(tool))
+
+    threads = [threading.Thread(target=hammer, args=(tool,)) for tool in answers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+        # After the fault, too, there must have been traffic.
+        seen = {tool: len(those) for tool, those in answers.items()}
+        assert eventually(lambda: all(len(answers[tool]) > seen[tool] + 20 for tool in seen))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def held(running: Lab, answers: dict[str, list[str]]) -> None:
+    """Nothing forbidden reached the backend or was said to be allowed, and there was traffic to say it of."""
+    assert "forbidden" not in running.backend.calls
+    assert "allowed" not in answers["forbidden"]
+    assert answers["forbidden"].count("denied by XAccessPolicy/shop/base") > 10
+    assert running.backend.calls.count("allowed") > 10
+
+
+def test_envoy_is_killed_and_started_again(running: Lab) -> None:
+    with hammering(running) as answers:
+        before, pid = running.process.restarts, running.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        caller = running.caller()
+        assert eventually(lambda: running.process.restarts > before)
+        running.until_ready(caller, "allowed")
+    assert running.process.restarts == before + 1
+    assert any("SIGKILL" in line for line in running.said)
+    held(running, answers)
+
+
+def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running: Lab) -> None:
+    with hammering(running) as answers:
+        port = running.server.port
+        running.do(running.server.stop(0))
+        # Nobody is there to ask, and Envoy goes on as told.
+        caller = running.caller()
+        for _ in range(50):
+            assert caller.call("allowed") == "allowed"
+            assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
+        running.server = running.do(running._serve(port))
+        # The new one knows nothing yet and must not make Envoy forget.
+        assert running.do(running.server.until(lambda: bool(running.server.standings), 20))
+        for _ in range(50):
+            assert caller.call("allowed") == "allowed"
+        running.publish([policy("base", "allowed", "more")])
+        running.programmed()
+        running.until_ready(running.caller(), "more")
+    held(running, answers)
+
+
+def test_a_configuration_that_envoy_refuses_leaves_the_last_good_one_in_force(running: Lab) -> None:
+    resources = compile(running.controller.snapshot, running.options)  # type: ignore[arg-type]
+    [(name, routes)] = resources.routes.items()
+    broken = type(routes)()
+    broken.CopyFrom(routes)
+    broken.virtual_hosts.add(name="again", domains=["*"])
+    with hammering(running) as answers:
+        running.do(_publish(running, replace(resources, routes={name: broken})))
+        assert running.do(running.server.until(lambda: running.server.programmed.reason == "Invalid", 20))
+        condition = running.server.programmed
+        assert condition.status == "False"
+        assert "Only a single wildcard domain is permitted" in condition.message
+        caller = running.caller()
+        for _ in range(50):
+            assert caller.call("allowed") == "allowed"
+        running.publish([policy("base", "allowed", "mended")])
+        running.programmed()
+        running.until_ready(caller, "mended")
+    held(running, answers)
+
+
+async def _publish(running: Lab, resources: Any) -> None:
+    running.server.publish(resources)
+
+
+def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
+    with hammering(running) as answers:
+        for number in range(200):
+            running.publish([policy("base", "allowed", f"tool-{number}")])
+        running.publish([policy("base", "allowed", "last")])
+        running.until_ready(running.caller(), "last")
+        running.programmed()
+    assert set(answers["allowed"]) == {"allowed"}, "no change interrupts what stays allowed"
+    held(running, answers)
+
+
+def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_answers(running: Lab) -> None:
+    caller = running.caller()
+    for number in range(30):
+        running.publish([policy("base", f"this-{number}")])
+        running.until_ready(caller, f"this-{number}")
+        assert caller.call(f"this-{number - 1}") == "denied by XAccessPolicy/shop/base"
+    assert [one for one in running.backend.calls if one.startswith("this-")] == sorted(
+        (one for one in running.backend.calls if one.startswith("this-")), key=lambda one: int(one[5:])
+    )
+
+
+def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
+    [name] = compile(running.controller.snapshot, running.options).routes  # type: ignore[arg-type]
+    asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])
+    asked.node.id = "silent"
+    stop = threading.Event()
+
+    def requests() -> Iterator[Any]:
+        yield asked
+        stop.wait()
+
+    with grpc.insecure_channel(f"127.0.0.1:{running.server.port}") as channel:
+        talk = channel.stream_stream(
+            f"/{SERVICE}/DeltaAggregatedResources",
+            discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
+            discovery_pb2.DeltaDiscoveryResponse.FromString,
+        )
+        answers = talk(requests())
+        assert next(answers).resources[0].name == name
+        with hammering(running) as said:
+            for number in range(20):
+                running.publish([policy("base", "allowed", f"new-{number}")])
+                running.until_ready(running.caller(), f"new-{number}")
+        condition = running.server.programmed
+        assert (condition.status, condition.message) == ("False", "not acknowledged yet by silent")
+        stop.set()
+        answers.cancel()
+    assert running.do(running.server.until(lambda: running.server.programmed.status == "True", 20))
+    held(running, said)
+
+
+def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab) -> None:
+    running.publish([policy("base", "allowed", "half"), policy("team", "allowed", "other", on="XBackend")])
+    caller = running.caller()
+    running.until_ready(caller, "half", "denied by XAccessPolicy/shop/team")
+    assert caller.call("allowed") == "allowed"
+    assert caller.call("other") == "denied by XAccessPolicy/shop/base"
+    assert "half" not in running.backend.calls
+    assert eventually(lambda: any(one.get("policy") == "XAccessPolicy/shop/team" for one in running.decisions))
+    found = next(one for one in reversed(running.decisions) if one.get("tool") == "half")
+    wanted = {
+        "caller": "spiffe://cluster.local/ns/agents/sa/shopper",
+        "gateway": "shop/agents",
+        "listener": "mcp",
+        "backend": "XBackend/shop/orders",
+        "method": "tools/call",
+        "tool": "half",
+        "verdict": "Deny",
+        "level": "Backend",
+        "policy": "XAccessPolicy/shop/team",
+    }
+    assert {key: found.get(key) for key in wanted} == wanted

@@ -24,7 +24,7 @@ from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial import Partial, PartialError, Specialised, specialise
 from tierwall.cel.program import program
-from tierwall.cel.types import DYN, STRING
+from tierwall.cel.types import DYN
 
 AUTHORIZER = "authorizer"
 _VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.requestResource"), DYN)
@@ -66,8 +66,9 @@ class Expression:
         if name_unknown:
             if self._unnamed is None:
                 unknown = (*UNKNOWN, AUTHORIZER, "request.name")
+                # Always there, and of no type, so that it leaves the same residuals as any other unknown.
                 self._unnamed = specialise(
-                    self.tree, unknown, boolean=True, types={"request.name": STRING}, environment=ENVIRONMENT
+                    self.tree, unknown, boolean=True, types={"request.name": DYN}, environment=ENVIRONMENT
                 )
             return self._unnamed
         if self._named is None:
@@ -78,17 +79,12 @@ class Expression:
 def outcome(found: Partial) -> bool | Failed | Left:
     """What a partial evaluation says of a policy."""
     if found.error is not None:
-        return Failed(found.error)
+        # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
+        return Left(found.expr, can_be_true=False) if found.fails_late else Failed(found.error)
     if found.residual is None:
         return found.value if isinstance(found.value, bool) else Failed("the result is not a bool")
-    # Only one outcome is left, whatever the data will be.
-    match found.can_be_true, found.can_be_false, found.can_fail:
-        case True, False, False:
-            return True
-        case False, True, False:
-            return False
-        case False, False, _:
-            return Failed("the expression fails for every object")
+    if not found.can_be_false and not found.can_fail:
+        return True
     return Left(found.residual, found.can_be_true, found.unknowns == {AUTHORIZER})
 
 

@@ -19,12 +19,14 @@ class Partial:
     Of a condition (`boolean`) only the outcomes true, false and error are reported: a value that is no bool is one.
     """
 
-    __slots__ = ("__dict__", "_unknown", "error", "outcomes", "residual", "value")
+    __slots__ = ("__dict__", "_unknown", "error", "fails_late", "outcomes", "residual", "value")
 
     def __init__(self, result: Result, unknown: Unknowns, boolean: bool) -> None:
         self._unknown = unknown
         self.value: object = None
         self.error: str | None = None
+        # Whether only the operators beside an unknown show that it fails, and not a part that is known.
+        self.fails_late = False
         self.residual: Expr | None = None
         kind = type(result)
         if kind is Residual:
@@ -32,6 +34,7 @@ class Partial:
             self.outcomes: int = result.can  # type: ignore[attr-defined]
         elif kind is Failed:
             self.error = result.message  # type: ignore[attr-defined]
+            self.fails_late = result.late  # type: ignore[attr-defined]
             self.outcomes = outcomes.ERROR
         else:
             self.value = result

@@ -47,14 +47,22 @@ class Joined:
                 self.parts.append(result)
                 self._size += result.size + 4
                 self._bound(self._size)
-            elif self.error is None:
+            else:
                 # Never true and never false: an error wherever a bool is needed.
-                self.error = Failed(f"no such overload: {self._function}")
+                self._fail(Failed(f"no such overload: {self._function}", True))
         elif kind is bool:
             return result is self._absorbing
-        elif self.error is None:
-            self.error = result if isinstance(result, Failed) else Failed(str(no_such_overload(self._function, result)))
+        elif isinstance(result, Failed):
+            self._fail(result)
+        else:
+            self._fail(Failed(str(no_such_overload(self._function, result))))
         return False
+
+    def _fail(self, error: Failed) -> None:
+        if self.error is None:
+            self.error = error
+        elif error.late and not self.error.late:
+            self.error = Failed(self.error.message, True)
 
     def result(self, boolean: bool) -> Result:
         """What the operands amount to when none of them settled it."""
@@ -74,7 +82,7 @@ class Joined:
         cans = [part.can for part in parts]
         if self.error is not None:
             if not any(can & self._bit for can in cans):
-                return self.error
+                return Failed(self.error.message, True)
             # One constant that always fails is enough, and an operand may have brought one along.
             if not any(map(is_failing, args)):
                 args.append(failing(self.error.message))
@@ -164,7 +172,7 @@ def negation(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
 def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     """`!residual`."""
     if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
-        return Failed("no such overload: !_")
+        return Failed("no such overload: !_", True)
     expr = result.expr
     can = outcomes.negation(result.can)
     if type(expr) is Call and expr.function == "!_" and boolean:
@@ -196,9 +204,9 @@ def conditional(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Ru
 
 def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool) -> Result:
     if not chosen.can & ~outcomes.OTHER & ~outcomes.ERROR:
-        return Failed("no such overload: _?_:_")
+        return Failed("no such overload: _?_:_", True)
     if isinstance(then, Failed) and isinstance(other, Failed):
-        return then
+        return Failed(then.message, True)
     if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
         return chosen
     if then is False and other is True:
@@ -206,7 +214,7 @@ def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other:
     one, two = own.write(node.args[1], then), own.write(node.args[2], other)
     can = outcomes.choice(chosen.can, one.can, two.can)
     if boolean and not can & ~outcomes.OTHER & ~outcomes.ERROR:
-        return Failed("no such overload: _?_:_")
+        return Failed("no such overload: _?_:_", True)
     size = chosen.size + one.size + two.size + 6
     own.bound(size)
     left, right = one.expr, two.expr

@@ -14,6 +14,8 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     """A part that fails whatever the unknowns are."""
 
     message: str
+    # Only the operators beside an unknown show it, as in `unknown ? 1 / 0 : 1 / 0`; no operand fails for certain.
+    late: bool = False
 
 
 class Residual(msgspec.Struct, frozen=True, gc=False):

@@ -200,7 +200,7 @@ class _Unrolling:
         if not isinstance(result, Residual):
             return Failed(str(no_such_overload(self.node.macro, result)))
         if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
-            return Failed(f"no such overload: {self.node.macro}")
+            return Failed(f"no such overload: {self.node.macro}", True)
         return result
 
     def _transformed(self, frame: Frame, found: object, items: list[Item]) -> Result:

@@ -1,0 +1,46 @@
+"""What the pages show of a terminal is what the command prints: every `$ tierwall …` on them is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from tierwall.cli.main import root
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/index.md", "docs/network.md", "docs/policy-tests.md")
+
+
+class Shown(NamedTuple):
+    page: str
+    command: str
+    output: tuple[str, ...]
+
+
+def shown() -> Iterator[Shown]:
+    """Commands on files of the examples, each with the lines shown below it."""
+    for page in PAGES:
+        for block in re.findall(r"^```console\n(.*?)^```", (REPOSITORY / page).read_text(), re.DOTALL | re.MULTILINE):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *output = part.rstrip("\n").split("\n")
+                if command.startswith("tierwall ") and "changed/" not in command:
+                    yield Shown(page, command, tuple(output))
+
+
+@pytest.mark.parametrize("example", list(shown()), ids=lambda one: f"{one.page}: {one.command}"[:80])
+def test_a_command_on_a_page_prints_what_the_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    result = CliRunner().invoke(root, shlex.split(example.command, comments=True)[1:])
+    # Denied, findings and conditional are answers; 1 and 2 mean that the page is wrong.
+    assert result.exit_code in (0, 3, 4, 5), result.output
+    printed = result.stdout.rstrip("\n").split("\n")
+    if example.output and example.output[-1] == "…":
+        assert printed[: len(example.output) - 1] == list(example.output[:-1])
+    elif example.output:
+        assert printed == list(example.output)

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run test check bench docs lock clean kernel-tools
+.PHONY: help install dev run test check bench docs lock clean kernel-tools cluster-tools
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,7 +33,7 @@ dev: $(VENV)/.dev ## install what developing and testing needs, too
 run: install ## check and test the example folder and show the report
 	@examples/shop/tour
 
-test: dev kernel-tools ## everything: style, types, layers, tests
+test: dev kernel-tools cluster-tools ## everything: style, types, layers, tests
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
 
@@ -43,6 +43,9 @@ kernel-tools: ## install nft and ip, which tests of the kernel need; says so whe
 	  install() { apt-get install -y -qq --no-install-recommends nftables iproute2 >/dev/null; }; \
 	  install 2>/dev/null || { apt-get update -qq && install; } && exit 0; fi; \
 	echo "nft and ip are missing and cannot be installed here (root and apt are needed): tests of the kernel will be skipped"
+
+cluster-tools: ## build the kube-apiserver and kubectl that the cluster tests run, once; says so where Go is absent
+	@deploy/cluster-tools/build
 
 check: dev ## style, types and layers only
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._decisions = Counter(
             "tierwall_authorizer_decisions",
-            "Decisions by the authorizer that settled them or set the first conditions (empty for no opinion), verdict and phase.",
+            "Decisions by verdict, phase and the authorizer that settled them or set the first conditions.",
             ("authorizer", "verdict", "phase"),
             registry=self.registry,
         )

@@ -1,0 +1,254 @@
+"""A real kube-apiserver obeys the policies: `tierwall authorizer --bridge` beside it, driven with real kubectl."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_cluster import TIERWALL, Cluster, eventually
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+
+IS = 'request.apiGroup == "" && request.userInfo.username == '
+CLAIMS = f'request.resource == "persistentvolumeclaims" && {IS}"alice"'
+BASE = (
+    ("alice-reads", "Allow", f'{IS}"alice" && request.verb in ["get", "list", "watch"]'),
+    ("alice-creates-maps", "Allow", f'request.resource == "configmaps" && {IS}"alice" && request.verb == "create"'),
+    ("alice-creates-claims", "Allow", f'{CLAIMS} && request.verb == "create" && object.spec.storageClassName == "dev"'),
+    (
+        "alice-changes-claims",
+        "Allow",
+        f'{CLAIMS} && request.verb in ["update", "patch"] && has(object.metadata.labels) && '
+        'object.metadata.labels.owner == "alice" && oldObject.metadata.labels.owner == "alice"',
+    ),
+    (
+        "alice-deletes-claims",
+        "Allow",
+        f'{CLAIMS} && request.verb in ["delete", "deletecollection"] && has(oldObject.metadata.labels) && '
+        'oldObject.metadata.labels.owner == "alice"',
+    ),
+    ("no-secrets-for-mallory", "Deny", f'request.resource == "secrets" && {IS}"mallory"'),
+    (
+        "locked-maps",
+        "Deny",
+        'request.resource == "configmaps" && request.verb in ["update", "patch", "delete", "deletecollection"] && '
+        "has(oldObject.metadata.labels) && has(oldObject.metadata.labels.locked)",
+    ),
+    (
+        "alice-lists-in-pods",
+        "Allow",
+        f'request.resource == "pods" && {IS}"alice" && (request.verb == "create" && request.subresource == "" || '
+        'request.subresource == "exec" && object.command == ["ls"])',
+    ),
+    (
+        "alice-makes-namespaces",
+        "Allow",
+        f'request.resource == "namespaces" && {IS}"alice" && request.verb == "create" && '
+        'object.metadata.name.startsWith("alice-")',
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    found.policy("base.yaml", *BASE)
+    try:
+        found.start()
+        rules = ("--verb=get,list,create,update,patch,delete", "--resource=configmaps,secrets")
+        found.kubectl("admin", "create", "role", "editor", *rules, expect=True)
+        found.kubectl("admin", "create", "rolebinding", "bob", "--role=editor", "--user=bob", expect=True)
+        found.kubectl("admin", "create", "rolebinding", "mallory", "--role=editor", "--user=mallory", expect=True)
+        yield found
+    finally:
+        found.stop()
+
+
+def claim(name: str, storage_class: str = "dev", owner: str | None = "alice") -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "namespace": "dev"}
+    if owner is not None:
+        metadata["labels"] = {"owner": owner}
+    spec = {
+        "storageClassName": storage_class,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def test_an_unconditional_allow_lets_a_request_through(cluster: Cluster) -> None:
+    cluster.kubectl("alice", "create", "configmap", "hers", expect=True)
+    cluster.kubectl("alice", "get", "configmap", "hers", expect=True)
+
+
+def test_an_unconditional_deny_beats_rbac(cluster: Cluster) -> None:
+    said = cluster.kubectl("mallory", "create", "secret", "generic", "s", "--from-literal=a=b")
+    assert said.is_forbidden
+    assert "no-secrets-for-mallory" in said.text
+    cluster.kubectl("bob", "create", "secret", "generic", "s", "--from-literal=a=b", expect=True)
+
+
+def test_where_no_policy_has_an_opinion_rbac_decides(cluster: Cluster) -> None:
+    cluster.kubectl("bob", "create", "configmap", "his", expect=True)
+    assert cluster.kubectl("bob", "get", "pods").is_forbidden
+
+
+def test_a_conditional_create_is_decided_on_the_object(cluster: Cluster) -> None:
+    assert cluster.apply("alice", "create", claim("good")).is_done
+    refused = cluster.apply("alice", "create", claim("bad", "prod"))
+    assert refused.is_forbidden
+    assert "conditions do not hold" in refused.text
+    # For bob no data could make it allowed: he is refused before admission.
+    assert cluster.apply("bob", "create", claim("his")).is_forbidden
+    records = [one for one in cluster.records() if one.get("resource") == "persistentvolumeclaims"]
+    assert [(one["phase"], one["verdict"]) for one in records if one["user"] == "alice"] == [
+        ("authorize", "Conditional"),
+        ("admit", "Allow"),
+        ("authorize", "Conditional"),
+        ("admit", "NoOpinion"),
+    ]
+    assert [(one["phase"], one["verdict"]) for one in records if one["user"] == "bob"] == [("authorize", "NoOpinion")]
+    assert records[1]["policy"] == "ClusterAuthorizationPolicy/alice-creates-claims"
+
+
+def test_a_conditional_update_sees_both_objects(cluster: Cluster) -> None:
+    assert cluster.apply("admin", "create", claim("hers-to-change")).is_done
+    assert cluster.apply("admin", "create", claim("not-hers", owner="bob")).is_done
+    changed = claim("hers-to-change")
+    changed["metadata"]["annotations"] = {"note": "x"}
+    assert cluster.apply("alice", "replace", changed).is_done
+    assert cluster.apply("alice", "replace", claim("hers-to-change", owner="bob")).is_forbidden
+    assert cluster.apply("alice", "replace", claim("not-hers")).is_forbidden
+
+
+def test_a_conditional_patch_is_judged_as_the_update_it_makes(cluster: Cluster) -> None:
+    patch = ("patch", "pvc", "hers-to-change", "--type=merge", "-p")
+    cluster.kubectl("alice", *patch, '{"metadata":{"annotations":{"note":"y"}}}', expect=True)
+    assert cluster.kubectl("alice", *patch, '{"metadata":{"labels":{"owner":"bob"}}}').is_forbidden
+    other = cluster.kubectl("alice", "patch", "pvc", "not-hers", "--type=merge", "-p", '{"metadata":{"labels":null}}')
+    assert other.is_forbidden
+
+
+def test_a_conditional_delete_is_decided_on_the_stored_object(cluster: Cluster) -> None:
+    assert cluster.kubectl("alice", "delete", "pvc", "not-hers", "--wait=false").is_forbidden
+    cluster.kubectl("alice", "delete", "pvc", "hers-to-change", "--wait=false", expect=True)
+
+
+def test_a_collection_is_deleted_object_by_object(cluster: Cluster) -> None:
+    assert cluster.apply("admin", "create", claim("one-of-hers")).is_done
+    path = "/api/v1/namespaces/dev/persistentvolumeclaims"
+    refused = cluster.kubectl("alice", "delete", "--raw", path)
+    assert refused.is_forbidden
+    cluster.kubectl("admin", "get", "pvc", "not-hers", expect=True)
+    cluster.kubectl("alice", "delete", "--raw", f"{path}?labelSelector=owner%3Dalice", expect=True)
+
+
+def test_a_condition_that_can_only_deny_holds_for_what_rbac_allows(cluster: Cluster) -> None:
+    cluster.kubectl("admin", "create", "configmap", "locked", expect=True)
+    cluster.kubectl("admin", "label", "configmap", "locked", "locked=yes", expect=True)
+    refused = cluster.kubectl("bob", "delete", "configmap", "locked")
+    assert refused.is_forbidden
+    assert "locked-maps" in refused.text
+    cluster.kubectl("bob", "delete", "configmap", "his", expect=True)
+
+
+def test_a_connect_request_is_decided_on_its_options(cluster: Cluster) -> None:
+    cluster.kubectl("admin", "run", "box", "--image=none", expect=True)
+    refused = cluster.kubectl("alice", "exec", "box", "--", "rm")
+    assert refused.is_forbidden
+    # Past admission there is no node to run it on.
+    passed = cluster.kubectl("alice", "exec", "box", "--", "ls")
+    assert "does not have a host assigned" in passed.text
+
+
+def test_what_admission_never_sees_is_not_granted_on_conditions(cluster: Cluster) -> None:
+    before = (cluster.health() or {})["revision"]
+    hooks = (
+        'request.apiGroup == "admissionregistration.k8s.io" && request.userInfo.username == "alice" && '
+        'object.metadata.name == "harmless"'
+    )
+    cluster.policy("hooks.yaml", ("alice-hooks", "Allow", hooks))
+    assert (cluster.health() or {})["revision"] != before
+    name = "tierwall-authorizer"
+    assert cluster.kubectl("alice", "delete", "validatingwebhookconfiguration", name).is_forbidden
+    (cluster.policies / "hooks.yaml").unlink()
+    eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before", 20)
+
+
+def test_both_phases_see_the_same_request(cluster: Cluster) -> None:
+    cluster.kubectl("alice", "create", "namespace", "alice-1", expect=True)
+    assert cluster.kubectl("alice", "create", "namespace", "other").is_forbidden
+    compared = 0
+    keys = ("user", "groups", "group", "version", "resource", "subresource", "namespace")
+    asked: dict[str, list[dict[str, Any]]] = {}
+    for one in cluster.records():
+        key = f"{one.get('user')} {one.get('resource')} {one.get('subresource', '')}"
+        if one["phase"] == "authorize" and one["verdict"] == "Conditional":
+            asked.setdefault(key, []).append(one)
+        elif one["phase"] == "admit" and key in asked:
+            first = asked[key][-1]
+            assert [first.get(name) for name in keys] == [one.get(name) for name in keys]
+            compared += 1
+    assert compared > 10
+
+
+def test_a_question_that_is_no_request_is_not_answered_yes_on_conditions(cluster: Cluster) -> None:
+    # `kubectl auth can-i` asks about any version; no admission follows it.
+    said = cluster.kubectl("alice", "auth", "can-i", "create", "pvc")
+    assert said.text.startswith("no - conditional")
+    assert "yes" in cluster.kubectl("alice", "auth", "can-i", "create", "configmaps").text
+
+
+def test_an_edit_of_the_policies_counts_at_once(cluster: Cluster) -> None:
+    assert cluster.kubectl("bob", "get", "pvc").is_forbidden
+    cluster.policy("more.yaml", ("bob-reads", "Allow", f'{IS}"bob" && request.verb == "list"'))
+    cluster.kubectl("bob", "get", "pvc", expect=True)
+
+
+def test_a_broken_edit_keeps_the_last_good_policies_and_says_so(cluster: Cluster) -> None:
+    cluster.write_policies("more.yaml", "kind: [", wait=False)
+    eventually(lambda: bool((cluster.health() or {}).get("stale")), "word of the broken edit", 20)
+    cluster.kubectl("bob", "get", "pvc", expect=True)
+    assert "tierwall_authorizer_policies_stale 1.0" in cluster.metrics()
+    assert "policies refused" in cluster.log("authorizer")
+    cluster.policy("more.yaml")
+    assert not (cluster.health() or {})["stale"]
+    eventually(lambda: cluster.kubectl("bob", "get", "pvc").is_forbidden, "the end of the grant", 20)
+
+
+def test_without_the_authorizer_everything_is_refused_until_it_is_back(cluster: Cluster) -> None:
+    cluster.stop_process("authorizer", kill=True)
+    assert not cluster.kubectl("alice", "get", "configmap", "hers").is_done
+    assert not cluster.kubectl("admin", "create", "configmap", "unseen").is_done, "admission fails closed"
+    cluster.start_authorizer()
+    cluster.kubectl("alice", "get", "configmap", "hers", expect=True)
+    assert cluster.apply("alice", "create", claim("again")).is_done
+    assert cluster.apply("alice", "create", claim("again-bad", "prod")).is_forbidden
+
+
+def test_certificates_rotate_in_place(cluster: Cluster, tmp_path: Path) -> None:
+    before = served_certificate(cluster)
+    fresh = tmp_path / "pki"
+    fresh.mkdir()
+    for one in ("ca.crt", "ca.key"):
+        shutil.copy(cluster.pki / one, fresh)
+    url = f"https://127.0.0.1:{cluster.port}"
+    subprocess.run([TIERWALL, "authorizer", "install", "--out", str(fresh), "--url", url], check=True, timeout=60)
+    for one in ("server.key", "server.crt"):
+        os.replace(shutil.copy(fresh / one, cluster.pki / f"{one}.new"), cluster.pki / one)
+    eventually(lambda: served_certificate(cluster) != before, "the new certificate", 20)
+    pem = (fresh / "server.crt").read_text()
+    assert served_certificate(cluster) == pem
+    assert cluster.apply("alice", "create", claim("after-rotation")).is_done
+    assert cluster.apply("alice", "create", claim("after-rotation-bad", "prod")).is_forbidden
+
+
+def served_certificate(cluster: Cluster) -> str:
+    """The certificate that the authorizer shows now."""
+    return ssl.get_server_certificate(("127.0.0.1", cluster.port))

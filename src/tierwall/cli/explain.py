@@ -9,6 +9,7 @@ from tierwall.cli.lazy import Lazy, LazyGroup
 QUESTIONS = {
     "network": Lazy("tierwall.cli.explain_network:command", "May this pod open a connection to that one?"),
     "tool": Lazy("tierwall.cli.explain_tool:command", "May this caller use this tool through this Gateway?"),
+    "gateway": Lazy("tierwall.cli.effective:command", "Which settings are in force at this place, and who set them?"),
     "api": Lazy("tierwall.cli.explain_api:command", "May this user do this, and under which conditions?"),
 }
 

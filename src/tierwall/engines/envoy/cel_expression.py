@@ -131,6 +131,8 @@ class Expression:
 
     def _call(self, tree: ast.Call) -> Any:
         function, args = tree.function, tree.args
+        if (found := _presence(tree)) is not None:
+            return self._has(_path(found.operand), found.field)
         if function in _COMPARISONS or function == "@in":
             args = _as_doubles(args) if any(_is_argument(one) for one in args) else args
         elif tree.target is not None:
@@ -227,6 +229,16 @@ def _header_key(name: str) -> str:
     return _ABSENT if name != name.lower() or name.startswith((":", HEADER_PREFIX)) else name
 
 
+def _presence(tree: ast.Expr) -> ast.Has | None:
+    """`"x" in request.headers` and `"x" in request.mcp.arguments.y` as the `has` that they are."""
+    match tree:
+        case ast.Call(function="@in", args=(ast.Literal(value=str() as key), inside)):
+            path = _path(inside)
+            if path == ("headers",) or path == ("mcp", "arguments"):
+                return ast.Has(inside, key, tree.at)
+    return None
+
+
 def _is_argument(tree: ast.Expr) -> bool:
     path = _path(tree)
     return path is not None and path[:2] == ("mcp", "arguments")
@@ -234,7 +246,8 @@ def _is_argument(tree: ast.Expr) -> bool:
 
 def _no_doubtful_has(tree: ast.Expr, plainly: bool = True) -> None:
     """Inexpressible if `has` of an argument stands elsewhere than in `&&`, `||` and branches of `?:`."""
-    if isinstance(tree, ast.Has) and not plainly and _is_argument(ast.Select(tree.operand, tree.field)):
+    found = tree if isinstance(tree, ast.Has) else _presence(tree)
+    if found is not None and not plainly and _is_argument(ast.Select(found.operand, found.field)):
         raise Inexpressible("it cannot tell an argument that is missing from a list or an object")
     inside = ast.children(tree)
     for number, one in enumerate(inside):

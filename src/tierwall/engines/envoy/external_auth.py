@@ -78,8 +78,8 @@ def slot_filter(slot: Slot) -> Any:
     out.grpc_service.timeout.seconds = TIMEOUT_S
     out.status_on_error.code = 403
     out.filter_enabled_metadata.filter = RBAC
-    out.filter_enabled_metadata.path.add(key=slot.asked)
-    out.filter_enabled_metadata.value.present_match = True
+    out.filter_enabled_metadata.path.add(key=slot.asks)
+    out.filter_enabled_metadata.value.string_match.exact = "allowed"
     out.metadata_context_namespaces.append(MCP)
     out.include_peer_certificate = True
     return out

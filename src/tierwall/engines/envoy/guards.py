@@ -5,6 +5,7 @@ What a policy compiles to is kept as long as the policy stays as it is; a change
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import Stack, model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy
+
+WhomToAsk = Callable[[Snapshot, Resource], Authorizer | str]
 
 
 class Cache:
@@ -57,6 +60,7 @@ class Protection(Struct, frozen=True, eq=False):
 
     settings: dict[str, Any]
     arguments: frozenset[tuple[str, ...]] = frozenset()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def is_needed(self) -> bool:
@@ -67,7 +71,8 @@ class Protection(Struct, frozen=True, eq=False):
 class Guards:
     """The policies of one compilation. `authorizers` and `diagnostics` collect what turns up."""
 
-    def __init__(self, snapshot: Snapshot, options: Options, cache: Cache) -> None:
+    def __init__(self, snapshot: Snapshot, options: Options, cache: Cache, whom_to_ask: WhomToAsk = authorizer) -> None:
+        self._whom_to_ask = whom_to_ask
         self._snapshot = snapshot
         self._options = options
         self._cache = cache
@@ -83,16 +88,18 @@ class Guards:
         """The settings of a route to a backend."""
         settings: dict[str, Any] = {}
         arguments: set[tuple[str, ...]] = set()
+        diagnostics: list[Diagnostic] = []
         for slots, policies in ((GATEWAY_SLOTS, stack.gateway), (BACKEND_SLOTS, stack.backend)):
             # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
             for slot, policy in zip(slots, policies[: len(slots)], strict=False):
                 found = self._guard(policy, slot, backend, port)
                 settings.update(found.settings)
                 arguments |= found.arguments
-        return Protection(settings, frozenset(arguments))
+                diagnostics += found.diagnostics
+        return Protection(settings, frozenset(arguments), tuple(diagnostics))
 
     def _guard(self, policy: Policy, slot: Slot, backend: Backend, port: int) -> Guard:
-        asks = authorizer(self._snapshot, policy.resource) if policy.asks.all else None
+        asks = self._whom_to_ask(self._snapshot, policy.resource) if policy.asks.all else None
         if isinstance(asks, Authorizer):
             self.authorizers[asks.cluster] = asks
         needs = set(depends_on(policy))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from envoy.extensions.matching.common_inputs.ssl.v3 import ssl_inputs_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
 from google.protobuf import any_pb2
 from xds.core.v3 import extension_pb2
@@ -36,8 +35,6 @@ def header(name: str) -> Any:
     return typed("request-headers", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
 
 
-# The URI names in the client's certificate; a SPIFFE certificate has exactly one.
-CALLER = typed("uri-san", ssl_inputs_pb2.UriSanInput())
 _ATTRIBUTES = typed("attributes", xds_inputs_pb2.HttpAttributesCelMatchInput())
 
 

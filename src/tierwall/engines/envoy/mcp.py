@@ -20,7 +20,7 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
 
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import FACT_HEADERS, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.names import CALLER, FACT_HEADERS, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
 # Fields of the filter that the generated messages do not have yet, as they are on the wire.
@@ -116,6 +116,8 @@ def facts_filter() -> Any:
     for name in FACT_HEADERS:
         out.mutations.request_mutations.add(remove=name)
     for name, value in (
+        # The URI names in the client's certificate; that of a SPIFFE id has exactly one.
+        (CALLER, "%DOWNSTREAM_PEER_URI_SAN%"),
         (METHOD, f"%DYNAMIC_METADATA({MCP}:method)%"),
         (NAME, f"%DYNAMIC_METADATA({MCP}:params:name)%"),
         (URI, f"%DYNAMIC_METADATA({MCP}:params:uri)%"),

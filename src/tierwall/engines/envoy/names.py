@@ -23,11 +23,12 @@ PLACE: Final = "tierwall"
 
 # What matchers look at, copied to where they can look it up; never taken from a client, never sent to a backend.
 HEADER_PREFIX: Final = "x-tierwall-"
+CALLER: Final = "x-tierwall-caller"
 METHOD: Final = "x-tierwall-method"
 NAME: Final = "x-tierwall-name"
 URI: Final = "x-tierwall-uri"
 PATH: Final = "x-tierwall-path"
-FACT_HEADERS: Final = (METHOD, NAME, URI, PATH)
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH)
 
 # Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5
@@ -65,8 +66,13 @@ class Slot(NamedTuple):
         return f"{self.prefix}enforced_effective_policy_id"
 
     @property
+    def asks(self) -> str:
+        """The metadata key that is `allowed` if the authorizer is to be asked."""
+        return f"{self.prefix}shadow_engine_result"
+
+    @property
     def asked(self) -> str:
-        """The metadata key that is there if the authorizer is to be asked: the policy and rule that say so."""
+        """The metadata key of the policy and rule that say that the authorizer is to be asked; else `none`."""
         return f"{self.prefix}shadow_effective_policy_id"
 
 

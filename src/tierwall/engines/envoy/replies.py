@@ -43,7 +43,7 @@ def _deniers() -> Iterator[tuple[list[Any], str]]:
     """Who denied: the authorizer that was asked last, or else the policy that Envoy gives as reason for the denial."""
     by_authorizer = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
     for slot in reversed(SLOTS):
-        yield [by_authorizer, _metadata(RBAC, slot.asked)], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
+        yield [by_authorizer, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
     forbidden = _Filter()
     forbidden.status_code_filter.comparison.value.default_value = 403
     forbidden.status_code_filter.comparison.value.runtime_key = "tierwall.denied"
@@ -81,12 +81,15 @@ def _cel_formatter() -> Any:
     return extension_pb2.TypedExtensionConfig(name="envoy.formatter.cel", typed_config=settings)
 
 
-def _metadata(namespace: str, key: str) -> Any:
-    """Metadata has a key."""
+def _metadata(namespace: str, key: str, text: str | None = None) -> Any:
+    """Metadata has a key, with this text if one is given."""
     out = _Filter()
     found = out.metadata_filter
     found.matcher.filter = namespace
     found.matcher.path.add(key=key)
-    found.matcher.value.present_match = True
+    if text is None:
+        found.matcher.value.present_match = True
+    else:
+        found.matcher.value.string_match.exact = text
     found.match_if_key_not_found.value = False
     return out

@@ -32,7 +32,7 @@ BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"
 
 
 class Tls(Struct, frozen=True):
-    """What a listener needs: its certificate, who vouches for clients (None: nobody), if they must have a certificate."""
+    """What a listener needs: its certificate, who vouches for clients (None: nobody), and if they must show one."""
 
     certificate: Certificate
     authority: bytes | None

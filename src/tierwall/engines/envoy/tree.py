@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tierwall.engines.envoy.matchers import CALLER, OnMatch, Predicate, first_of, header, lookup, present
-from tierwall.engines.envoy.names import METHOD, NAME, URI
+from tierwall.engines.envoy.matchers import OnMatch, Predicate, first_of, header, lookup, present
+from tierwall.engines.envoy.names import CALLER, METHOD, NAME, URI
 from tierwall.tool.methods import (
     BASE_METHODS,
     BASE_PREFIXES,
@@ -57,7 +57,7 @@ class Tree:
         """The tree of some rules; None where nothing matches and there is no `otherwise`."""
         callers = {one.source.spiffe for one in rules.all if one.source.spiffe and not one.source.nobody}
         found = {caller: self._methods(rules.of(caller)) for caller in callers}
-        return self._lookup(CALLER, found, self._methods(rules.of(None)))
+        return self._lookup(header(CALLER), found, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
         clauses = [clause for rule in rules for clause in rule.clauses]

@@ -1,0 +1,91 @@
+"""A backend that records what reaches it, and stands in for every authorizer; on loopback, for asking a real Envoy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from tierwall.core.verdict import Verdict
+from tierwall.engines.envoy.options import Address
+
+REACHED = "x-tierwall-reached"
+AUTHORIZE = "/tierwall-authorize/"
+_LARGEST_LINE = 1 << 16
+
+
+class Recorded(NamedTuple):
+    """A request as it arrived; header names in small letters."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Recorder:
+    """A running backend. `requests` is what reached it, `answers` what authorizers say, by policy number."""
+
+    def __init__(self) -> None:
+        self.requests: list[Recorded] = []
+        self.answers: Mapping[int, Verdict] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.address = Address("127.0.0.1", self._server.server_port)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # Without it, answers in two parts wait for each other.
+        disable_nagle_algorithm = True
+
+        def _answer(self) -> None:
+            body = self._body()
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            if self.path.startswith(AUTHORIZE):
+                said = recorder.answers.get(int(self.path.removeprefix(AUTHORIZE).partition("/")[0]))
+                if said is None:
+                    self.close_connection = True  # nobody there
+                    return
+                self._send(200 if said is Verdict.ALLOW else 403, b"", {})
+                return
+            recorder.requests.append(Recorded(self.command, self.path, headers, body))
+            self._send(200, b'{"jsonrpc": "2.0", "id": 1, "result": {}}', {REACHED: "1"})
+
+        def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
+            self.send_response(code)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def _body(self) -> bytes:
+            if self.headers.get("transfer-encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("content-length") or 0))
+            out = b""
+            while size := int(self.rfile.readline(_LARGEST_LINE).partition(b";")[0], 16):
+                out += self.rfile.read(size)
+                self.rfile.readline(_LARGEST_LINE)
+            self.rfile.readline(_LARGEST_LINE)
+            return out
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("do_"):
+                return self._answer
+            raise AttributeError(name)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,319 @@
+"""`tierwall run` as a user runs it: the agents example, the official MCP client, edits, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from envoy_lab import EXAMPLE, Caller, certificates, eventually, free_port
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.process import Process
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-run")]
+AGENTS = [("agents", "shopper"), ("agents", "clerk")]
+PROGRAM = [sys.executable, "-c", "from tierwall.cli.main import main; main()", "run"]
+
+
+class Agents:
+    """The example in a folder of its own, with its servers; `tierwall run` is started by the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifests = folder / "manifests"
+        shutil.copytree(EXAMPLE / "manifests", self.manifests)
+        keys = folder / "keys"
+        keys.mkdir()
+        certificates.write(keys, AGENTS)
+        self.keys = keys
+        self.port, self.http, self.orders, self.reports = (free_port() for _ in range(4))
+        self.log = folder / "decisions.jsonl"
+
+    def command(self, *more: str) -> list[str]:
+        backends = {"orders": self.orders, "reports": self.reports}
+        endpoints = [f"--endpoint=XBackend/shop/{name}=127.0.0.1:{port}" for name, port in backends.items()]
+        return [
+            *PROGRAM,
+            str(self.manifests),
+            str(self.keys / "tls.yaml"),
+            f"--bind=shop/agents:8443=127.0.0.1:{self.port}",
+            f"--http=127.0.0.1:{self.http}",
+            f"--decision-log={self.log}",
+            "--concurrency=1",
+            *endpoints,
+            *more,
+        ]
+
+    @contextmanager
+    def running(self, *more: str) -> Iterator[Running]:
+        with (self.folder / "run.log").open("ab") as out:
+            process = subprocess.Popen(self.command(*more), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        running = Running(self, process)
+        try:
+            assert eventually(running.is_ready, 30), running.said
+            yield running
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def context(self, agent: str) -> ssl.SSLContext:
+        out = ssl.create_default_context(cafile=str(self.keys / "ca.pem"))
+        out.load_cert_chain(self.keys / f"{agent}.pem")
+        return out
+
+    def decisions(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def as_agent(self, agent: str, server: str, do: Callable[[Client], Awaitable[None]], mode: Any = "legacy") -> None:
+        """Do something with the official client, connected as an agent."""
+
+        async def main() -> None:
+            url = f"https://localhost:{self.port}/{server}/mcp"
+            async with (
+                httpx2.AsyncClient(verify=self.context(agent), timeout=10) as http,
+                Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+            ):
+                await do(client)
+
+        asyncio.run(asyncio.wait_for(main(), 30))
+
+
+class Running:
+    """A `tierwall run` that was started."""
+
+    def __init__(self, agents: Agents, process: subprocess.Popen[bytes]) -> None:
+        self._agents = agents
+        self.process = process
+
+    @property
+    def said(self) -> str:
+        return (self._agents.folder / "run.log").read_text()
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self._agents.http}{path}", timeout=5)
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.said
+        try:
+            return self.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @property
+    def envoy(self) -> int:
+        """The process id of its Envoy."""
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=True
+        )
+        return int(listed.stdout.split()[0])
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
+    made = Agents(tmp_path_factory.mktemp("agents"))
+    command = [sys.executable, str(EXAMPLE / "servers.py"), f"--orders={made.orders}", f"--reports={made.reports}"]
+    servers = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert eventually(lambda: all(_listens(port) for port in (made.orders, made.reports)), 30)
+        yield made
+    finally:
+        servers.kill()
+        servers.wait()
+
+
+@pytest.fixture(scope="module")
+def running(agents: Agents) -> Iterator[Running]:
+    with agents.running() as started:
+        yield started
+
+
+def _listens(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _exists(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def _words(result: Any) -> str:
+    return " ".join(one.text for one in result.content)
+
+
+def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session(
+    agents: Agents, running: Running
+) -> None:
+    async def shopper(client: Client) -> None:
+        assert [one.name for one in (await client.list_tools()).tools] == ["find_order", "place_order"]
+        assert _words(await client.call_tool("find_order", {"number": 7})) == "order 7: 3 lamps, shipped"
+        with pytest.raises(MCPError, match=r"^denied by XAccessPolicy/shop/platform-guard$"):
+            await client.call_tool("refund_order", {"number": 7})
+        # The session survives a denial.
+        assert _words(await client.call_tool("place_order", {"article": "lamp"})) == "ordered 1 of lamp"
+
+    agents.as_agent("shopper", "orders", shopper)
+    assert eventually(lambda: any(one["http"] == "DELETE /orders/mcp" for one in agents.decisions()))
+    ended = next(one for one in agents.decisions() if one["http"] == "DELETE /orders/mcp")
+    assert (ended["verdict"], ended["status"]) == ("Allow", 200)
+
+
+def test_each_agent_gets_what_policies_of_both_levels_grant_it(agents: Agents, running: Running) -> None:
+    async def clerk(client: Client) -> None:
+        assert [one.name for one in (await client.list_tools()).tools] == ["read_report"]
+        assert _words(await client.call_tool("read_report", {"name": "june"})) == "report june: all is well"
+        with pytest.raises(MCPError, match="platform-guard"):
+            await client.call_tool("delete_report", {"name": "june"})
+
+    async def shopper(client: Client) -> None:
+        assert (await client.list_tools()).tools == []
+        with pytest.raises(MCPError, match="reports-team"):
+            await client.call_tool("read_report", {"name": "june"})
+
+    agents.as_agent("clerk", "reports", clerk)
+    agents.as_agent("shopper", "reports", shopper)
+
+
+def test_a_client_that_discovers_first_gets_through_too(agents: Agents, running: Running) -> None:
+    async def shopper(client: Client) -> None:
+        assert [one.name for one in (await client.list_tools()).tools] == ["find_order", "place_order"]
+        assert _words(await client.call_tool("find_order", {"number": 1})) == "order 1: 3 lamps, shipped"
+
+    agents.as_agent("shopper", "orders", shopper, mode="auto")
+
+
+def test_the_stream_of_a_session_is_open_to_those_who_may(agents: Agents, running: Running) -> None:
+    """GET opens the stream of events; without a session the server itself refuses, which shows that it was asked."""
+    headers = {"accept": "text/event-stream"}
+    with httpx.Client(verify=agents.context("shopper"), base_url=f"https://localhost:{agents.port}") as client:
+        start = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+        }
+        both = {"accept": "application/json, text/event-stream"}
+        begun = client.post("/orders/mcp", json=start, headers=both)
+        assert begun.status_code == 200
+        assert begun.headers["content-type"].startswith("text/event-stream")
+        session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+        with client.stream("GET", "/orders/mcp", headers={**headers, **session}) as stream:
+            assert stream.status_code == 200
+            assert stream.headers["content-type"].startswith("text/event-stream")
+        assert client.get("/orders", headers=headers).status_code == 403
+
+
+def test_without_a_certificate_nobody_gets_in(agents: Agents, running: Running) -> None:
+    context = ssl.create_default_context(cafile=str(agents.keys / "ca.pem"))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"https://localhost:{agents.port}/orders/mcp", verify=context, timeout=5)
+
+
+def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: Agents, running: Running) -> None:
+    caller = Caller(agents.context("clerk"), agents.port)
+    assert caller.call("place_order") == "denied by XAccessPolicy/shop/orders-team"
+    caller.close()
+
+    def found() -> list[dict[str, Any]]:
+        who = "spiffe://cluster.local/ns/agents/sa/clerk"
+        return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["caller"] == who]
+
+    assert eventually(lambda: bool(found()))
+    [one] = found()
+    assert (one["verdict"], one["level"], one["policy"]) == ("Deny", "Backend", "XAccessPolicy/shop/orders-team")
+    assert (one["gateway"], one["listener"], one["backend"]) == ("shop/agents", "mcp", "XBackend/shop/orders")
+    metrics = running.get("/metrics").text
+    assert 'tierwall_decisions_total{plane="tool",policy="XAccessPolicy/shop/orders-team",verdict="Deny"}' in metrics
+
+
+def test_an_edit_takes_effect_and_a_broken_one_keeps_the_last_good_state(agents: Agents, running: Running) -> None:
+    path = agents.manifests / "orders.yaml"
+    good = path.read_text()
+    caller = Caller(agents.context("shopper"), agents.port)
+    passed = "Bad Request: Missing session ID"  # what the server itself says to a call outside a session
+    assert caller.call("find_order") == passed
+    denied = "denied by XAccessPolicy/shop/orders-team"
+    path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))
+    assert eventually(lambda: caller.call("find_order") == denied)
+    path.write_text(good.replace("action: Allow", "action: Alow"))
+    assert eventually(lambda: "the last good state stays in force" in running.said)
+    assert re.search(r"orders\.yaml:\d+:\d+: error\[TW104\].*Alow", running.said)
+    assert caller.call("find_order") == denied
+    assert "the last edit is broken" in running.get("/readyz").json()["manifests"]["message"]
+    assert running.get("/status").json()["diagnostics"][0]["code"] == "TW104"
+    path.write_text(good)
+    assert eventually(lambda: caller.call("find_order") == passed)
+    caller.close()
+
+
+def test_ended_by_a_signal_it_takes_its_envoy_along(agents: Agents, running: Running) -> None:
+    """Last of those that share one: it is ended here."""
+    envoy = running.envoy
+    assert _exists(envoy)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(15) == 0
+    assert eventually(lambda: not _exists(envoy))
+
+
+def test_killed_it_takes_its_envoy_along_too(agents: Agents) -> None:
+    with agents.running() as started:
+        envoy = started.envoy
+        os.kill(started.process.pid, signal.SIGKILL)
+        started.process.wait(10)
+        assert eventually(lambda: not _exists(envoy))
+
+
+def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one(agents: Agents) -> None:
+    xds = free_port()
+    path = agents.manifests / "orders.yaml"
+    good = path.read_text()
+    loop = asyncio.new_event_loop()
+    process = Process(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
+    caller = Caller(agents.context("shopper"), agents.port)
+    denied = "denied by XAccessPolicy/shop/orders-team"
+    try:
+        with agents.running("--no-envoy", f"--xds=127.0.0.1:{xds}") as first:
+            loop.run_until_complete(process.start())
+            assert eventually(lambda: caller.call("refund_order") == "denied by XAccessPolicy/shop/platform-guard", 30)
+            os.kill(first.process.pid, signal.SIGKILL)
+            first.process.wait(10)
+        for _ in range(20):
+            assert caller.call("refund_order") == "denied by XAccessPolicy/shop/platform-guard"
+            assert not caller.call("find_order").startswith("denied")
+        path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))
+        with agents.running("--no-envoy", f"--xds=127.0.0.1:{xds}"):
+            assert eventually(lambda: caller.call("find_order") == denied, 30)
+    finally:
+        path.write_text(good)
+        caller.close()
+        loop.run_until_complete(process.stop())
+        loop.close()

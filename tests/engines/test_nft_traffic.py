@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from nft_clusters import address, admin_policy, namespace, pod
+from nft_clusters import address, admin_policy, namespace, network_policy, pod
 from nft_kernel import need_kernel
 
-from tierwall.engines.nftables.apply import apply, remove
+from tierwall.engines.nftables.apply import apply, execute, remove
 from tierwall.engines.nftables.compile import Compiled, compile_model
 from tierwall.engines.nftables.cut import cut
+from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.topology import Topology
 from tierwall.network.model.model import Model
 from tierwall.resources.load import load_objects
@@ -206,4 +208,74 @@ def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
     server.settimeout(PATIENCE)
     assert server.recv(16) == b"fine"
     for one in (listener, client, server):
+        one.close()
+
+
+@pytest.mark.parametrize("exempt", [False, True])
+def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, exempt: bool) -> None:
+    node = "172.18.0.9"
+    objects = [
+        *BASE,
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n"},
+            "status": {"addresses": [{"type": "InternalIP", "address": node}]},
+        },
+        about("a", egress=[{"action": "Deny", "to": [{"nodes": {}}]}]),
+        network_policy("b/closed", podSelector={}),
+    ]
+    options = Options(exempt_own_node=exempt)
+    with topology.router.entered():
+        run("ip", "addr", "add", f"{node}/32", "dev", "lo")
+        apply(compile_model(Model(Snapshot.of(load_objects(objects))), options).table)
+        at_node = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        at_node.bind((node, OPEN))
+    client = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))
+    server = opened(topology, SERVER, socket.SOCK_DGRAM, (SERVER, OPEN))
+    client.sendto(b"to the node", (node, OPEN))
+    at_node.settimeout(PATIENCE if exempt else 0.3)
+    server.settimeout(PATIENCE if exempt else 0.3)
+    if exempt:
+        at_node.sendto(b"from the node", (SERVER, OPEN))
+        assert at_node.recv(64) == b"to the node"
+        assert server.recv(64) == b"from the node"
+    else:
+        # The kernel tells a sender of its own at once that a packet was dropped.
+        with pytest.raises(PermissionError):
+            at_node.sendto(b"from the node", (SERVER, OPEN))
+        for one in (at_node, server):
+            with pytest.raises(TimeoutError):
+                one.recv(64)
+    for one in (at_node, client, server):
+        one.close()
+
+
+def test_a_service_is_judged_by_the_pod_and_port_behind_it(topology: Topology) -> None:
+    service, port = "10.96.0.1", 8080
+    nat = (
+        "table ip services {\n chain to {\n  type nat hook prerouting priority dstnat;\n"
+        f"  ip daddr {service} tcp dport {OPEN} dnat to {SERVER}:{port}\n }}\n}}\n"
+    )
+    listener = opened(topology, SERVER, socket.SOCK_STREAM, (SERVER, port))
+    listener.listen()
+    strict = compiled(about("b", ingress=deny("from", port)))
+    with topology.router.entered():
+        execute(nat)
+        apply(compiled(about("b", ingress=deny("from", OPEN))).table)
+    client = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    client.connect((service, OPEN))
+    server, _ = listener.accept()
+    with topology.router.entered():
+        apply(strict.table)
+        assert cut(strict.compiler.model, strict.compiler) == 1
+    client.sendall(b"anybody there?")
+    server.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        server.recv(64)
+    again = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+    again.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        again.connect((service, OPEN))
+    for one in (listener, client, server, again):
         one.close()

@@ -7,7 +7,7 @@ direction that the kernel logged as dropped is shown as the kernel judged it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tierwall.core.diagnostics import InputError
 from tierwall.core.verdict import Verdict
@@ -27,10 +27,8 @@ from tierwall.network.decide import Decision, decide
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
 from tierwall.network.question import answer, document
-
-if TYPE_CHECKING:
-    from tierwall.policytest.run import Answer
-    from tierwall.policytest.suite import Suite
+from tierwall.policytest.run import Answer
+from tierwall.policytest.suite import Suite
 
 
 class Engine:
@@ -54,8 +52,6 @@ class Engine:
 
     def answers(self, suite: Suite) -> Iterator[Answer]:
         """One answer a case."""
-        from tierwall.policytest.run import Answer
-
         snapshot = enforced(suite.snapshot)
         asked: dict[int, Decision] = {}
         out: dict[int, Answer] = {}

@@ -1,0 +1,204 @@
+"""The authorizer without a network: its application called as an ASGI server would, over policies in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, MutableMapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from tierwall.api.wire.review import Shape
+from tierwall.core.diagnostics import InputError
+from tierwall.serve.authorizer.app import App
+from tierwall.serve.authorizer.issued import Issuer
+from tierwall.serve.authorizer.metrics import Metrics
+from tierwall.serve.authorizer.reviews import Reviews
+from tierwall.serve.authorizer.store import Store
+from tierwall.serve.decisionlog import DecisionLog
+
+KEY = b"0123456789abcdef0123456789abcdef"
+CLAIMS = 'request.apiGroup == "" && request.resource == "persistentvolumeclaims"'
+POLICIES = (
+    (
+        "alice-claims",
+        "Allow",
+        f'{CLAIMS} && request.userInfo.username == "alice" && request.verb == "create" && '
+        'object.spec.storageClassName == "dev"',
+    ),
+    ("bob-claims", "Allow", f'{CLAIMS} && request.userInfo.username == "bob"'),
+    (
+        "no-prod",
+        "Deny",
+        f'{CLAIMS} && request.userInfo.username == "carol" && object.spec.storageClassName == "prod"',
+    ),
+    ("no-eve", "Deny", 'request.userInfo.username == "eve"'),
+)
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: dict[bytes, bytes]
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+
+class Clock:
+    """Time that passes when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Served:
+    """An authorizer over a folder of policies."""
+
+    def __init__(
+        self,
+        folder: Path,
+        policies: Iterable[tuple[str, str, str]] = POLICIES,
+        *,
+        bridged: bool = False,
+        shape: Shape = Shape.SEED,
+        key: bytes = KEY,
+        settle: float = 0.0,
+        read_seconds: float = 10.0,
+    ) -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.write(policies)
+        self.store = Store([str(folder)], clock=self.clock)
+        self.reviews = Reviews(self.store, Issuer(key), bridged=bridged, shape=shape, settle=settle)
+        self.metrics = Metrics()
+        self.log = BytesIO()
+        self.app = App(self.reviews, self.store, self.metrics, DecisionLog(self.log), read_seconds=read_seconds)
+
+    def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:
+        """Put policies (name, effect, expression) in place of those in the folder."""
+        documents = [
+            {
+                "apiVersion": "tierwall.io/v1alpha1",
+                "kind": "ClusterAuthorizationPolicy",
+                "metadata": {"name": name},
+                "spec": {"effect": effect, "expression": expression},
+            }
+            for name, effect, expression in policies
+        ]
+        (self.folder / "policies.yaml").write_text(yaml.safe_dump_all([*documents, *others]))
+
+    def reload(self) -> bool:
+        """What the process does after a change; whether the policies came into force."""
+        try:
+            return self.store.take(self.store.read())
+        except InputError as error:
+            self.store.refuse(error)
+            return False
+
+    def post(self, path: str, value: Any) -> Answer:
+        """Send a body: bytes as they are, anything else as JSON."""
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        return self.call("POST", path, [body])
+
+    def get(self, path: str) -> Answer:
+        """Ask for a page."""
+        return self.call("GET", path, [b""])
+
+    def call(self, method: str, path: str, parts: list[bytes], *, stalls: bool = False) -> Answer:
+        """One request, its body in parts; a client that `stalls` never sends the last."""
+        return asyncio.run(self._call(method, path, parts, stalls))
+
+    async def _call(self, method: str, path: str, parts: list[bytes], stalls: bool) -> Answer:
+        left = list(parts)
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> MutableMapping[str, Any]:
+            if not left:
+                await asyncio.Event().wait()
+            part = left.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(left) or stalls}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
+        body = b"".join(one["body"] for one in sent if one["type"] == "http.response.body")
+        return Answer(sent[0]["status"], body, dict(sent[0]["headers"]))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The decision log."""
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+def access(user: str = "alice", verb: str = "create", **more: Any) -> dict[str, Any]:
+    """A SubjectAccessReview about claims; `more` goes into the spec, `attributes` into the resource attributes."""
+    attributes = {
+        "verb": verb,
+        "version": "v1",
+        "resource": "persistentvolumeclaims",
+        "namespace": "dev",
+        **more.pop("attributes", {}),
+    }
+    spec = {"user": user, "resourceAttributes": attributes, **more}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def readable() -> dict[str, Any]:
+    """What a caller of the KEP's shape adds to its spec."""
+    return {"conditionalAuthorization": {"mode": "HumanReadable"}}
+
+
+def series() -> dict[str, Any]:
+    """What a caller of the API server's own series adds to its spec."""
+    types = ["Allow", "Deny", "NoOpinion", "ConditionsMap", "Union"]
+    return {"authorizationOptions": {"handledDecisionTypes": types}}
+
+
+def conditions(**request: Any) -> dict[str, Any]:
+    """An AuthorizationConditionsReview."""
+    return {
+        "apiVersion": "authorization.k8s.io/v1alpha1",
+        "kind": "AuthorizationConditionsReview",
+        "request": request,
+    }
+
+
+def claim(storage_class: str = "dev", name: str = "c") -> dict[str, Any]:
+    """A claim."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "dev"},
+        "spec": {"storageClassName": storage_class},
+    }
+
+
+def admission(user: str = "alice", operation: str = "CREATE", **more: Any) -> dict[str, Any]:
+    """An AdmissionReview about a claim."""
+    resource = {"group": "", "version": "v1", "resource": "persistentvolumeclaims"}
+    request = {
+        "uid": "u1",
+        "kind": {"group": "", "version": "v1", "kind": "PersistentVolumeClaim"},
+        "resource": resource,
+        "requestResource": resource,
+        "name": "c",
+        "namespace": "dev",
+        "operation": operation,
+        "userInfo": {"username": user},
+        "object": claim() if operation in ("CREATE", "UPDATE") else None,
+        "oldObject": claim() if operation in ("UPDATE", "DELETE") else None,
+        "options": {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"},
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

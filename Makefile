@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev run test check bench docs lock clean kernel-tools cluster-tools
+.PHONY: help install dev run tour-shop test check bench docs lock clean kernel-tools cluster-tools
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,7 +30,10 @@ install: $(VENV)/.installed ## put the command at .venv/bin/tierwall, dependenci
 
 dev: $(VENV)/.dev ## install what developing and testing needs, too
 
-run: install ## check and test the example folder and show the report
+run: dev ## two agents, an Envoy, policies: see who may call what, then play with it (ARGS=--once ends after the tour)
+	@examples/agents/tour $(ARGS)
+
+tour-shop: install ## check and test an example folder and show the report
 	@examples/shop/tour
 
 test: dev kernel-tools cluster-tools ## everything: style, types, layers, tests

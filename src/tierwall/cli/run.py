@@ -124,7 +124,17 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
 
     if (chain is None) is not (key is None):
         raise click.UsageError("--certificate and --key go together")
-    return Certificate(_bytes(chain) or b"", _bytes(key) or b"") if chain is not None else None
+    if chain is None:
+        return None
+    from tierwall.core.diagnostics import Diagnostic, InputError
+    from tierwall.engines.envoy.tls import BAD_CERTIFICATE, unusable
+
+    found = Certificate(_bytes(chain) or b"", _bytes(key) or b"")
+    why = unusable(found)
+    if why:
+        named = why.replace("tls.crt", chain).replace("tls.key", str(key))
+        fail(InputError([Diagnostic(BAD_CERTIFICATE, f"the certificate cannot be used: {named}")]))
+    return found
 
 
 def _bytes(path: str | None) -> bytes | None:

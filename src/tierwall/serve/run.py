@@ -83,9 +83,9 @@ class Run:
 
     async def run(self, paths: list[str], stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Until `stop` is set; InputError if it cannot even begin."""
-        envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
         begun = False
         try:
+            envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
             async for loaded in loads(paths, stop):
                 prepared = await asyncio.to_thread(self.controller.prepare, loaded)
                 if not begun:
@@ -111,6 +111,8 @@ class Run:
         changed = self.server.publish(resources)
         names = sum(map(len, changed.values()))
         self._say(f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies")
+        if not resources.listeners:
+            self._say("no Gateway opens a port: nothing is served")
 
     async def _begin(self, prepared: Prepared, envoy: Any) -> None:
         host, port = self._settings.xds

@@ -1,0 +1,133 @@
+"""`tierwall run` that cannot begin: what is wrong, all of it, and exit code 1; nothing is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tierwall.cli.main import root
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents"
+
+
+def _certificates() -> Any:
+    spec = importlib.util.spec_from_file_location("agents_certificates_cli", EXAMPLE / "certificates.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+certificates = _certificates()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The manifests of the example with their certificates."""
+    shutil.copytree(EXAMPLE / "manifests", tmp_path / "m")
+    authority = certificates.Authority()
+    (tmp_path / "m" / "tls.yaml").write_text(certificates.manifests(authority, authority.server("localhost")))
+    return tmp_path / "m"
+
+
+def run(*arguments: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(root, ["run", "--address=127.0.0.1", "--decision-log=/dev/null", *arguments], input=input)
+
+
+def test_a_missing_secret(folder: Path) -> None:
+    (folder / "tls.yaml").unlink()
+    result = run(str(folder))
+    assert result.exit_code == 1
+    assert "error[TW653]" in result.stderr
+    assert "Secret" in result.stderr
+    assert "agents-tls" in result.stderr
+
+
+def test_a_key_that_is_not_that_of_the_certificate(folder: Path) -> None:
+    authority = certificates.Authority()
+    one, other = authority.server("localhost"), authority.server("localhost")
+    mixed = certificates.Pair(one.certificate, other.key)
+    (folder / "tls.yaml").write_text(certificates.manifests(authority, mixed))
+    result = run(str(folder))
+    assert result.exit_code == 1
+    assert "`tls.key` is not the key of `tls.crt`" in result.stderr
+
+
+def test_a_key_that_is_not_that_of_the_certificate_on_the_command_line(folder: Path, tmp_path: Path) -> None:
+    authority = certificates.Authority()
+    (tmp_path / "c.pem").write_bytes(authority.server("localhost").certificate)
+    (tmp_path / "k.pem").write_bytes(authority.server("localhost").key)
+    result = run(str(folder), f"--certificate={tmp_path}/c.pem", f"--key={tmp_path}/k.pem")
+    assert result.exit_code == 1
+    assert f"`{tmp_path}/k.pem` is not the key of `{tmp_path}/c.pem`" in result.stderr
+
+
+@pytest.mark.parametrize("what", ["listener", "xds", "http"])
+def test_a_port_in_use(folder: Path, what: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        option = {
+            "listener": f"--bind=shop/agents:8443=127.0.0.1:{port}",
+            "xds": f"--xds=127.0.0.1:{port}",
+            "http": f"--http=127.0.0.1:{port}",
+        }[what]
+        result = run(str(folder), option)
+    assert result.exit_code == 1, result.output
+    assert re.search(rf"error\[TW631\]: cannot listen on `127\.0\.0\.1:{port}`.*in use", result.stderr)
+
+
+def test_an_envoy_that_is_too_old(folder: Path, tmp_path: Path) -> None:
+    old = tmp_path / "envoy"
+    old.write_text("#!/bin/sh\necho 'envoy  version: abc/1.36.2/Clean/RELEASE/BoringSSL'\n")
+    old.chmod(0o755)
+    result = run(str(folder), f"--envoy={old}")
+    assert result.exit_code == 1
+    assert "error[TW632]: expected Envoy 1.40.0 or later, found 1.36.2" in result.stderr
+
+
+def test_manifests_with_errors_are_shown_all_at_once(folder: Path) -> None:
+    for name in ("orders.yaml", "platform.yaml"):
+        path = folder / name
+        path.write_text(path.read_text().replace("action: Allow", "action: Alow"))
+    result = run(str(folder))
+    assert result.exit_code == 1
+    assert result.stderr.count("error[TW104]") == 2
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    result = run(str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert "error[TW001]" in result.stderr
+
+
+def test_standard_input_that_is_no_yaml() -> None:
+    result = run("-", input="kind: [")
+    assert result.exit_code == 1
+    assert "error[TW002]" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--xds=nowhere", "expected HOST:PORT, found `nowhere`"),
+        ("--http=127.0.0.1:99999", "expected HOST:PORT"),
+        ("--endpoint=orders", "expected NAME=HOST:PORT, found `orders`"),
+        ("--denial=loud", "json-rpc"),
+    ],
+)
+def test_malformed_options_are_usage_errors(folder: Path, option: str, words: str) -> None:
+    result = run(str(folder), option)
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -136,6 +136,49 @@ def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> No
     assert run(folder, "can-i", *words, "-q").stdout == ""
 
 
+MORE = """
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: served}
+spec:
+  effect: Allow
+  expression: |
+    [request.resource, request.apiGroup, request.apiVersion] in
+      [["deployments", "apps", "v1"], ["widgets", "example.org", "v2"]]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, shortNames: [wd], kind: Widget}
+  versions: [{name: v1, served: true, storage: false}, {name: v2, served: true, storage: true}]
+"""
+
+
+@pytest.mark.parametrize("name", ["deployments", "deployment", "deploy", "deploy.apps", "deployments.v1.apps", "wd"])
+def test_can_i_knows_resources_by_the_names_that_kubectl_takes(folder: Path, name: str) -> None:
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    result = run(folder, "can-i", "create", name, "--as", "bob")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "yes\n", "")
+
+
+@pytest.mark.parametrize("name", ["deployments.extensions", "deployments.v1beta1.apps"])
+def test_can_i_asks_for_the_group_and_version_that_are_given(folder: Path, name: str) -> None:
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    assert run(folder, "can-i", "create", name, "--as", "bob").exit_code == 3
+
+
+def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> None:
+    result = run(folder, "can-i", "creat", "podz", "--as", "alice")
+    assert (result.exit_code, result.stdout) == (3, "no - no authorizer has an opinion\n")
+    assert result.stderr.splitlines() == [
+        "warning: `creat` is not a known verb (did you mean `create`?)",
+        "warning: there is no resource type `podz` that Tierwall knows of (did you mean `pods`?)",
+    ]
+
+
 def test_can_i_lists_what_a_user_may_do_with_conditions(folder: Path) -> None:
     result = run(folder, "can-i", "--list", "--as", "alice", "-n", "dev", "-o", "json")
     found = json.loads(result.stdout)["permissions"]
@@ -145,7 +188,15 @@ def test_can_i_lists_what_a_user_may_do_with_conditions(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("can-i",), ("can-i", "get"), ("can-i", "get", "pods", "--list"), ("can-i", "get", "/x", "-n", "a")]
+    "words",
+    [
+        ("can-i",),
+        ("can-i", "get"),
+        ("can-i", "get", "pods", "--list"),
+        ("can-i", "get", "/x", "-n", "a"),
+        ("explain", "api", "--user", "alice", "--verb", "create"),
+        ("explain", "api", "--verb", "get", "--resource", "pods", "--path", "/x"),
+    ],
 )
 def test_usage_errors_exit_with_2(folder: Path, words: tuple[str, ...]) -> None:
     assert run(folder, *words).exit_code == 2

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tierwall.resources.snapshot import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +49,21 @@ def resource(text: str) -> dict[str, str]:
     is_version = len(first) > 1 and first[0] == "v" and first[1].isdigit()
     version, group = (first, more) if is_version else ("", rest)
     return {"resource": name, "group": group, "version": version, "subresource": subresource}
+
+
+def resolved(question: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """The question with its resource by plural, group and version, as `kubectl` asks; doubts go to stderr."""
+    from tierwall.api.api_resources import api_resources, doubts, resolve
+
+    known = api_resources(snapshot)
+    name, group = question.get("resource", ""), question.get("group", "")
+    found = resolve(name, group, known)
+    for doubt in doubts(question["verb"], name, found, known):
+        click.echo(f"warning: {doubt}", err=True)
+    if found is None:
+        return question
+    version = question.get("version") or found.version
+    return question | {"resource": found.plural, "group": found.group, "version": version}
 
 
 def document_of(path: str) -> Any:

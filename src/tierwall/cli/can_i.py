@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.api_options import resource, who, who_options
+from tierwall.cli.api_options import resolved, resource, who, who_options
 from tierwall.cli.input import fail, file_option, output_option
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """May this user do VERB to RESOURCE, or to a URL?
 
-    Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions.
+    Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
+    short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
     """
     from tierwall.api.configuration import chain_of
     from tierwall.api.permissions import permissions
@@ -62,6 +63,8 @@ def command(
     errors = [one for one in loaded.diagnostics if one.level == "error"]
     if errors:
         fail(InputError(errors), loaded)
+    if not listed:
+        question = resolved(question, loaded.snapshot)
     try:
         chain, attributes = chain_of(loaded.snapshot), attributes_of(question)
     except InputError as error:

@@ -98,6 +98,8 @@ def _question(given: dict[str, Any], conditions: str, operation: str | None) -> 
         question |= {key: given[key] for key in ("group", "version", "subresource") if given[key]}
     if given["what"] and given["path"]:
         raise click.UsageError("--resource and --path exclude each other")
+    if not given["what"] and not given["path"]:
+        raise click.UsageError("say what is asked for with --resource or --path")
     question["conditions"] = "" if conditions == "none" else conditions
     names = {name: name.split("_")[0] + "".join(part.title() for part in name.split("_")[1:]) for name in _DATA}
     data = {names[name]: document_of(given[name]) for name in _DATA if given[name]}

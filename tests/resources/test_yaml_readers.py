@@ -353,3 +353,21 @@ def test_aliases_are_read_anew_so_that_changing_one_leaves_the_other() -> None:
 def test_errors_of_the_exact_reader_are_yaml_errors(text: str) -> None:
     with pytest.raises(YamlError):
         read_exactly(text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("b:\n  ~: x\nb: y\n", {"b": "y"}),
+        ("a: {18446744073709551615: 1}\na: 2\n", {"a": 2}),
+        ("a: {<<: {~: 1}}\na: 3\n", {"a": 3}),
+    ],
+)
+def test_a_key_that_json_cannot_have_is_no_error_in_a_map_that_is_overwritten(text: str, value: Any) -> None:
+    assert one_document(text).value == value
+
+
+@pytest.mark.parametrize("text", ["a: &x {~: 1}\nb: *x\na: 1\n", "<<: {~: 1}\na: 1\n", "a: [{~: 1}]\n"])
+def test_a_key_that_json_cannot_have_is_an_error_in_a_map_that_stays(text: str) -> None:
+    (problem,) = read_text(text).diagnostics
+    assert problem.message == "a key may not be null"

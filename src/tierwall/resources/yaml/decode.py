@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tierwall.resources.yaml.compose import K, Node, Tree
-from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.errors import UnfitKey, YamlError
 from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_text, plain_scalar, tagged_scalar
 
 # The nesting that Go's JSON reader takes, through which every document passes.
@@ -83,6 +83,8 @@ class _Decoder:
         self.depth = 0
         self.repeats: list[Repeat] = []
         self.not_finite: list[int] = []
+        # Maps with a key that JSON cannot have; like the above they count only if they are not overwritten.
+        self.refused: list[tuple[Any, YamlError]] = []
         # Alias nodes that are being read, and how many nodes were read in all and through them.
         self.active: set[int] = set()
         self.decoded = 1
@@ -97,6 +99,11 @@ class _Decoder:
             value = self._advance(self.frames[-1])
         if self.not_finite and _has_not_finite(value):
             raise YamlError("a number that is not finite has no place in JSON", self.not_finite[0])
+        if self.refused:
+            left = _maps(value)
+            for out, error in self.refused:
+                if id(out) in left:
+                    raise error
         return Decoded(value, self.repeats)
 
     def _count(self, node: Node) -> None:
@@ -189,7 +196,11 @@ class _Decoder:
             return _NOTHING
         if self.counting:
             self._count_key(key_node)
-        frame.key = key_of(key_node)
+        try:
+            frame.key = key_of(key_node)
+        except UnfitKey as error:
+            self.refused.append((frame.out, error))
+            frame.key = f"\0{key_node.start}"
         return self._enter(child)
 
     def _count_key(self, node: Node) -> None:
@@ -224,6 +235,20 @@ class _Decoder:
             elif frame.node.kind == K.SEQUENCE and frame.merge < 0:
                 parts.append(frame.index - 1)
         return tuple(parts)
+
+
+def _maps(value: Any) -> set[int]:
+    """The identities of all maps in a value."""
+    found: set[int] = set()
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            found.add(id(one))
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+    return found
 
 
 def _has_not_finite(value: Any) -> bool:

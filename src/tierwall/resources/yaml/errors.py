@@ -16,3 +16,7 @@ class YamlError(Exception):
         self.offset = offset
         self.code = code
         self.hint = hint
+
+
+class UnfitKey(YamlError):
+    """A key that YAML takes and JSON cannot have: Go refuses it only when the map it is in comes to JSON."""

@@ -13,7 +13,7 @@ import struct
 from decimal import Decimal
 from typing import TypeAlias
 
-from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.errors import UnfitKey, YamlError
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -163,11 +163,11 @@ def key_text(value: Scalar, offset: int) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         if value > _INT64_MAX:
-            raise YamlError(f"key `{value}` is larger than the largest integer, {_INT64_MAX}", offset)
+            raise UnfitKey(f"key `{value}` is larger than the largest integer, {_INT64_MAX}", offset)
         return str(value)
     if isinstance(value, float):
         return _shortest_float32(value)
-    raise YamlError("a key may not be null", offset, hint='write `""` for the empty key, or `"null"`')
+    raise UnfitKey("a key may not be null", offset, hint='write `""` for the empty key, or `"null"`')
 
 
 def _shortest_float32(value: float) -> str:

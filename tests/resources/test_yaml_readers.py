@@ -358,7 +358,7 @@ def test_errors_of_the_exact_reader_are_yaml_errors(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("b:\n  ~: x\nb: y\n", {"b": "y"}),
+        ("b:\n  ~: x\nb: z\n", {"b": "z"}),
         ("a: {18446744073709551615: 1}\na: 2\n", {"a": 2}),
         ("a: {<<: {~: 1}}\na: 3\n", {"a": 3}),
     ],

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tierwall.analyze.attachment import policies as unattached
 from tierwall.attach.status import MOST_ANCESTORS, ancestors, document
 from tierwall.cli.main import root
 from tierwall.gateway.policy_status import standing
@@ -152,6 +153,24 @@ def test_of_six_access_policies_on_a_target_the_youngest_is_over_the_limit_and_r
     for name in ("p2", "p6"):
         assert conditions(name, gateway(), *six)["gw"]["Accepted"][:2] == (True, "Accepted")
     assert conditions("p1", gateway(), *six[:-1])["gw"]["Accepted"][:2] == (True, "Accepted")
+
+
+def test_an_access_policy_on_a_kind_that_it_cannot_guard_is_not_accepted() -> None:
+    wrong = access_policy("p", targetRefs=[{"group": API, "kind": "HTTPRoute", "name": "route"}])
+    words = "expected a Gateway or an XBackend as target, found HTTPRoute ns/route of group `gateway.networking.k8s.io`"
+    found = conditions("p", gateway(), route(), wrong)["route"]
+    assert found["Accepted"] == (False, "Invalid", words)
+    assert (found["Attached"][0], found["Programmed"][0]) == (False, False)
+    (finding,) = unattached(Snapshot.of(load_objects([gateway(), route(), wrong])))
+    assert (finding.code, finding.message) == ("TW301", f"XAccessPolicy/ns/p attaches nowhere: {words}")
+
+
+def test_an_invalid_access_policy_is_said_to_close_its_target_and_one_over_a_limit_is_not() -> None:
+    broken = access_policy("p", rules=[{"name": "r", "authorization": {"type": "CEL", "cel": {"expression": "1"}}}])
+    found = conditions("p", gateway(), broken)["gw"]["Programmed"]
+    assert found == (False, "Pending", "Policy is invalid: every request to the target is denied")
+    six = [access_policy(f"p{day}", created=_created(7 - day)) for day in range(1, 7)]
+    assert "denied" not in conditions("p1", gateway(), *six)["gw"]["Programmed"][2]
 
 
 def test_a_target_bears_one_policy_with_external_auth() -> None:

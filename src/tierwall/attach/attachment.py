@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from tierwall.attach.place import SERVICE, Place
+from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES
+from tierwall.attach.place import GATEWAY, SERVICE, Place
 from tierwall.attach.reach import reach
 from tierwall.attach.section import WORDS, has, sections
 from tierwall.attach.target import Entry, entries, resolve
@@ -14,10 +15,14 @@ from tierwall.core.diagnostics import near_miss
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
+# What an AccessPolicy guards; the API server of the current generation takes any other kind too (reference, 1.2).
+GUARDED = (GATEWAY, *((group, "XBackend") for group in ACCESS_GROUPS))
+
 
 class Problem(StrEnum):
     """Why a policy does not attach to a target."""
 
+    WRONG_KIND = "wrong kind"
     NO_OBJECT = "missing object"
     NO_SECTION = "missing section"
     NOTHING_SELECTED = "nothing selected"
@@ -26,7 +31,7 @@ class Problem(StrEnum):
     @property
     def is_missing(self) -> bool:
         """Whether the target itself is not there."""
-        return self is not Problem.NOT_REACHED
+        return self not in (Problem.NOT_REACHED, Problem.WRONG_KIND)
 
 
 class Attached(NamedTuple):
@@ -63,7 +68,10 @@ def _entry(snapshot: Snapshot, policy: Resource, entry: Entry) -> Iterator[Attac
     for target in targets:
         place, resource = target.place, target.resource
         name = f"{place.kind} {place.namespace}/{place.name}"
-        if resource is None:
+        if (policy.group, policy.kind) in ACCESS_POLICIES and place.key not in GUARDED:
+            words = f"expected a Gateway or an XBackend as target, found {name} of group `{place.group}`"
+            yield Attached(place, target.path, (), Problem.WRONG_KIND, words)
+        elif resource is None:
             hint = _other_object(snapshot, place)
             yield Attached(place, target.path, (), Problem.NO_OBJECT, f"{name} not found", hint)
         elif not has(snapshot, resource, place):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.acceptance import refusals
-from tierwall.attach.attachment import Attached, attachment
+from tierwall.attach.attachment import Attached, Problem, attachment
 from tierwall.attach.expression import broken_expressions
 from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.attach.limits import excesses
@@ -27,6 +27,8 @@ CONTROLLERS = {
 }
 MOST_ANCESTORS = 16
 SUMMARY = {"group": AGENTGATEWAY, "kind": "AgentgatewayPolicy", "name": "StatusSummary"}
+# Why an AccessPolicy closes its targets; one over a limit is passed over instead (settled semantics, tool 3 and 17).
+CLOSING = ("Invalid", "InvalidCEL")
 # A condition whose status was not there before has no time that a pure function could know.
 NO_TIME = "1970-01-01T00:00:00Z"
 
@@ -128,11 +130,16 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
         attached = Condition("Attached", True, "Attached", "Attached to the target")
         if one.problem is not None:
             attached = Condition("Attached", False, "Pending", f"Policy is not attached: {one.message}")
-            if one.problem.is_missing and rejected is None:
+            if one.problem is Problem.WRONG_KIND and rejected is None:
+                accepted = Condition("Accepted", False, "Invalid", one.message)
+            elif one.problem.is_missing and rejected is None:
                 accepted = Condition("Accepted", False, "TargetNotFound", one.message)
         elif rejected is not None:
             attached = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
-        rest = (resolved, _programmed(accepted, attached), conflicted, overridden)
+        programmed = _programmed(accepted, attached)
+        if rejected is not None and rejected.reason in CLOSING and one.problem in (None, Problem.NOT_REACHED):
+            programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
+        rest = (resolved, programmed, conflicted, overridden)
         yield Ancestor(_ref(one.place.whole), (accepted, attached, *rest))
 
 

@@ -41,16 +41,14 @@ def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
     rows = Rows(Classes(this), False)
-    pods = [one.one for one in rows.classes.all if one.one.under_policy]
     for policy in this.policies:
-        subjects = [
-            pod for pod in pods if policy.namespaces.matches(pod.namespace_labels) and policy.pods.matches(pod.labels)
-        ]
-        if not subjects:
+        selected = rows.membership.subjects(policy.namespaces, policy.pods)
+        if not selected:
             place = policy.resource.position(("spec", "podSelector" if policy.tier is Tier.NAMESPACE else "subject"))
             words = f"{policy.reference} selects no pod that exists"
             yield Diagnostic("TW204", words, place, subject=policy.reference)
             continue
+        subjects = [one.one for one in rows.classes.members(selected)]
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
             for number, peer in enumerate(rule.peers or ()):
                 if _names_ends(peer) and not any(rows.membership.matching(peer, subject) for subject in subjects):

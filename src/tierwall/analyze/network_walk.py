@@ -47,6 +47,7 @@ class Walk:
         self.model = model(hypothetical.snapshot)
         self.classes = Classes(self.model)
         self.rows = Rows(self.classes, True)
+        self.priorities = {id(policy.resource): policy.priority for policy in self.model.admin}
         self.counted: set[Rule] = set()
         self.met: dict[Rule, dict[Rule | Policy, None]] = {}
         self.clashes: dict[tuple[Rule, Rule], Witness] = {}
@@ -124,9 +125,8 @@ class Walk:
     def _clash(self, admin: list[Matched], ports: int, everybody: int, subject: End, direction: Direction) -> None:
         """Policies of one priority that would treat the same connection differently."""
         by_priority: dict[int, dict[int, list[Matched]]] = {}
-        policies = {id(policy.resource): policy for policy in self.model.admin}
         for matched in admin:
-            priority = policies[id(matched.rule.resource)].priority
+            priority = self.priorities[id(matched.rule.resource)]
             by_priority.setdefault(priority, {}).setdefault(id(matched.rule.resource), []).append(matched)
         above = 0
         for priority in sorted(by_priority):

@@ -93,6 +93,10 @@ class Membership:
         """The classes of pods that a pod selector selects, in any namespace."""
         return self._pods.selected(selector)
 
+    def subjects(self, namespaces: Selector, pods: Selector) -> int:
+        """The classes of pods that a policy is about."""
+        return self._namespaces.selected(namespaces) & self._pods.selected(pods)
+
     def _unrelated(self, peer: Peer) -> int:
         if isinstance(peer, PodPeer):
             assert isinstance(peer.namespaces, Selector)

@@ -11,6 +11,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from envoy.config.route.v3 import route_components_pb2
@@ -118,8 +119,7 @@ class Ways:
         tls, plain = _free_port(), _free_port()
         resources = self._resources(recorder.address, authority, tls, plain)
         try:
-            with Standalone(resources, _LARGEST_PATTERN):
-                client = Client(authority, tls, plain)
+            with Standalone(resources, _LARGEST_PATTERN), closing(Client(authority, tls, plain)) as client:
                 return [self._ask(one, client, recorder) for one in questions]
         except InputError as error:
             return [Answer(error=str(error))] * len(questions)
@@ -187,9 +187,16 @@ class Client:
         connection.endheaders(body or None)
         answer = connection.getresponse()
         found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-        if not answer.will_close:
+        if answer.will_close:
+            connection.close()
+        else:
             self._open[request.caller] = connection
         return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        for one in self._open.values():
+            one.close()
 
     def _connect(self, caller: str | None) -> http.client.HTTPConnection:
         if caller is None:

@@ -21,6 +21,7 @@ from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, TextMatch
 from tierwall.tool.request import SESSION_HEADER
 
 _HOST = ":authority"
+_EMPTY = "()"  # Envoy wants a pattern, and for the empty text, too
 
 
 class TooLarge(Exception):
@@ -51,7 +52,7 @@ def session_predicate(path: str) -> Predicate:
 
 def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
     if match.type == EXACT:
-        return has(header, exact(match.value) if match.value else regex(""))
+        return has(header, exact(match.value) if match.value else regex(_EMPTY))
     if match.type == PREFIX:
         lead = match.value.removesuffix("/")
         below = has(header, prefix(f"{lead}/"))
@@ -59,7 +60,7 @@ def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
     size = re2.compile(match.value).programsize
     if size > largest_pattern:
         raise TooLarge(f"the program of pattern `{match.value}` has size {size}, and Envoy takes {largest_pattern}")
-    return has(header, regex(match.value))
+    return has(header, regex(match.value or _EMPTY))
 
 
 def _host(host: str) -> Predicate:

@@ -126,7 +126,9 @@ def facts_filter() -> Any:
         out.mutations.request_mutations.append(_set(name, value))
     # Servers may go by these headers instead of the body (MCP 2026-07-28): they say what the body says.
     for name, value in (("mcp-method", f"%REQ({METHOD})%"), ("mcp-name", f"%REQ({URI}?{NAME})%")):
-        out.mutations.request_mutations.append(_set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS))
+        said = _set(name, value, base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS)
+        said.append.keep_empty_value = True  # a body that names nothing leaves no name
+        out.mutations.request_mutations.append(said)
     return packed(out)
 
 

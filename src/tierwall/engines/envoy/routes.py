@@ -67,6 +67,7 @@ class Routes:
         out = empty_configuration(route_name(gateway, listener))
         for host in sorted(hosts):
             virtual = out.virtual_hosts.add(name=host, domains=[host])
+            virtual.routes.append(_ambiguous())
             for _, entries in sorted(hosts[host], key=lambda one: one[0]):
                 virtual.routes.extend(entries)
         return out
@@ -136,6 +137,14 @@ def place(gateway: Resource, listener: Listener, cluster: str) -> Any:
     about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
     backend = backend_of_cluster(cluster)  # None where a route leads to several
     out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
+    return out
+
+
+def _ambiguous() -> Any:
+    """The first route: `/a/..;/b` is `/b` to some servers, and normalised by none of Envoy's rules."""
+    out = route_components_pb2.Route(name="ambiguous")
+    out.match.safe_regex.regex = r"(?s).*/\.{1,2};.*"
+    out.direct_response.status = 400
     return out
 
 

@@ -1,0 +1,193 @@
+"""A standalone Envoy with policies, and a client that sends whatever bytes it is given.
+
+`SECRET` is a tool that every policy here denies. Whatever a request looks like, no reading of it that any server might
+make, however lenient, may find that word once it has reached the backend.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import socket
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from tierwall.engines.envoy.compile import Options, compile
+from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.recorder import Recorded, Recorder
+from tierwall.engines.envoy.standalone import Standalone
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+Object = dict[str, Any]
+SECRET = "delete_everything"
+NETWORKING, GATEWAY_API = "agentic.networking.x-k8s.io", "gateway.networking.k8s.io"
+AGENT = "spiffe://cluster.local/ns/prod/sa/agent"
+BASE = {"mcpBaseProtocolMethodsOption": "MATCH_BASE_PROTOCOL_METHODS"}
+JSON_HEADERS = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def thing(version: str, kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "prod"}, "spec": spec}
+
+
+def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha1", **spec: Any) -> Object:
+    target = {"group": NETWORKING, "kind": "XBackend", "name": backend}
+    action = {"action": "Allow"} if version == "v1alpha1" else {}
+    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    return thing(
+        f"{NETWORKING}/{version}", "XAccessPolicy", name, {"targetRefs": [target], "rules": listed, **action, **spec}
+    )
+
+
+def calls(*tools: str) -> Object:
+    return {
+        "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call", "params": list(tools)}], **BASE}}
+    }
+
+
+def objects() -> list[Object]:
+    """A backend for each kind of policy, each at a path of its own: `/<name>/…`; nobody guards `/open`."""
+    path_rule = "request.mcp.tool_name == 'read' && request.mcp.arguments.path.startsWith('/data/')"
+    tool_rule = f"request.mcp.tool_name != '{SECRET}'"
+    asks = {
+        "action": "ExternalAuth",
+        "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "authorizer", "port": 80}},
+    }
+    backends = ("mcp", "arguments", "named", "old", "asks", "agents", "open")
+    source = {"type": "SPIFFE", "spiffe": AGENT}
+    return [
+        thing(
+            f"{GATEWAY_API}/v1",
+            "Gateway",
+            "gate",
+            {"gatewayClassName": "c", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]},
+        ),
+        *(
+            thing(
+                f"{NETWORKING}/v0alpha0", "XBackend", one, {"mcp": {"serviceName": "s", "port": 80, "path": f"/{one}"}}
+            )
+            for one in backends
+        ),
+        *(
+            thing(
+                f"{GATEWAY_API}/v1",
+                "HTTPRoute",
+                one,
+                {
+                    "parentRefs": [{"name": "gate"}],
+                    "rules": [
+                        {
+                            "matches": [{"path": {"value": f"/{one}"}}],
+                            "backendRefs": [{"group": NETWORKING, "kind": "XBackend", "name": one}],
+                        }
+                    ],
+                },
+            )
+            for one in backends
+        ),
+        policy("lists", "mcp", [calls("add")]),
+        policy(
+            "looks-at-arguments", "arguments", [{"authorization": {"type": "CEL", "cel": {"expression": path_rule}}}]
+        ),
+        policy("looks-at-name", "named", [{"authorization": {"type": "CEL", "cel": {"expression": tool_rule}}}]),
+        policy(
+            "older",
+            "old",
+            [{"source": source, "authorization": {"type": "InlineTools", "tools": ["add"]}}],
+            version="v0alpha0",
+        ),
+        policy(
+            "asks",
+            "asks",
+            [{"authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call"}]}}}],
+            **asks,
+        ),
+        policy("identities", "agents", [{"source": source}]),
+        thing("v1", "Service", "authorizer", {"ports": [{"port": 80}]}),
+    ]
+
+
+class Attacked:
+    """The Envoy under attack; `recorder` is all that was let through."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.port = free_port()
+        found = Snapshot.of(load_objects(objects()))
+        backends = {str(one.reference): self.recorder.address for one in found if one.kind == "XBackend"}
+        options = Options(static=True, bind={"prod/gate:80": Address("127.0.0.1", self.port)}, endpoints=backends)
+        self.resources = compile(found, options)
+        self.envoy = Standalone(self.resources)
+
+    def close(self) -> None:
+        self.envoy.close()
+        self.recorder.close()
+
+    def send(self, data: bytes) -> bytes:
+        """Send bytes on a connection of their own and read until it is quiet; then hang up."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=3) as one:
+            out = b""
+            try:
+                one.sendall(data)
+                one.settimeout(0.3)
+                while part := one.recv(65536):
+                    out += part
+                    one.settimeout(0.03)
+            except (TimeoutError, ConnectionError):
+                pass
+            return out
+
+    def post(self, body: bytes | str | Object | list[Object], path: str = "/mcp", headers: str = JSON_HEADERS) -> bytes:
+        """POST a body with its true length."""
+        return self.send(request("POST", path, body, headers))
+
+    def leaked(self) -> list[Recorded]:
+        """What reached the backend and may be read as a call of the secret tool."""
+        return [one for one in self.recorder.requests if any(SECRET in text for text in readings(one))]
+
+    def assert_safe(self) -> None:
+        """Nothing leaked, and Envoy is well: what is allowed still arrives."""
+        assert self.leaked() == []
+        before = len(self.recorder.requests)
+        answer = self.post(call("add"))
+        assert b" 200 " in answer.split(b"\r\n")[0]
+        assert len(self.recorder.requests) == before + 1
+
+
+def request(method: str, path: str, body: bytes | str | Object | list[Object], headers: str = JSON_HEADERS) -> bytes:
+    data = encoded(body)
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: gate.test\r\n{headers}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    )
+
+
+def encoded(body: bytes | str | Object | list[Object]) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return (body if isinstance(body, str) else json.dumps(body)).encode()
+
+
+def chunked(*parts: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in parts) + end
+
+
+def call(tool: str, arguments: Object | None = None) -> Object:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments or {}}}
+
+
+def readings(one: Recorded) -> list[str]:
+    """A request in every reading that a lenient server might make of it, in small letters without white space."""
+    head = "\n".join([one.method, one.path, *(f"{name}:{value}" for name, value in one.headers.items())])
+    found = [head, unquote_to_bytes(head).decode(errors="replace")]
+    for name in ("utf-8", "utf-16-le", "utf-16-be", "utf-7", "utf-32-le"):
+        text = codecs.decode(one.body, name, "replace")
+        found += [text, re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)]
+    return [re.sub(r"[\s\0]", "", text).lower() for text in found]

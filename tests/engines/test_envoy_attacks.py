@@ -1,0 +1,356 @@
+"""Attacks on the gateway: whatever is sent, no tool that policy denies reaches the backend, which records all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
+
+from conftest import unavailable
+from tierwall.core.diagnostics import InputError
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-attacks")]
+
+HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
+FILLER = "x" * 9000
+OK = '{"name":"add","arguments":{}}'
+BAD = f'{{"name":"{SECRET}","arguments":{{}}}}'
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Attacked]:
+    try:
+        one = Attacked()
+    except InputError as error:
+        unavailable(str(error))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def attacked(running: Attacked) -> Iterator[Attacked]:
+    running.recorder.requests.clear()
+    yield running
+    running.assert_safe()
+
+
+def refused(answer: bytes) -> bool:
+    """Whether the first answer is a denial or a refusal, and not the backend's."""
+    return b"x-tierwall-reached" not in answer
+
+
+def test_what_is_allowed_arrives_and_the_secret_tool_does_not(attacked: Attacked) -> None:
+    assert not refused(attacked.post(call("add")))
+    assert refused(attacked.post(call(SECRET)))
+    assert not refused(attacked.post(call("read", {"path": "/data/x"}), "/arguments"))
+    assert refused(attacked.post(call("read", {"path": f"/etc/{SECRET}"}), "/arguments"))
+    assert not refused(attacked.post(call("sum"), "/named"))
+
+
+def test_the_record_would_show_a_leak(running: Attacked) -> None:
+    running.post(call(SECRET), "/open")
+    assert running.leaked()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        f'{{"name":"add","name":"{SECRET}","arguments":{{}}}}',
+        f'{{"name":"{SECRET}","name":"add","arguments":{{}}}}',
+        f'{{"name":"add","arguments":{{}},"name":"{SECRET}"}}',
+        f'{{"name":"add","\\u006eame":"{SECRET}"}}',
+    ],
+)
+def test_duplicate_names_within_8_kib(attacked: Attacked, params: str) -> None:
+    assert refused(attacked.post(f"{HEAD}{params}}}"))
+
+
+@pytest.mark.parametrize("size", [8 << 10, 64 << 10, 900 << 10])
+def test_duplicate_names_after_8_kib(attacked: Attacked, size: int) -> None:
+    filler = "x" * size
+    assert refused(attacked.post(f'{HEAD}{{"name":"add","arguments":{{"a":"{filler}"}},"name":"{SECRET}"}}}}'))
+
+
+@pytest.mark.parametrize("filler", ["", FILLER])
+def test_duplicate_params_and_methods(attacked: Attacked, filler: str) -> None:
+    pad = f'"x":"{filler}",'
+    assert refused(attacked.post(f'{HEAD}{OK},{pad}"params":{BAD}}}'))
+    assert refused(attacked.post(f'{HEAD}{BAD},{pad}"params":{OK}}}'))
+    message = f'{{"jsonrpc":"2.0","id":1,"method":"ping",{pad}"method":"tools/call","params":{BAD}}}'
+    assert refused(attacked.post(message))
+
+
+def test_duplicate_arguments_where_a_rule_looks_at_them(attacked: Attacked) -> None:
+    for arguments in (
+        f'{{"path":"/data/x","path":"/{SECRET}"}}',
+        f'{{"path":"/{SECRET}","path":"/data/x"}}',
+        f'{{"path":"/data/x","Path":"/{SECRET}"}}',
+        f'{{"path":"/data/x","\\u0070ath":"/{SECRET}"}}',
+    ):
+        assert refused(attacked.post(f'{HEAD}{{"name":"read","arguments":{arguments}}}}}', "/arguments"))
+    twice = f'{{"name":"read","arguments":{{"path":"/data/x"}},"arguments":{{"path":"/{SECRET}"}}}}'
+    assert refused(attacked.post(f"{HEAD}{twice}}}", "/arguments"))
+
+
+def test_batches(attacked: Attacked) -> None:
+    assert refused(attacked.post([call("add"), call(SECRET)]))
+    assert refused(attacked.post([call(SECRET)]))
+    assert refused(attacked.post(f"[[{json.dumps(call(SECRET))}]]"))
+    assert refused(attacked.post(f"{HEAD}[{OK},{BAD}]}}"))
+
+
+@pytest.mark.parametrize("method", ["Tools/Call", "TOOLS/CALL", " tools/call", "tools/call ", "tools/call\\u0000"])
+def test_case_variants_of_methods(attacked: Attacked, method: str) -> None:
+    for path in ("/mcp", "/named", "/old", "/asks"):
+        assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path))
+
+
+def test_case_variants_of_tools(attacked: Attacked) -> None:
+    for name in (SECRET.upper(), SECRET.title(), f" {SECRET}", f"{SECRET} ", f"add\\n{SECRET}", f"add\\u0000{SECRET}"):
+        assert refused(attacked.post(f'{HEAD}{{"name":"{name}"}}}}'))
+
+
+def test_unicode_escapes(attacked: Attacked) -> None:
+    escaped = "".join(f"\\u{ord(char):04x}" for char in SECRET)
+    assert refused(attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}'))
+    assert refused(attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}', "/named"))
+    keys = (
+        f'{{"\\u006a\\u0073onrpc":"2.0","id":1,"\\u006dethod":"tools/call","p\\u0061rams":{{"n\\u0061me":"{SECRET}"}}}}'
+    )
+    assert refused(attacked.post(keys))
+    assert refused(attacked.post(keys, "/named"))
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "application/jsonx",
+        "application/json-rpc",
+        "multipart/form-data; boundary=x",
+        "application/x-www-form-urlencoded",
+        "",
+        "text/plain, application/json",
+    ],
+)
+def test_wrong_content_types(attacked: Attacked, content_type: str) -> None:
+    header = f"Content-Type: {content_type}\r\n" if content_type else ""
+    for path in ("/mcp", "/named", "/old", "/asks"):
+        accept = "Accept: application/json, text/event-stream\r\n"
+        assert refused(attacked.post(call(SECRET), path, header + accept))
+        assert refused(attacked.post(call(SECRET), path, header))
+
+
+def test_charsets_that_hide_a_second_name(attacked: Attacked) -> None:
+    hidden = f'{HEAD}{{"name":"add","x":"+ACIALAAi-name+ACI-:+ACI-{SECRET}+ACI-"}}}}'
+    for charset in ("utf-7", "utf-16", "utf-16le", "ibm037", "UTF-32"):
+        header = JSON_HEADERS.replace("application/json\r\n", f"application/json; charset={charset}\r\n", 1)
+        assert refused(attacked.post(hidden, headers=header))
+        assert refused(attacked.post(json.dumps(call(SECRET)).encode("utf-16"), headers=header))
+        assert refused(attacked.post(call(SECRET), "/named", header))
+
+
+def test_compressed_bodies(attacked: Attacked) -> None:
+    body = gzip.compress(json.dumps(call(SECRET)).encode())
+    for path in ("/mcp", "/named", "/asks"):
+        for encoding in ("gzip", "deflate", "br", "GZIP"):
+            assert refused(attacked.post(body, path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n"))
+            assert refused(attacked.post(call(SECRET), path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n"))
+
+
+def test_chunked_bodies(attacked: Attacked) -> None:
+    data = json.dumps(call(SECRET)).encode()
+    head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    assert refused(attacked.send(head + chunked(*(data[at : at + 1] for at in range(len(data))))))
+    assert refused(attacked.send(head + chunked(data)))
+    ok = json.dumps(call("add")).encode()
+    assert refused(attacked.send(head + chunked(ok, data)))
+    assert refused(attacked.send(head + chunked(ok, b"\n", data)))
+    trailer = f"0\r\nMcp-Name: {SECRET}\r\n\r\n".encode()
+    attacked.send(head + chunked(ok, end=trailer))
+    attacked.send(head + b"".join(b"%x;%b\r\n%b\r\n" % (len(ok), SECRET.encode(), ok) for _ in "1") + b"0\r\n\r\n")
+
+
+def test_truncated_bodies(attacked: Attacked) -> None:
+    data = json.dumps(call(SECRET)).encode()
+    head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}".encode()
+    for path in (b"/mcp", b"/named", b"/asks"):
+        this = head.replace(b"/mcp", path, 1)
+        assert refused(attacked.send(this + b"Content-Length: 5000\r\n\r\n" + data))
+        assert refused(attacked.send(this + b"Content-Length: %d\r\n\r\n" % (len(data) - 20) + data))
+        assert refused(attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(data, end=b"")))
+        assert refused(attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data))
+
+
+def test_text_after_the_message(attacked: Attacked) -> None:
+    ok, bad = json.dumps(call("add")), json.dumps(call(SECRET))
+    for body in (
+        f"{ok}{bad}",
+        f"{ok}\n{bad}",
+        f"{ok},{bad}",
+        f"{ok}\0{bad}",
+        f"\ufeff{bad}",
+        f"{bad}{ok}",
+        f"//{ok}\n{bad}",
+    ):
+        assert refused(attacked.post(body)), body
+
+
+def test_bodies_beyond_the_limit(attacked: Attacked) -> None:
+    late = f'{HEAD}{{"name":"add","arguments":{{"a":"{"x" * (1 << 20)}"}}}},"z":{BAD}}}'
+    assert refused(attacked.post(late))
+    assert refused(attacked.post(late, "/named"))
+
+
+def test_lenient_json(attacked: Attacked) -> None:
+    for params in (
+        f"{{'name':'{SECRET}'}}",
+        f'{{name:"{SECRET}"}}',
+        f'{{"name":"{SECRET}",}}',
+        f'{{"name":/*"add"*/"{SECRET}"}}',
+        f'{{"name":["{SECRET}"]}}',
+        f'{{"name":{{"name":"{SECRET}"}}}}',
+        f'"{SECRET}"',
+        f'["{SECRET}"]',
+    ):
+        assert refused(attacked.post(f"{HEAD}{params}}}")), params
+    deep = f'{HEAD}{{"name":"{SECRET}","arguments":{"[" * 5000}{"]" * 5000}}}}}'
+    assert refused(attacked.post(deep))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/open/../mcp",
+        "/open/./../mcp",
+        "/open//../mcp",
+        "//mcp",
+        "/%6dcp",
+        "/mcp/",
+        "/mcp/x",
+        "/mcp?x=1",
+        "/mcp;x",
+        "/mcp%3fx",
+        "/open/%2e%2e/mcp",
+        "/open/..%2fmcp",
+        "/open%2f..%2fmcp",
+        "/open/..%5cmcp",
+        "/open/..;/mcp",
+        "/MCP",
+        "http://other.test/mcp",
+        "/mcp#/open",
+        "/open#/../mcp",
+        "/mcp%00/open",
+    ],
+)
+def test_path_tricks(attacked: Attacked, path: str) -> None:
+    attacked.post(call(SECRET), path)
+    for one in attacked.recorder.requests:
+        # What nobody guards may be called; but then no server may take the path for a guarded one.
+        assert re.fullmatch(r"/open(/[a-z]+)*", one.path), one.path
+    attacked.recorder.requests.clear()
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "get", "FOO"])
+def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> None:
+    headers = f"{JSON_HEADERS}Mcp-Session-Id: s\r\n"
+    for path in ("/mcp", "/named", "/old", "/asks"):
+        assert refused(attacked.send(request(method, path, call(SECRET), headers)))
+        head = f"{method} {path} HTTP/1.1\r\nHost: gate.test\r\n{headers}Transfer-Encoding: chunked\r\n\r\n".encode()
+        assert refused(attacked.send(head + chunked(json.dumps(call(SECRET)).encode())))
+
+
+def test_the_stream_and_the_end_of_a_session_pass(attacked: Attacked) -> None:
+    for method in ("GET", "DELETE"):
+        head = f"{method} /mcp HTTP/1.1\r\nHost: gate.test\r\nAccept: text/event-stream\r\nMcp-Session-Id: s\r\n\r\n"
+        assert not refused(attacked.send(head.encode()))
+
+
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"])
+def test_method_override_headers(attacked: Attacked, name: str) -> None:
+    assert refused(attacked.send(request("GET", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: POST\r\n")))
+    assert refused(attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: GET\r\n")))
+    attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: DELETE\r\n"))
+    assert all(name.lower() not in one.headers for one in attacked.recorder.requests)
+
+
+@pytest.mark.parametrize("name", ["Mcp-Name", "mcp-name", "MCP-NAME", "Mcp_Name", "X-Tierwall-Name"])
+def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> None:
+    attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: {SECRET}\r\n")
+    attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: add\r\n{name}: {SECRET}\r\n")
+    assert refused(attacked.post(call(SECRET), headers=f"{JSON_HEADERS}{name}: add\r\n"))
+    assert refused(
+        attacked.post(call(SECRET), headers=f"{JSON_HEADERS}Mcp-Method: ping\r\nX-Tierwall-Method: ping\r\n")
+    )
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: tools/call\r\n{name}: {SECRET}\r\n")
+    assert all(one.headers.get("mcp-method") in (None, "ping", "tools/call") for one in attacked.recorder.requests)
+    pings = [one for one in attacked.recorder.requests if b"ping" in one.body]
+    assert all(one.headers.get("mcp-method") == "ping" for one in pings)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f'{HEAD}{{"name":"add","Name":"{SECRET}"}}}}',
+        f'{HEAD}{{"Name":"{SECRET}","name":"add"}}}}',
+        f'{HEAD}{{"name":"add","NAME":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","N\\u0061me":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add"," name":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","name\\u0000":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","name\\t":"{SECRET}"}}}}',
+        f'{HEAD}{OK},"Params":{BAD}}}',
+        f'{HEAD}{OK},"param\u017f":{BAD}}}',
+        f'{HEAD}{OK},"param\\u017f":{BAD}}}',
+        f'{HEAD}{OK},"\\u0050arams":{BAD}}}',
+        f'{{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{BAD}}}',
+        f'{{"jsonrpc":"2.0","id":1,"method":"ping","METHOD":"tools/call","PARAMS":{BAD}}}',
+    ],
+)
+def test_keys_that_a_lenient_parser_would_fold(attacked: Attacked, message: str) -> None:
+    assert refused(attacked.post(message))
+
+
+def test_arguments_may_have_any_key(attacked: Attacked) -> None:
+    assert not refused(attacked.post(call("add", {"Name": "x", "PARAMS": {"method": 1, "Method": 2}})))
+
+
+def test_pipelined_requests(attacked: Attacked) -> None:
+    ok, bad = request("POST", "/mcp", call("add")), request("POST", "/mcp", call(SECRET))
+    get = b"GET /mcp HTTP/1.1\r\nHost: gate.test\r\n\r\n"
+    for order in (ok + bad, bad + ok, ok + ok + bad + ok, get + bad, ok + bad + get):
+        attacked.send(order)
+    assert attacked.recorder.requests
+
+
+def test_smuggled_requests(attacked: Attacked) -> None:
+    hidden = request("POST", "/mcp", call(SECRET))
+    ok = json.dumps(call("add")).encode()
+    head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}".encode()
+    for lengths in (
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(ok),
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nContent-Length: %d\r\n" % len(ok),
+        b"Transfer-Encoding : chunked\r\nContent-Length: %d\r\n" % len(ok),
+        b"Transfer-Encoding: xchunked\r\nContent-Length: %d\r\n" % len(ok),
+        b"Content-Length: %d\r\nContent-Length: %d\r\n" % (len(ok), len(ok + hidden)),
+        b"Content-Length: +%d\r\n" % len(ok),
+    ):
+        attacked.send(head + lengths + b"\r\n" + ok + hidden)
+        attacked.send(head + lengths + b"\r\n" + chunked(ok) + hidden)
+    attacked.send(b"GET /mcp HTTP/1.1\r\nHost: gate.test\r\nContent-Length: %d\r\n\r\n" % len(hidden) + hidden)
+
+
+def test_identities_that_nobody_vouches_for(attacked: Attacked) -> None:
+    for name in ("X-Tierwall-Caller", "X-Forwarded-Client-Cert"):
+        header = f"{JSON_HEADERS}{name}: {AGENT}\r\n{name}: URI={AGENT}\r\n"
+        assert refused(attacked.post(call(SECRET), "/agents", header))
+        assert refused(attacked.send(request("GET", "/agents", b"", header)))
+
+
+def test_an_authorizer_that_nobody_answers_for(attacked: Attacked) -> None:
+    assert refused(attacked.post(call(SECRET), "/asks"))
+    assert not refused(attacked.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, "/asks"))

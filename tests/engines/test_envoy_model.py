@@ -1,0 +1,182 @@
+"""A running Envoy decides as the model does: verdict, level, order of evaluation and who decided."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, unavailable
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.engine import Engine
+from tierwall.policytest.run import run
+from tierwall.policytest.suite import Case, Suite, suites
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.question import ask
+
+sys.path.insert(0, str(ROOT / "tests" / "tool"))
+import tool_objects as objects
+import tool_worlds
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-model")]
+Object = dict[str, Any]
+COMPARED = ("verdict", "level", "evaluated")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _there_is_an_envoy() -> None:
+    try:
+        find_envoy()
+    except InputError as error:
+        unavailable(str(error))
+
+
+def cel(text: str) -> Object:
+    return {"type": "CEL", "cel": {"expression": text}}
+
+
+def suite_of(snapshot: Snapshot, questions: list[Object]) -> Suite:
+    cases = tuple(Case(str(number), "tool", one, {}, ()) for number, one in enumerate(questions))
+    return Suite("", "", Resource("", "v1", "PolicyTest", "", "t", {}), snapshot, {}, cases)
+
+
+def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any], int, list[str]]:
+    """What Envoy and model do not agree about, the number of cases compared, and why others were not."""
+    wrong: list[Any] = []
+    compared, skipped = 0, []
+    for question, answer in zip(questions, Engine().answers(suite_of(snapshot, questions)), strict=True):
+        if answer.skipped:
+            skipped.append(answer.skipped)
+            continue
+        compared += 1
+        model = ask(snapshot, question, {})
+        got = answer.got or {}
+        deciders = [[one["policy"] for one in found.get("decidedBy", ())] for found in (model, got)]
+        rules = [model["decidedBy"], got.get("decidedBy")] if model["verdict"] == "Allow" else [None, None]
+        same = all(got.get(key) == model[key] for key in COMPARED)
+        if answer.error or not same or deciders[0] != deciders[1] or rules[0] != rules[1]:
+            wrong.append((question, answer, {key: model[key] for key in (*COMPARED, "decidedBy")}))
+    return wrong, compared, skipped
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
+    total = 0
+    for seed in range(part * 8, part * 8 + 8):
+        world = tool_worlds.World(seed)
+        wrong, compared, _ = differences(tool_worlds.snapshot(world.objects), [world.question() for _ in range(60)])
+        assert wrong == []
+        total += compared
+    assert total > 150
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir()))
+def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
+    try:
+        found = [one for one in suites([str(ROOT / "examples" / folder)]) if any(c.plane == "tool" for c in one.cases)]
+    except InputError:
+        found = []
+    for result in run(found, Engine()):
+        assert result["ok"] is not False, result
+
+
+EXPRESSIONS = (
+    "request.mcp.tool_name == 'add'",
+    "request.mcp.tool_name in ['add', 'get']",
+    "request.mcp.tool_name.startsWith('a') && !request.mcp.tool_name.endsWith('x')",
+    "size(request.mcp.tool_name) == 3",
+    "request.mcp.tool_name.matches('^a.*$')",
+    "has(request.mcp.tool_name)",
+    "request.headers['x-env'] == 'prod'",
+    "request.headers['X-Env'] == 'prod'",
+    "'x-env' in request.headers",
+    "!('x-env' in request.headers)",
+    "!has(request.headers.other) && request.headers['x-env'].contains('ro')",
+    "request.headers['nope'] == 'x' || request.mcp.tool_name == 'add'",
+    "!(request.headers['nope'] == 'x')",
+    "request.mcp.arguments.n < 5",
+    "request.mcp.arguments.n == 3 || request.mcp.arguments.n == 3.5",
+    "request.mcp.arguments.n in [1, 3, -2]",
+    "request.mcp.arguments.n != 3",
+    "request.mcp.arguments.path.startsWith('/data/')",
+    "has(request.mcp.arguments.path) && request.mcp.arguments.path == '/data/x'",
+    "has(request.mcp.arguments.path) || request.mcp.tool_name == 'get'",
+    "request.mcp.arguments.deep.er == 'yes'",
+    "request.mcp.arguments.flag",
+    "request.mcp.arguments.nothing == null",
+    "request.mcp.arguments['path'] > '/a'",
+    "request.path == '/mcp?x=1' || request.url_path == '/mcp'",
+    "request.method == 'POST' ? request.mcp.tool_name == 'add' : false",
+    "request.host == 'example.com'",
+)
+ARGUMENTS: tuple[Object | None, ...] = (
+    None,
+    {},
+    {"n": 3},
+    {"n": 3.5, "path": "/data/x"},
+    {"n": -2, "path": "/etc/x", "flag": True},
+    {"n": "3", "path": 7, "flag": False, "nothing": None},
+    {"deep": {"er": "yes"}, "nothing": 1, "flag": "true"},
+)
+
+
+def test_envoy_evaluates_expressions_as_the_model_does() -> None:
+    policies, backends = [], []
+    for number, text in enumerate(EXPRESSIONS):
+        rule = {"authorization": cel(text)}
+        policies.append(objects.v1(f"p{number}", objects.on_backend(f"b{number}"), rule))
+        backends.append(objects.backend(f"b{number}"))
+    snapshot = tool_worlds.snapshot([objects.gateway(), *backends, *policies])
+    questions = [
+        {
+            "gateway": "prod/prod-gateway",
+            "backend": f"prod/b{number}",
+            "method": "tools/call",
+            "tool": tool,
+            "http": {"host": "example.com", "headers": headers},
+            **({"arguments": arguments} if arguments is not None else {}),
+        }
+        for number in range(len(EXPRESSIONS))
+        for tool in ("add", "get")
+        for headers in ({}, {"X-Env": "prod"})
+        for arguments in ARGUMENTS
+    ]
+    wrong, compared, skipped = differences(snapshot, questions)
+    assert wrong == []
+    assert compared > 600, sorted(set(skipped))
+
+
+def test_what_envoy_cannot_evaluate_is_not_asked_but_denied() -> None:
+    inexpressible = (
+        "request.mcp.arguments.list.exists(x, x == 1)",
+        "!has(request.mcp.arguments.path)",
+        "request.mcp.tool_name + 'x' == 'addx'",
+        "request.mcp.arguments.n + 1 == 2",
+        "request.mcp.tool_name.lowerAscii() == 'add'",
+    )
+    backends = [objects.backend(f"b{number}") for number in range(len(inexpressible))]
+    policies = [
+        objects.v1(f"p{number}", objects.on_backend(f"b{number}"), {"authorization": cel(text)})
+        for number, text in enumerate(inexpressible)
+    ]
+    snapshot = tool_worlds.snapshot([objects.gateway(), *backends, *policies])
+    for number in range(len(inexpressible)):
+        question = {"gateway": "prod/prod-gateway", "backend": f"prod/b{number}", "method": "tools/call", "tool": "add"}
+        _, compared, skipped = differences(snapshot, [question])
+        assert compared == 0
+        assert "Envoy cannot evaluate rules[0]" in skipped[0]
+
+
+def test_other_planes_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        "apiVersion: tierwall.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nspec:\n  cases:\n"
+        "  - {name: one, network: {from: a/b, to: a/c, port: 1}, expect: {verdict: Allow}}\n"
+    )
+    (result,) = run(suites([str(file)]), Engine())
+    assert result["ok"] is None
+    assert "network" in result["skipped"]

@@ -43,6 +43,10 @@ def test_tw502_an_allow_that_is_never_true(expression: str) -> None:
         ('request.verb == "delete" && oldObject.metadata.labels["a"] == "b"', "metadata.labels"),
         ('request.verb == "create" && object.spec.containers.exists(c, c.image == "x")', "spec"),
         ('request.verb == "create" && object.spec.replicas > 3', "spec"),
+        ('request.resource == "pods" && object.spec.hostNetwork', "spec"),
+        ('request.verb == "create" && has(object.spec) && !object.spec.safe', "spec.safe"),
+        ("has(object.spec) && (object.spec.on ? true : false)", "spec.on"),
+        ("object.enabled", "enabled"),
     ],
 )
 def test_tw503_a_deny_that_fails_on_a_missing_field_names_it(expression: str, field: str) -> None:

@@ -136,6 +136,24 @@ def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> No
     assert run(folder, "can-i", *words, "-q").stdout == ""
 
 
+def test_can_i_lists_denials_that_fail_and_no_contradictions(folder: Path) -> None:
+    kind = "{apiVersion: tierwall.io/v1alpha1, kind: ClusterAuthorizationPolicy, metadata: {name: %s}, spec: {%s}}"
+    texts = {
+        "never": 'effect: Allow, expression: \'request.verb == "get" && request.verb == "list"\'',
+        "fails": "effect: Deny, expression: '1 / 0 == 1'",
+        "broken": "effect: Deny, expression: 'true &&'",
+        "useless": "effect: Allow, expression: '1 / 0 == 1'",
+    }
+    documents = [kind % (name, text) for name, text in texts.items()]
+    (folder / "policies" / "more.yaml").write_text("\n---\n".join(documents))
+    result = run(folder, "can-i", "--list", "--as", "alice", "-o", "json")
+    failing = [(one["policy"].partition("/")[2], one["effect"]) for one in json.loads(result.stdout)["permissions"]]
+    assert ("fails", "Deny") in failing
+    assert ("broken", "Deny") in failing
+    assert not {"never", "useless"} & {name for name, _ in failing}
+    assert "fails: division by zero" in run(folder, "can-i", "--list", "--as", "alice").stdout
+
+
 MORE = """
 apiVersion: tierwall.io/v1alpha1
 kind: ClusterAuthorizationPolicy

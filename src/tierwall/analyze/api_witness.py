@@ -25,6 +25,7 @@ Path = tuple[str, ...]
 _OBJECTS = ("object", "oldObject", "namespaceObject", "options")
 # What every stored object has.
 _ALWAYS = (("metadata",), ("metadata", "name"), ("apiVersion",), ("kind",))
+_OF_BOOLS = ("_&&_", "_||_", "!_", "_?_:_")
 MAX_FIELDS = 40
 
 
@@ -70,8 +71,15 @@ def paths_in(tree: Expr) -> Iterator[Path]:
 def _fields(tree: Expr) -> Iterator[tuple[Path, Any]]:
     """Every path below an object, with a value that fits how it is used."""
     todo = [tree]
+    if (root := _object_path(tree)) is not None:
+        yield root, True
     while todo:
         node = todo.pop()
+        if isinstance(node, Call) and node.function in _OF_BOOLS:
+            # Of `?:` only the condition is a bool for certain.
+            for operand in node.args[:1] if node.function == "_?_:_" else node.args:
+                if (path := _object_path(operand)) is not None:
+                    yield path, True
         if isinstance(node, Call) and len(node.args) == 2 and node.target is None:
             left, right = node.args
             for place, other in ((left, right), (right, left)):

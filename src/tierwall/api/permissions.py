@@ -1,18 +1,21 @@
 """Everything a user may do in a namespace, as far as the policies say it outright: `can-i --list`.
 
 RBAC rules and the policies that the user can meet, each with what is left of its expression once only the user and
-the namespace are known. Deny and NoOpinion policies are listed too, since they take away from what the others give.
+the namespace are known. Deny and NoOpinion policies are listed too, since they take away from what the others give;
+so do those that fail whatever is asked, with the effect that their failure has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import msgspec
 
 from tierwall.api.attributes import Attributes
 from tierwall.api.cel_policies import CelPolicies
 from tierwall.api.chain import Chain
+from tierwall.api.condition import Effect
 from tierwall.api.data import UNKNOWN
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
 from tierwall.api.policy import Policy
@@ -22,6 +25,7 @@ from tierwall.cel.failure import Failure
 from tierwall.cel.partial import PartialError, partial
 from tierwall.cel.printer import to_text
 
+Demands: TypeAlias = dict[str, frozenset[str]]
 _OPEN = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "name", "path")
 
 
@@ -37,6 +41,8 @@ class Permission(msgspec.Struct, frozen=True, omit_defaults=True):
     urls: list[str] = []
     condition: str = ""
     policy: str = ""
+    # Why the policy fails, whatever the request.
+    error: str = ""
 
 
 def permissions(chain: Chain, attributes: Attributes) -> Iterator[Permission]:
@@ -44,7 +50,7 @@ def permissions(chain: Chain, attributes: Attributes) -> Iterator[Permission]:
     for authorizer in chain.members():
         if isinstance(authorizer, CelPolicies):
             for policy in authorizer.policies:
-                yield from _of_policy(authorizer.name, policy, attributes)
+                yield from _of_policy(authorizer, policy, attributes)
         elif isinstance(authorizer, Rbac):
             yield from _of_rbac(authorizer, attributes)
 
@@ -63,10 +69,15 @@ def _of_rbac(authorizer: Rbac, attributes: Attributes) -> Iterator[Permission]:
         )
 
 
-def _of_policy(authorizer: str, policy: Policy, attributes: Attributes) -> Iterator[Permission]:
-    if policy.tree is None or (policy.namespace and policy.namespace != attributes.namespace):
+def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) -> Iterator[Permission]:
+    if policy.namespace and policy.namespace != attributes.namespace:
+        return
+    if policy.tree is None:
+        yield from _of_failure(authorizer, policy, policy.error, {})
         return
     needed = demands(policy.tree)
+    if not all(needed.values()):
+        return  # no request has what it asks for
     # What is demanded outright stands in the columns and need not be said again in the condition.
     fixed = {key: min(needed[field]) for (_, *rest), field in FIELDS.items() for key in rest if _is_one(needed, field)}
     request = {**attributes.request(), **{key: value for key, value in fixed.items() if key in _OPEN}}
@@ -75,19 +86,34 @@ def _of_policy(authorizer: str, policy: Policy, attributes: Attributes) -> Itera
         found = outcome(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
     except (Failure, PartialError) as why:
         found = Failed(str(why))
-    if isinstance(found, Failed) or found is False or (isinstance(found, Left) and not found.can_be_true):
-        return
-    yield Permission(
-        authorizer,
-        str(policy.effect),
+    if isinstance(found, Failed):
+        yield from _of_failure(authorizer, policy, found.message, needed)
+    elif found is True or (isinstance(found, Left) and (found.can_be_true or policy.effect is not Effect.ALLOW)):
+        condition = to_text(found.tree) if isinstance(found, Left) else ""
+        yield _line(authorizer, policy, str(policy.effect), needed, condition=condition)
+
+
+def _of_failure(authorizer: CelPolicies, policy: Policy, why: str, needed: Demands) -> Iterator[Permission]:
+    if policy.effect is not Effect.ALLOW:
+        effect = authorizer.failure_mode if policy.effect is Effect.DENY else policy.effect
+        yield _line(authorizer, policy, str(effect), needed, error=why)
+
+
+def _line(
+    authorizer: CelPolicies, policy: Policy, effect: str, needed: Demands, *, condition: str = "", error: str = ""
+) -> Permission:
+    return Permission(
+        authorizer.name,
+        effect,
         sorted(needed.get("verb", ("*",))),
         sorted(needed.get("resource", ("*",))),
         sorted(needed.get("group", ("*",))),
         urls=sorted(needed.get("path", ())),
-        condition=to_text(found.tree) if isinstance(found, Left) else "",
+        condition=condition,
         policy=str(policy.reference),
+        error=error,
     )
 
 
-def _is_one(needed: dict[str, frozenset[str]], field: str) -> bool:
+def _is_one(needed: Demands, field: str) -> bool:
     return len(needed.get(field, ())) == 1

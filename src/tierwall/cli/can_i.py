@@ -129,7 +129,7 @@ def _write_list(found: Iterable[Permission], output: str) -> None:
                 _listed(one.verbs),
                 one.effect,
                 one.policy,
-                one.condition or "-",
+                f"fails: {one.error}" if one.error else one.condition or "-",
             )
         )
     widths = [max(len(row[column]) for row in table) for column in range(6)]

@@ -117,6 +117,13 @@ def test_a_rule_behind_one_that_takes_everything_can_never_count() -> None:
     assert "AdminNetworkPolicy/a ingress[0]" in found.message.split("before by")[1]
 
 
+def test_a_rule_counts_that_only_pods_to_come_would_meet_by_port_name_or_tenant() -> None:
+    named = {"action": "Allow", "from": [ALL], "ports": [{"namedPort": "metrics"}]}
+    assert findings(admin("a", 5, rule("Deny", 80), named), code="TW207") == []
+    tenants = rule("Deny", None, namespaces={"notSameLabels": ["team"]})
+    assert findings(admin("a", 5, rule("Deny", None, **in_team("a")), tenants), code="TW207") == []
+
+
 def test_a_rule_that_several_rules_cover_together_can_never_count() -> None:
     found = findings(
         admin("a", 1, rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "Exists"}]})),

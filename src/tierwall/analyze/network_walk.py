@@ -44,6 +44,7 @@ class Walk:
 
     def __init__(self, hypothetical: Hypothetical) -> None:
         self.sorts = hypothetical.sorts
+        self.thorough = hypothetical.thorough
         self.model = model(hypothetical.snapshot)
         self.classes = Classes(self.model)
         self.rows = Rows(self.classes, True)
@@ -243,13 +244,14 @@ class Walk:
             )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
+        extent = "can never count" if self.thorough else "counts for no pod that exists"
         for rule, blockers in self.met.items():
             if rule in self.counted or not blockers:
                 continue
             names = [str(one) if isinstance(one, Rule) else str(one.reference) for one in blockers]
             yield Diagnostic(
                 "TW207",
-                f"{rule} can never count: whatever it matches is settled before by {some(names)}",
+                f"{rule} {extent}: whatever it matches is settled before by {some(names)}",
                 rule.resource.position(rule.path),
                 subject=rule.policy,
                 related=tuple(

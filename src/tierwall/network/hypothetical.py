@@ -16,6 +16,7 @@ from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PodPeer, Policy, Related, Relation
+from tierwall.network.reach.attention import Attention
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -23,6 +24,7 @@ from tierwall.resources.snapshot import Snapshot
 # further selectors are.
 MOST_SORTS = 24
 _PREFIX = "tierwall-any-"
+_UNUSED_PORT = 64_999
 
 
 class Sort(NamedTuple):
@@ -46,15 +48,22 @@ class Sort(NamedTuple):
 
 
 class Hypothetical(NamedTuple):
-    """A snapshot with stand-ins added, and what each stands for by namespace and name."""
+    """A snapshot with stand-ins added, and what each stands for by namespace and name.
+
+    `thorough` says that pairs of selectors have stand-ins, too.
+    """
 
     snapshot: Snapshot
     sorts: Mapping[tuple[str, str], Sort]
+    thorough: bool = True
 
 
-def with_stand_ins(snapshot: Snapshot) -> Hypothetical:
-    """The snapshot as it would be with one pod of every sort."""
+def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetical:
+    """The snapshot as it would be with one pod of every sort; if asked for, with all ports that policies name."""
     this = model(snapshot)
+    names = sorted(Attention(this).named_ports) if named_ports else []
+    # Numbers that hardly any rule gives, so that the name makes a difference.
+    ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
     added: list[Resource] = []
     sorts: dict[tuple[str, str], Sort] = {}
     for number, sort in enumerate(_sorts(this)):
@@ -65,9 +74,10 @@ def with_stand_ins(snapshot: Snapshot) -> Hypothetical:
         elif named not in this.namespaces:
             added.append(_resource("Namespace", "", named, {}))
         pod = _resource("Pod", namespace, f"{_PREFIX}{number}", dict(sort.pod))
+        pod.value["spec"] = {"containers": [{"name": "any", "ports": ports}]}
         added.append(pod)
         sorts[pod.namespace, pod.name] = sort
-    return Hypothetical(snapshot.changed(put=added), sorts)
+    return Hypothetical(snapshot.changed(put=added), sorts, len(_pairs(this)) <= MOST_SORTS)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> Resource:
@@ -75,8 +85,12 @@ def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -
     return Resource("", "v1", kind, namespace, name, {"apiVersion": "v1", "kind": kind, "metadata": metadata})
 
 
+def _pairs(this: Model) -> dict[tuple[Selector, Selector], None]:
+    return dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
+
+
 def _sorts(this: Model) -> list[Sort]:
-    pairs = dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
+    pairs = _pairs(this)
     if pairs and len(pairs) + len(this.namespaces) <= MOST_SORTS:
         pairs |= {(_called(name), EVERYTHING): None for name in sorted(this.namespaces)}
     single = list(dict.fromkeys(sort for pair in pairs if (sort := _sort(this, [pair])) is not None))[: 10 * MOST_SORTS]
@@ -105,9 +119,11 @@ def _selectors(policy: Policy) -> Iterator[tuple[Selector, Selector]]:
 
 
 def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
-    """Where a peer's pods may be: beside the subject, or by a selector; other relations bar nobody beforehand."""
+    """Where a peer's pods may be: by a selector, beside the subject, or in a namespace with the labels compared."""
     if isinstance(wanted, Selector):
         return wanted
+    if wanted.keys:
+        return Selector(tuple(Requirement(key, "Exists") for key in sorted(set(wanted.keys))))
     return policy.namespaces if wanted.relation is Relation.SELF else EVERYTHING
 
 

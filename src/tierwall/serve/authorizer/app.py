@@ -109,21 +109,20 @@ class App:
         # The kind is known only from the body, and callers with one address send both kinds to /authorize.
         most = max(MOST_OCTETS[phase], MOST_OCTETS[CONDITIONS])
         parts: list[bytes] = []
-        size = 0
+        size, is_over = 0, False
         try:
             async with asyncio.timeout(self._read_seconds):
-                while True:
+                while not is_over:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise Gone
-                    part = message.get("body", b"")
-                    size += len(part)
+                    size += len(part := message.get("body", b""))
+                    # Of a body over the limit nothing is kept.
                     if size <= most:
                         parts.append(part)
                     else:
                         parts.clear()
-                    if not message.get("more_body", False) or size > MOST_DRAINED:
-                        break
+                    is_over = not message.get("more_body", False) or size > MOST_DRAINED
         except TimeoutError:
             raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
         if size > most:

@@ -32,12 +32,15 @@ class Issuer:
     def __init__(self, key: bytes) -> None:
         self._seals: tuple[Seal, ...] = ()
         self._keys: tuple[bytes, ...] = ()
+        # Counts the changes of the key.
+        self.generation = 0
         self.rekey(key)
 
     def rekey(self, key: bytes) -> None:
         """Seal with another key from now on."""
         self._keys = (key, *(one for one in self._keys if one != key))[:MOST_KEYS]
         self._seals = tuple(map(Seal, self._keys))
+        self.generation += 1
 
     def issued(self, chain: Chain, decision: ChainDecision, shape: Shape) -> ChainDecision:
         """A conditional answer as it goes out in a shape."""

@@ -24,16 +24,15 @@ class PromptProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._due()
 
-    def on_message_begin(self) -> None:
-        """Headers have begun to come."""
-        super().on_message_begin()
-        if self._deadline is None:
-            self._due()
-
-    def on_headers_complete(self) -> None:
-        """Headers are there; the body is timed by the application."""
-        self._done()
-        super().on_headers_complete()
+    def data_received(self, data: bytes) -> None:
+        """Headers that came whole, as nearly all do, need no timer; the body is timed by the application."""
+        super().data_received(data)
+        # The scope is made when headers begin to come, and handed to a cycle when they are there.
+        if getattr(self.cycle, "scope", None) is not self.scope:
+            if self._deadline is None:
+                self._due()
+        elif self._deadline is not None:
+            self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is due any more."""

@@ -22,6 +22,7 @@ from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, concrete_status, read_review
 from tierwall.serve.authorizer import admission, bridge
 from tierwall.serve.authorizer.issued import Issuer
+from tierwall.serve.authorizer.kept_answers import KeptAnswers
 from tierwall.serve.authorizer.record import Record, of_decision
 from tierwall.serve.authorizer.store import Store
 
@@ -54,6 +55,7 @@ class Reviews:
         self.bridged = bridged
         self._shape = shape
         self._settle = settle
+        self._kept: KeptAnswers[Reply] = KeptAnswers()
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self._phases: dict[str, Callable[[bytes], Reply]] = {
@@ -84,6 +86,16 @@ class Reviews:
         return Reply(status, self._encode(document), record)
 
     def _authorize(self, body: bytes) -> Reply:
+        grants = not self._settle or self._store.age >= self._settle
+        state = (self._store.current.revision, self._issuer.generation, grants)
+        kept = self._kept.get(state, body)
+        if kept is None:
+            kept = self._authorized(body, grants)
+            if kept.status == 200 and kept.record.phase == AUTHORIZE:
+                self._kept.put(state, body, kept)
+        return kept
+
+    def _authorized(self, body: bytes, grants: bool) -> Reply:
         value = self._read(body)
         if value.get("kind") == seed.KIND:
             # A caller with one address for both kinds of review.
@@ -94,7 +106,6 @@ class Reviews:
         policies = self._store.current
         attributes = review.attributes
         if review.shape is Shape.PLAIN and self.bridged and not _knows_conditions(value):
-            grants = not self._settle or self._store.age >= self._settle
             told, decision = bridge.first_answer(policies, attributes, grants)
             record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
             if told is not decision:
@@ -121,14 +132,13 @@ class Reviews:
         data = review.data
         if review.shape is Shape.SERIES:
             data = _with_requester(data, value["request"]["admissionRequest"])
-        status = 200
         try:
             decision = self._issuer.returned(policies.chain, review.entries).evaluate(data)
         except SealError as why:
             decision = ChainDecision(verdict=DENY, reason="failed closed", error=str(why))
         record = of_decision(CONDITIONS, decision, data.requester, policies.revision)
         record.operation, record.uid = data.operation or "", review.uid
-        return Reply(status, self._encode(review.reply(decision)), record)
+        return Reply(200, self._encode(review.reply(decision)), record)
 
     def _admit(self, body: bytes) -> Reply:
         request = admission.read_admission(body)

@@ -1,0 +1,227 @@
+"""CPU time of the authorizer as a process, beside a bare uvicorn handler that decodes and echoes the same reviews.
+
+Both run on loopback without TLS, with uvloop and httptools, asked over kept-alive connections; CPU time is that of the
+server process alone, from the kernel. The last table sends 2,000 reviews a second at even intervals and reports
+latencies as the client sees them; on a loaded machine they tell about the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.api import policies, reviews
+
+REQUESTS, CONNECTIONS, ROUNDS = 4_000, 4, 3
+RATE, RATE_SECONDS = 2_000, 5
+ECHO = """
+import msgspec, uvicorn, sys
+decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
+async def app(scope, receive, send):
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    out = encode(decode(body))
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(out)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": out})
+uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False, lifespan="off", loop="uvloop",
+            http="httptools")
+"""
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used, in user and system mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(command: list[str], port: int) -> Iterator[int]:
+    """A server process that answers; its id."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                if time.monotonic() > end or process.poll() is not None:
+                    raise
+                time.sleep(0.05)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def posted(path: str, review: object) -> bytes:
+    """A request as it goes over the wire."""
+    body = json.dumps(review).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def requests(count: int, number: int = 1_000, bridged: bool = False) -> list[bytes]:
+    """Reviews, no two alike: each user has an uid of its own."""
+    found = []
+    for n, review in enumerate(reviews(count, number)):
+        review["spec"]["uid"] = f"uid-{n}"
+        if bridged:
+            del review["spec"]["conditionalAuthorization"]
+        found.append(posted("/authorize", review))
+    return found
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+    """One request and its reply's body."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return await reader.readexactly(length)
+
+
+async def flood(port: int, wanted: list[bytes], number: int) -> None:
+    """Many requests over a few connections, each as soon as the last was answered."""
+
+    async def one(offset: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for n in range(number // CONNECTIONS):
+            await exchange(reader, writer, wanted[(n * CONNECTIONS + offset) % len(wanted)])
+        writer.close()
+
+    await asyncio.gather(*(one(offset) for offset in range(CONNECTIONS)))
+
+
+async def paced(port: int, wanted: list[bytes]) -> list[float]:
+    """Latencies of requests sent at even intervals, waiting in line included."""
+    lanes: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    for _ in range(64):
+        lanes.put_nowait(await asyncio.open_connection("127.0.0.1", port))
+    loop = asyncio.get_running_loop()
+    found: list[float] = []
+
+    async def one(due: float, request: bytes) -> None:
+        lane = await lanes.get()
+        await exchange(*lane, request)
+        lanes.put_nowait(lane)
+        found.append(loop.time() - due)
+
+    start = loop.time()
+    tasks = []
+    for n in range(RATE * RATE_SECONDS):
+        due = start + n / RATE
+        if due > loop.time():
+            await asyncio.sleep(due - loop.time())
+        tasks.append(loop.create_task(one(due, wanted[n % len(wanted)])))
+    await asyncio.wait_for(asyncio.gather(*tasks), 120)
+    while not lanes.empty():
+        lanes.get_nowait()[1].close()
+    return sorted(found)
+
+
+def microseconds(pid: int, port: int, wanted: list[bytes]) -> float:
+    """CPU time of the server for one request, the best of some rounds after a warm-up."""
+    asyncio.run(flood(port, wanted[:500], 500))
+    best = float("inf")
+    for n in range(ROUNDS):
+        before = cpu(pid)
+        asyncio.run(flood(port, wanted[n * REQUESTS :] or wanted, REQUESTS))
+        best = min(best, cpu(pid) - before)
+    return best / REQUESTS * 1e6
+
+
+@contextmanager
+def authorizer(count: int, *options: str) -> Iterator[tuple[int, int]]:
+    """`tierwall authorizer` over so many policies: its process and port."""
+    with tempfile.TemporaryDirectory() as folder:
+        documents = [
+            {"apiVersion": f"{one.group}/{one.version}", "kind": one.kind, **one.value} for one in policies(count)
+        ]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+        Path(folder, "policies.json").write_text(text)
+        port = free_port()
+        program = str(Path(sys.executable).parent / "tierwall")
+        command = [program, "authorizer", "--policies", folder, "--listen", f"127.0.0.1:{port}", *options]
+        with served(command, port) as pid:
+            yield pid, port
+
+
+def second_phase(port: int, wanted: list[bytes]) -> list[bytes]:
+    """Reviews of the conditions that a server returns."""
+
+    async def ask() -> list[bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        found = []
+        for request in wanted:
+            chain = json.loads(await exchange(reader, writer, request))["status"].get("conditionsChain")
+            if chain:
+                review = {
+                    "apiVersion": "authorization.k8s.io/v1alpha1",
+                    "kind": "AuthorizationConditionsReview",
+                    "request": {
+                        "conditionSets": chain,
+                        "operation": "CREATE",
+                        "object": {"metadata": {"name": "x", "labels": {"env": "dev"}}, "spec": {"class": "dev"}},
+                    },
+                }
+                found.append(posted("/conditions", review))
+        writer.close()
+        return found
+
+    return asyncio.run(ask())
+
+
+def run() -> None:
+    """Print one line for each measurement."""
+    print(f"authorizer: microseconds of server CPU for one review, load average {os.getloadavg()[0]:.1f}")
+    number = REQUESTS * ROUNDS
+    port = free_port()
+    with served([sys.executable, "-c", ECHO, str(port)], port) as pid:
+        bare = microseconds(pid, port, requests(1_000, number))
+
+    def show(words: str, value: float) -> None:
+        print(f"  {words:<52}{value:7.1f}  {value / bare:.2f} x bare")
+
+    show("bare uvicorn, the same JSON decoded and echoed", bare)
+    by_count = {}
+    for count in (100, 1_000, 10_000):
+        with authorizer(count) as (pid, port):
+            by_count[count] = microseconds(pid, port, requests(count, number))
+            show(f"{count:,} policies, no two reviews alike", by_count[count])
+            if count == 1_000:
+                show(f"{count:,} policies, reviews that come again", microseconds(pid, port, requests(count)))
+                show(f"{count:,} policies, second phase", microseconds(pid, port, second_phase(port, requests(count))))
+    print(f"  10,000 policies against 100: {by_count[10_000] / by_count[100]:.2f} x")
+    with tempfile.NamedTemporaryFile() as log, authorizer(1_000, "--log", log.name, "--bridge") as (pid, port):
+        show("1,000 policies, bridge and decision log", microseconds(pid, port, requests(1_000, number, True)))
+    with authorizer(1_000) as (pid, port):
+        found = asyncio.run(paced(port, requests(1_000, RATE * RATE_SECONDS)))
+        at = {share: found[int(len(found) * share) - 1] * 1e3 for share in (0.5, 0.9, 0.99)}
+        words = "  ".join(f"p{share * 100:g} {value:.2f} ms" for share, value in at.items())
+        print(f"  {RATE:,} a second for {RATE_SECONDS} s: {words}, load average {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,250 @@
+"""The authorizer as a process on loopback: TLS, client certificates, rotation, slow clients, and following files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from authorizer_server import POLICIES, access
+from click.testing import CliRunner
+
+from tierwall.cli.main import root
+
+TIERWALL = str(Path(sys.executable).parent / "tierwall")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(check: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, f"{what} did not come within {seconds:g} s"
+        time.sleep(0.02)
+
+
+class Process:
+    """`tierwall authorizer`, and clients of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.pki, self.policies = folder / "pki", folder / "policies"
+        self.policies.mkdir()
+        self.write(POLICIES)
+        self.install(self.pki)
+        options = ["--tls-cert", "server.crt", "--tls-key", "server.key", "--client-ca", "ca.crt"]
+        tls = [str(self.pki / one) if "." in one else one for one in options]
+        self.error = (folder / "stderr").open("wb")
+        command = [TIERWALL, "authorizer", "--policies", str(self.policies), "--listen", f"127.0.0.1:{self.port}"]
+        command += [*tls, "--read-timeout", "1", "--log", str(folder / "decisions")]
+        self.process = subprocess.Popen(command, stderr=self.error)
+        eventually(lambda: "serving" in self.said(), "the server")
+
+    def install(self, folder: Path) -> None:
+        url = f"https://127.0.0.1:{self.port}"
+        found = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", url])
+        assert found.exit_code == 0, found.output
+
+    def write(self, policies: Any) -> None:
+        documents = [
+            {
+                "apiVersion": "tierwall.io/v1alpha1",
+                "kind": "ClusterAuthorizationPolicy",
+                "metadata": {"name": name},
+                "spec": {"effect": effect, "expression": text},
+            }
+            for name, effect, text in policies
+        ]
+        (self.policies / "p.yaml").write_text(yaml.safe_dump_all(documents))
+
+    def said(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def connect(self, pki: Path | None = None, client: bool = True) -> http.client.HTTPSConnection:
+        pki = pki or self.pki
+        context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        if client:
+            context.load_cert_chain(str(pki / "client.crt"), str(pki / "client.key"))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=context)
+
+    def ask(self, user: str, pki: Path | None = None) -> Any:
+        connection = self.connect(pki)
+        try:
+            connection.request("POST", "/authorize", json.dumps(access(user)))
+            return json.load(connection.getresponse())["status"]
+        finally:
+            connection.close()
+
+    def raw(self) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        context.load_cert_chain(str(self.pki / "client.crt"), str(self.pki / "client.key"))
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(15)
+        self.error.close()
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    found = Process(tmp_path_factory.mktemp("authorizer"))
+    yield found
+    assert found.stop() == 0, found.said()
+
+
+def test_it_answers_clients_with_a_certificate(process: Process) -> None:
+    assert process.ask("bob")["allowed"] is True
+    assert process.ask("eve")["denied"] is True
+
+
+def test_clients_without_a_certificate_get_no_answer(process: Process) -> None:
+    connection = process.connect(client=False)
+
+    def ask() -> object:
+        connection.request("POST", "/authorize", json.dumps(access("bob")))
+        return connection.getresponse()
+
+    with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+        ask()
+    connection.close()
+
+
+def test_a_client_that_never_ends_its_body_is_answered_and_cut_off(process: Process) -> None:
+    with process.raw() as slow:
+        slow.sendall(b"POST /authorize HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        assert slow.recv(65536).startswith(b"HTTP/1.1 408 ")
+        assert process.ask("bob")["allowed"] is True, "others are served meanwhile"
+
+
+def test_a_client_that_never_ends_its_headers_is_cut_off(process: Process) -> None:
+    with process.raw() as slow, process.raw() as silent:
+        slow.sendall(b"POST /authorize HTTP/1.1\r\nHost:")
+        assert process.ask("bob")["allowed"] is True
+        assert slow.recv(65536) == b""
+        assert silent.recv(65536) == b""
+
+
+def test_ten_megabytes_are_refused_and_the_server_stays_up(process: Process) -> None:
+    connection = process.connect()
+    connection.request("POST", "/authorize", b"x" * 10_000_000)
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert json.load(answer)["status"]["denied"] is True
+    connection.close()
+    assert process.ask("bob")["allowed"] is True
+
+
+def test_garbage_instead_of_http_is_refused(process: Process) -> None:
+    with process.raw() as other:
+        other.sendall(b"\x00\x01\x02 garbage\r\n\r\n")
+        assert b"400" in other.recv(65536)
+    assert process.ask("bob")["allowed"] is True
+
+
+def test_an_edit_is_followed_and_a_broken_one_is_told(process: Process) -> None:
+    process.write([*POLICIES, ("dave", "Allow", 'request.userInfo.username == "dave"')])
+    eventually(lambda: bool(process.ask("dave")["allowed"]), "the new policy")
+    (process.policies / "broken.yaml").write_text("kind: [")
+    eventually(lambda: "policies refused" in process.said(), "word of the broken edit")
+    assert process.ask("dave")["allowed"] is True
+    (process.policies / "broken.yaml").unlink()
+
+
+def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Process, tmp_path: Path) -> None:
+    assert process.ask("bob")["allowed"] is True
+    fresh = tmp_path / "fresh"
+    process.install(fresh)
+    old = tmp_path / "old"
+    shutil.copytree(process.pki, old)
+    # A certificate that does not fit the key, as in the middle of a rotation, changes nothing.
+    os.replace(shutil.copy(fresh / "server.crt", process.pki / "new"), process.pki / "server.crt")
+    eventually(lambda: "certificates refused" in process.said(), "word of the broken pair")
+    assert process.ask("bob", old)["allowed"] is True
+    for one in ("server.key", "ca.crt"):
+        os.replace(shutil.copy(fresh / one, process.pki / "new"), process.pki / one)
+
+    def is_served(pki: Path) -> bool:
+        try:
+            return bool(process.ask("bob", pki)["allowed"])
+        except (OSError, http.client.HTTPException):
+            return False
+
+    eventually(lambda: is_served(fresh), "the new certificates")
+    assert not is_served(old), "clients of the old CA are no longer served"
+    mixed = tmp_path / "mixed"
+    shutil.copytree(old, mixed)
+    shutil.copy(fresh / "ca.crt", mixed / "ca.crt")
+    assert not is_served(mixed), "not even if they trust the new server"
+    for one in ("client.crt", "client.key"):
+        shutil.copy(fresh / one, process.pki / one)
+
+
+def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> None:
+    lines = (process.folder / "decisions").read_text().splitlines()
+    assert any(json.loads(line).get("policy") == "ClusterAuthorizationPolicy/bob-claims" for line in lines)
+
+
+# starting
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        ([], 2, "--policies"),
+        (["--policies", "none"], 1, "none"),
+        (["--policies", "POLICIES", "--listen", "nowhere"], 2, "HOST:PORT"),
+        (["--policies", "POLICIES", "--listen", "0.0.0.0:0"], 1, "TW513"),
+        (["--policies", "POLICIES", "--tls-cert", "x"], 2, "belong together"),
+        (["--policies", "POLICIES", "--tls-cert", "x", "--tls-key", "y"], 1, "TW512"),
+    ],
+)
+def test_what_cannot_work_ends_with_the_reason(process: Process, arguments: list[str], code: int, word: str) -> None:
+    given = [str(process.policies) if one == "POLICIES" else one for one in arguments]
+    found = CliRunner().invoke(root, ["authorizer", *given])
+    assert found.exit_code == code
+    assert word in found.output
+
+
+def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
+    command = ["authorizer", "install", "--out", str(tmp_path / "pki"), "--url", "https://tw.example:443"]
+    first = CliRunner().invoke(root, [*command, "--exempt-group", "system:nodes"])
+    assert first.exit_code == 0
+    documents = list(yaml.safe_load_all(first.output))
+    kinds = [one["kind"] for one in documents if one]
+    assert kinds == [
+        "AuthorizationConfiguration",
+        "Config",
+        "AdmissionConfiguration",
+        "Config",
+        "ValidatingWebhookConfiguration",
+    ]
+    webhook = documents[0]["authorizers"][0]["webhook"]
+    assert webhook["failurePolicy"] == "Deny"
+    assert webhook["cacheAuthorizedRequests"] is False
+    assert webhook["matchConditions"] == [{"expression": "!('system:nodes' in request.groups)"}]
+    assert documents[4]["webhooks"][0]["failurePolicy"] == "Fail"
+    assert (tmp_path / "pki" / "server.key").stat().st_mode & 0o077 == 0
+    again = CliRunner().invoke(root, [*command, "--exempt-group", "system:nodes"])
+    assert again.output == first.output, "certificates are kept"
+    for bad in (["--url", "http://x"], ["--name", "No Name"], ["--exempt-group", "a'b"]):
+        assert CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad]).exit_code == 1

@@ -1,0 +1,132 @@
+"""Policies in force: whole sets only, the last good one kept, superseded ones remembered; and the keys of seals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from authorizer_server import KEY, POLICIES, Served, access
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tierwall.core.diagnostics import InputError
+from tierwall.serve.authorizer.issued import derived, sealing_key
+from tierwall.serve.authorizer.store import MOST_RETAINED, Store
+
+GOOD = [("p", "Allow", 'request.verb == "get"')]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served(tmp_path, GOOD)
+
+
+CONFIGURATION = """\
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers: [{type: Telepathy, name: x}]
+"""
+POLICY = """\
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: broken}
+spec: {effect: %s, expression: '%s'}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("kind: [", "expected a value"),
+        ("just: text", "apiVersion"),
+        (POLICY % ("Perhaps", "true"), "Perhaps"),
+        (POLICY % ("Allow", "request.verb =="), "expression"),
+        (CONFIGURATION, "Telepathy"),
+    ],
+)
+def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, text: str, word: str) -> None:
+    before = served.store.current
+    (served.folder / "broken.yaml").write_text(text)
+    assert not served.reload()
+    assert served.store.current is before
+    assert served.post("/authorize", access(verb="get")).json["status"]["allowed"] is True
+    ready = served.get("/readyz")
+    assert ready.status == 200, "the last good policies are in force"
+    assert ready.json["stale"] is True
+    assert any(word in str(one) for one in ready.json["problems"])
+    assert "tierwall_authorizer_policies_stale 1.0" in served.get("/metrics").body.decode()
+    (served.folder / "broken.yaml").unlink()
+    assert not served.reload(), "the good ones are in force already"
+    assert served.get("/readyz").json["stale"] is False
+
+
+def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
+    (served.folder / "policies.yaml").unlink()
+    served.folder.rmdir()
+    assert not served.reload()
+    assert served.store.trouble
+
+
+def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(POLICY % ("Perhaps", "1 +"))
+    with pytest.raises(InputError):
+        Store([str(tmp_path)])
+
+
+def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.mkdir(), other.mkdir()
+    first, second = Served(one, POLICIES), Served(other, reversed(POLICIES))
+    assert first.store.current.revision == second.store.current.revision
+    second.write(POLICIES[:2])
+    assert second.reload()
+    assert first.store.current.revision != second.store.current.revision
+
+
+def test_superseded_policies_are_kept_for_the_grace_period(served: Served) -> None:
+    before = served.store.current
+    served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
+    assert served.reload()
+    served.clock.now += 329
+    assert served.store.retained == (before,)
+    served.clock.now += 2
+    assert served.store.retained == ()
+
+
+def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> None:
+    for n in range(MOST_RETAINED):
+        assert served.store.wait == 0
+        served.write([(f"p{n}", "Allow", 'request.verb == "get"')])
+        assert served.reload()
+        served.clock.now += 1
+    assert len(served.store.retained) == MOST_RETAINED
+    assert served.store.wait == pytest.approx(330 - MOST_RETAINED)
+    served.clock.now += served.store.wait
+    assert served.store.wait == 0
+
+
+# keys
+
+
+def test_the_sealing_key_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "seal.key"
+    file.write_bytes(KEY + b"\n")
+    assert sealing_key(str(file), None) == KEY
+    file.write_bytes(b"short")
+    with pytest.raises(InputError, match="at least 16 bytes"):
+        sealing_key(str(file), None)
+    with pytest.raises(InputError, match="cannot be read"):
+        sealing_key(str(tmp_path / "none"), None)
+
+
+def test_replicas_with_one_tls_key_derive_one_sealing_key() -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    forms = [
+        private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL)
+    ]
+    assert derived(forms[0]) == derived(forms[1])
+    assert len(derived(forms[0])) == 32
+    assert sealing_key(None, None) != sealing_key(None, None), "a random one"
+    with pytest.raises(InputError, match="private key"):
+        derived(b"no key")

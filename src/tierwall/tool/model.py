@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tierwall.attach.acceptance import refusals
 from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments
 from tierwall.attach.limits import is_rejected
@@ -21,6 +23,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
 from tierwall.tool import v0alpha0, v1alpha1
+from tierwall.tool.methods import Method
 from tierwall.tool.request import CALL, Backend
 from tierwall.tool.rules import NO_RULES, Policy
 from tierwall.tool.scope import Names, names_of
@@ -56,6 +59,21 @@ class Model:
         if found is None:
             found = self._policies[id(resource)] = _read(self.snapshot, resource)
         return found
+
+    def inherit(self, before: Model) -> None:
+        """Take over what an earlier model read of policies that are still the same.
+
+        On Gateways a name with a slash may have another scope by now, so such a policy is read anew.
+        """
+        known = {_identity(one.resource): one for one in before._policies.values()}
+        for resource in self.resources:
+            policy = known.get(_identity(resource))
+            if policy is None or (is_on_gateways(resource) and _may_have_scope(policy)):
+                continue
+            if policy.resource is resource:
+                self._policies[id(resource)] = policy
+            elif policy.resource.value == resource.value:
+                self._policies[id(resource)] = replace(policy, resource=resource)
 
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
         """The policies that guard the way from a listener of a Gateway to a backend."""
@@ -95,6 +113,18 @@ def is_on_gateways(resource: Resource) -> bool:
     targets = resource.spec.get("targetRefs")
     first = targets[0] if isinstance(targets, list) and targets else None
     return isinstance(first, dict) and (first.get("group"), first.get("kind")) == GATEWAY
+
+
+def _identity(resource: Resource) -> tuple[str, str, str, str]:
+    return resource.api_version, resource.kind, resource.namespace, resource.name
+
+
+def _may_have_scope(policy: Policy) -> bool:
+    return any(
+        isinstance(clause, Method) and clause.names is not None and (clause.names.scoped or "/" in str(clause.names))
+        for rule in (*policy.allows.all, *policy.asks.all)
+        for clause in rule.clauses
+    )
 
 
 def _order(policy: Resource) -> tuple[Seniority, str, str]:

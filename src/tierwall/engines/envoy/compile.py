@@ -47,6 +47,7 @@ class Resources(Struct, frozen=True, eq=False):
 def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
     """The configuration of an Envoy that serves the Gateways of a snapshot."""
     cache = Cache() if cache is None else cache
+    cache.begin(snapshot)
     making = _Making(snapshot, options, cache)
     for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)):
         if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:

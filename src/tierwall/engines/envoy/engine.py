@@ -30,7 +30,7 @@ from tierwall.engines.envoy.listeners import chain, connection_manager, http_fil
 from tierwall.engines.envoy.names import RBAC, SLOTS
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.recorder import AUTHORIZE, REACHED, Recorder
-from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded, lead
+from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.engines.envoy.tls import Tls, transport_socket
 from tierwall.policytest.run import Answer
@@ -145,7 +145,7 @@ class Ways:
             chosen = route.match.headers.add(name=WAY)
             chosen.string_match.exact = str(number)
             destination = Destination(_BACKEND, 1, protection)
-            lead(route, [destination])
+            route.route.timeout.seconds = 0
             virtual.routes.extend(guarded(route, [destination], self._options))
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options)))
         for mapper in manager.local_reply_config.mappers:

@@ -32,6 +32,13 @@ class Cache:
     def __init__(self) -> None:
         self.guards: dict[str, tuple[Resource, dict[Any, Guard]]] = {}
         self.messages: dict[tuple[str, str], Any] = {}
+        self._before: Snapshot | None = None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """A compilation of this snapshot begins: policies that it has in common with the last need not be read anew."""
+        if self._before is not None and self._before is not snapshot:
+            model(snapshot).inherit(model(self._before))
+        self._before = snapshot
 
     def of(self, resource: Resource) -> dict[Any, Guard]:
         """What is kept for a policy: nothing, if it has changed."""
@@ -56,16 +63,20 @@ class Cache:
 
 
 class Protection(Struct, frozen=True, eq=False):
-    """The policies on a way: settings by filter, and the tool arguments that rules look at."""
+    """The policies on a way: settings by filter for either kind of route, and the arguments that rules look at."""
 
-    settings: dict[str, Any]
+    mcp: dict[str, Any]
+    plain: dict[str, Any]
     arguments: frozenset[tuple[str, ...]] = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def is_needed(self) -> bool:
         """Whether there is any policy."""
-        return bool(self.settings)
+        return bool(self.mcp)
+
+
+NO_PROTECTION = Protection({}, {})
 
 
 class Guards:
@@ -86,17 +97,19 @@ class Guards:
 
     def protection(self, stack: Stack, backend: Backend, port: int) -> Protection:
         """The settings of a route to a backend."""
-        settings: dict[str, Any] = {}
+        mcp_messages: dict[str, Any] = {}
+        plain: dict[str, Any] = {}
         arguments: set[tuple[str, ...]] = set()
         diagnostics: list[Diagnostic] = []
         for slots, policies in ((GATEWAY_SLOTS, stack.gateway), (BACKEND_SLOTS, stack.backend)):
             # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
             for slot, policy in zip(slots, policies[: len(slots)], strict=False):
                 found = self._guard(policy, slot, backend, port)
-                settings.update(found.settings)
+                mcp_messages.update(found.mcp)
+                plain.update(found.plain)
                 arguments |= found.arguments
                 diagnostics += found.diagnostics
-        return Protection(settings, frozenset(arguments), tuple(diagnostics))
+        return Protection(mcp_messages, plain, frozenset(arguments), tuple(diagnostics))
 
     def _guard(self, policy: Policy, slot: Slot, backend: Backend, port: int) -> Guard:
         asks = self._whom_to_ask(self._snapshot, policy.resource) if policy.asks.all else None

@@ -30,9 +30,13 @@ INEXPRESSIBLE, NO_AUTHORIZER = "TW651", "TW652"
 
 
 class Guard(Struct, frozen=True, eq=False):
-    """A policy in its slot: settings by filter name, the tool arguments that it reads, and what is wrong with it."""
+    """A policy in its slot: settings by filter name, the tool arguments that it reads, and what is wrong with it.
 
-    settings: dict[str, Any]
+    Routes for MCP messages and routes for plain HTTP have settings of their own; either knows only its own requests.
+    """
+
+    mcp: dict[str, Any]
+    plain: dict[str, Any]
     arguments: frozenset[tuple[str, ...]] = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
 
@@ -42,28 +46,34 @@ def guard(
 ) -> Guard:
     """The filters of a policy for requests from a listener's port to a backend."""
     making = _Making(policy, port, backend, largest_pattern)
-    denied = _action(policy.reference, rbac_pb2.RBAC.DENY)
-    settings = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
     if isinstance(asks, str) and not policy.closed:
         making.problem(NO_AUTHORIZER, f"requests are denied that its authorizer would be asked about: {asks}")
-    if policy.closed:
-        settings.matcher.CopyFrom(matcher(denied))
-        return Guard({slot.policy_filter: packed(rbac_filter_pb2.RBACPerRoute(rbac=settings))})
-    tree = Tree(backend, lambda rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW), denied, making.needed)
-    decision = tree.of(policy.allows)
+    mcp = _settings(policy, slot, backend, asks, making, plain=False)
+    plain = _settings(policy, slot, backend, asks, making, plain=True)
+    return Guard(mcp, plain, frozenset(making.arguments), tuple(making.diagnostics))
+
+
+def _settings(
+    policy: Policy, slot: Slot, backend: Backend, asks: Authorizer | str | None, making: _Making, plain: bool
+) -> dict[str, Any]:
+    denied = _action(policy.reference, rbac_pb2.RBAC.DENY)
     out: dict[str, Any] = {}
-    if policy.asks.all:
-        # An ask that cannot be expressed asks about everything that the rest of the rule fits.
+    settings = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
+    decision: OnMatch | None = denied
+    if not policy.closed:
+        granted = {rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
+        decision = Tree(backend, granted.__getitem__, denied, making.needed, plain).of(policy.allows)
+    if policy.asks.all and not policy.closed:
         if isinstance(asks, Authorizer):
-            asked = Tree(backend, lambda rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW), None, making.asked)
-            settings.shadow_matcher.CopyFrom(matcher(asked.of(policy.asks)))
+            asked = {rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
+            tree = Tree(backend, asked.__getitem__, None, making.asked, plain)
+            settings.shadow_matcher.CopyFrom(matcher(tree.of(policy.asks)))
             out[slot.authorizer_filter] = packed(route_settings(asks))
         else:
-            closing = Tree(backend, lambda rule: denied, decision, making.asked)
-            decision = closing.of(policy.asks)
+            decision = Tree(backend, lambda rule: denied, decision, making.asked, plain).of(policy.asks)
     settings.matcher.CopyFrom(matcher(decision))
     out[slot.policy_filter] = packed(rbac_filter_pb2.RBACPerRoute(rbac=settings))
-    return Guard(out, frozenset(making.arguments), tuple(making.diagnostics))
+    return out
 
 
 class _Making:

@@ -22,7 +22,7 @@ from tierwall.attach.route import OnListener
 from tierwall.attach.section import maps, rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy import clusters, route_filters
-from tierwall.engines.envoy.guards import Guards, Protection, mcp_settings, open_settings, plain_settings
+from tierwall.engines.envoy.guards import NO_PROTECTION, Guards, Protection, mcp_settings, open_settings, plain_settings
 from tierwall.engines.envoy.names import FACT_HEADERS, PLACE, backend_of_cluster, route_name
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.route_match import method, precedence, route_match
@@ -98,10 +98,10 @@ class Routes:
         if resource is None or cluster is None:
             words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
             self._problem(NO_BACKEND, words, ref.route, ref.path)
-            return Destination(None, _weight(ref), Protection({}))
+            return Destination(None, _weight(ref), NO_PROTECTION)
         if list(maps(ref.value.get("filters"))):
             self._problem(UNSUPPORTED, "filters of a backendRef are not supported: it answers 500", ref.route, ref.path)
-            return Destination(None, _weight(ref), Protection({}))
+            return Destination(None, _weight(ref), NO_PROTECTION)
         self.clusters[cluster.name] = cluster
         stack = self._guards.stack(gateway, listener, resource)
         protection = self._guards.protection(stack, backend_of(resource), listener.port)
@@ -123,9 +123,11 @@ class Routes:
         if lost or (not leading and not made.HasField("redirect")):
             made.ClearField("action")
             made.direct_response.status = 500
-        if not made.HasField("redirect") and not made.HasField("direct_response"):
-            lead(made, destinations, _timeout(rule))
-        return guarded(made, leading, self._options, match.get("method"))
+        if made.HasField("redirect") or made.HasField("direct_response"):
+            return [made]
+        # A stream of events lives as long as its session: no limit unless the route says so.
+        made.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
+        return guarded(made, destinations, self._options, match.get("method"))
 
     def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
         self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))
@@ -155,46 +157,44 @@ def empty_configuration(name: str) -> Any:
     return out
 
 
-def lead(route: Any, destinations: list[Destination], timeout: float | None = None) -> None:
-    """Let a route lead to its destinations, each with the policies on the way there."""
-    action = route.route
-    # A stream of events lives as long as its session: no limit unless the route says so.
-    action.timeout.FromNanoseconds(int((timeout or 0) * 1e9))
-    if len(destinations) == 1 and destinations[0].cluster is not None:
-        action.cluster = destinations[0].cluster
-        _put(route.typed_per_filter_config, destinations[0].protection.settings)
-        return
-    for one in destinations:
-        weighted = action.weighted_clusters.clusters.add(name=one.cluster or NOWHERE)
-        weighted.weight.value = one.weight
-        _put(weighted.typed_per_filter_config, one.protection.settings)
-
-
 NOWHERE = "nowhere"
 
 
-def guarded(route: Any, leading: list[Destination], options: Options, only: object = None) -> list[Any]:
-    """A route as it must be for the policies on its ways: one for MCP and one for plain HTTP, if there are any."""
-    if not any(one.protection.is_needed for one in leading):
-        _put(route.typed_per_filter_config, open_settings())
+def guarded(route: Any, destinations: list[Destination], options: Options, only: object = None) -> list[Any]:
+    """A route to its destinations as it must be for the policies there: one for MCP and one for plain HTTP, if any."""
+    if not any(one.protection.is_needed for one in destinations):
+        _lead(route, destinations, open_settings(), plain=False)
         return [route]
-    arguments = frozenset(path for one in leading for path in one.protection.arguments)
+    arguments = frozenset(path for one in destinations for path in one.protection.arguments)
     out = []
     if only in (None, "POST"):
         message = copy.deepcopy(route)
         message.name = f"{route.name}/mcp"
         if only is None:
             message.match.headers.append(method("POST"))
-        _put(message.typed_per_filter_config, mcp_settings(arguments, options))
+        _lead(message, destinations, mcp_settings(arguments, options), plain=False)
         out.append(message)
     if only != "POST":
-        plain = route
-        plain.name = f"{route.name}/http"
+        route.name = f"{route.name}/http"
         if only is None:
-            plain.match.headers.append(method("POST", invert=True))
-        _put(plain.typed_per_filter_config, plain_settings())
-        out.append(plain)
+            route.match.headers.append(method("POST", invert=True))
+        _lead(route, destinations, plain_settings(), plain=True)
+        out.append(route)
     return out
+
+
+def _lead(route: Any, destinations: list[Destination], settings: Mapping[str, Any], plain: bool) -> None:
+    """Let a route lead to its destinations, each with the policies on the way there."""
+    _put(route.typed_per_filter_config, settings)
+    if len(destinations) == 1 and destinations[0].cluster is not None:
+        route.route.cluster = destinations[0].cluster
+        one = destinations[0].protection
+        _put(route.typed_per_filter_config, one.plain if plain else one.mcp)
+        return
+    for destination in destinations:
+        weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
+        weighted.weight.value = destination.weight
+        _put(weighted.typed_per_filter_config, destination.protection.plain if plain else destination.protection.mcp)
 
 
 def _put(into: Any, settings: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tierwall.engines.envoy.matchers import OnMatch, Predicate, first_of, header, lookup, present
+from tierwall.engines.envoy.matchers import OnMatch, Predicate, first_of, header, lookup
 from tierwall.engines.envoy.names import CALLER, METHOD, NAME, URI
 from tierwall.tool.methods import (
     BASE_METHODS,
@@ -42,12 +42,13 @@ Also = Callable[[Rule, Clause, bool], Predicate | bool | None]
 class Tree:
     """How to make the tree of one policy for one backend.
 
-    `leaf` is what a rule leads to and `otherwise` what no rule leads to (None: no match at all). `also` is what must
-    hold besides caller, method and name, in plain HTTP or in MCP: a predicate, None for nothing, False for a rule that
-    cannot match.
+    A tree is for MCP messages or for plain HTTP: routes tell the two apart. `leaf` is what a rule leads to and
+    `otherwise` what no rule leads to (None: no match at all). `also` is what must hold besides caller, method and name:
+    a predicate, None for nothing, False for a rule that cannot match.
     """
 
-    def __init__(self, backend: Backend, leaf: Leaf, otherwise: OnMatch | None, also: Also) -> None:
+    def __init__(self, backend: Backend, leaf: Leaf, otherwise: OnMatch | None, also: Also, plain: bool) -> None:
+        self._plain = plain
         self._backend = backend
         self._leaf = leaf
         self._otherwise = otherwise
@@ -60,6 +61,8 @@ class Tree:
         return self._lookup(header(CALLER), found, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
+        if self._plain:
+            return self._names("", self._entries(rules, _is_plain))
         clauses = [clause for rule in rules for clause in rule.clauses]
         base = any(isinstance(one, BaseProtocol) for one in clauses)
         named = {one.name for one in clauses if isinstance(one, Method)}
@@ -67,9 +70,7 @@ class Tree:
         named |= {CALL} if any(isinstance(one, AllButCalls) for one in clauses) else frozenset()
         prefixes = {f"{one.name}/" for one in clauses if isinstance(one, Category)}
         prefixes |= set(BASE_PREFIXES) if base else set()
-        other = self._names("", self._about(rules, ""))
-        plain = self._names("", self._entries(rules, _is_plain, plain=True))
-        unlisted = other if other == plain else self._first([(present(METHOD), other)], plain)
+        unlisted = self._names("", self._about(rules, ""))
         by_prefix = {lead: self._names("", self._about(rules, lead)) for lead in prefixes}
         unlisted = self._lookup(header(METHOD), by_prefix, unlisted, by_prefix=True)
         exactly = {name: self._names(name, self._about(rules, name)) for name in named}
@@ -78,11 +79,11 @@ class Tree:
     def _about(self, rules: Iterable[Rule], method: str) -> Iterator[Entry]:
         return self._entries(rules, lambda clause: _has_method(clause, method))
 
-    def _entries(self, rules: Iterable[Rule], fits: Callable[[Clause], bool], plain: bool = False) -> Iterator[Entry]:
+    def _entries(self, rules: Iterable[Rule], fits: Callable[[Clause], bool]) -> Iterator[Entry]:
         for rule in rules:
             for clause in rule.clauses:
                 if fits(clause):
-                    also = self._also(rule, clause, plain)
+                    also = self._also(rule, clause, self._plain)
                     if not isinstance(also, bool):
                         yield Entry(rule, self._scope(clause), also)
 

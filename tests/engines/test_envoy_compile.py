@@ -1,0 +1,321 @@
+"""What compiling to Envoy gives: equal bytes for equal objects, closed where in doubt, no more than has changed."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import random
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from envoy_attacks import NETWORKING, calls, objects, policy, thing
+from google.protobuf import json_format
+
+from tierwall.cli.compile_envoy import command
+from tierwall.engines.envoy.certificates import Authority
+from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
+from tierwall.engines.envoy.options import Address, Denial, Reveal
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+Object = dict[str, Any]
+
+
+def compiled(extra: list[Object] = [], options: Options | None = None, cache: Cache | None = None) -> Resources:  # noqa: B006
+    return compile(Snapshot.of(load_objects([*objects(), *extra])), options or Options(), cache)
+
+
+def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
+    kinds = ("listeners", "routes", "clusters", "secrets")
+    return {
+        kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
+        for kind in kinds
+    }
+
+
+def settings(resources: Resources, route: str) -> dict[str, Any]:
+    """The policies of a route, by slot."""
+    (configuration,) = resources.routes.values()
+    (found,) = [one for host in configuration.virtual_hosts for one in host.routes if one.name == route]
+    out = {}
+    for name, value in found.typed_per_filter_config.items():
+        if value.Is(rbac_pb2.RBACPerRoute.DESCRIPTOR):
+            message = rbac_pb2.RBACPerRoute()
+            value.Unpack(message)
+            out[name] = message.rbac
+    return out
+
+
+def codes(resources: Resources) -> list[str]:
+    return [one.code for one in resources.diagnostics]
+
+
+def test_the_order_of_objects_does_not_change_a_byte() -> None:
+    listed = objects()
+    first = wire(compile(Snapshot.of(load_objects(listed)), Options()))
+    for seed in range(5):
+        random.Random(seed).shuffle(listed)
+        assert wire(compile(Snapshot.of(load_objects(listed)), Options())) == first
+
+
+def test_policies_are_in_routes_and_never_in_listeners() -> None:
+    before = compiled()
+    after = compiled([policy("another", "mcp", [calls("sub")]), policy("yet-another", "open", [calls("sub")])])
+    assert wire(before)["listeners"] == wire(after)["listeners"]
+    assert wire(before)["clusters"] == wire(after)["clusters"]
+    assert wire(before)["routes"] != wire(after)["routes"]
+
+
+def test_what_has_not_changed_is_the_same_object() -> None:
+    cache = Cache()
+    first = compiled(cache=cache)
+    again = compiled(cache=cache)
+    for kind in ("listeners", "routes", "clusters", "secrets"):
+        before, after = getattr(first, kind), getattr(again, kind)
+        assert all(after[name] is one for name, one in before.items())
+    changed = compiled([policy("another", "mcp", [calls("sub")])], cache=cache)
+    assert all(changed.listeners[name] is one for name, one in first.listeners.items())
+
+
+def test_a_cache_gives_what_no_cache_gives() -> None:
+    cache = Cache()
+    versions = [
+        [],
+        [policy("another", "mcp", [calls("sub")])],
+        [policy("another", "mcp", [calls("other")])],
+        [policy("another", "mcp", [{"authorization": {"type": "Nonsense"}}])],
+        [policy("lists", "mcp", [calls("add", "sub")])],
+        [],
+    ]
+    for extra in versions:
+        assert wire(compiled(extra, cache=cache)) == wire(compiled(extra))
+
+
+def test_policies_stand_in_the_order_of_the_proposal() -> None:
+    older = policy("zz", "mcp", [calls("add")])
+    older["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    found = settings(compiled([older]), "prod/mcp/0/0/mcp")
+    assert sorted(found) == ["tierwall.backend.0", "tierwall.backend.1"]
+    assert "XAccessPolicy/prod/zz" in str(found["tierwall.backend.0"])
+    assert "XAccessPolicy/prod/lists" in str(found["tierwall.backend.1"])
+
+
+def test_an_invalid_policy_denies_everything_on_its_target() -> None:
+    found = settings(compiled([policy("bad", "open", [{"authorization": {"type": "Nonsense"}}])]), "prod/open/0/0/mcp")
+    (rbac,) = found.values()
+    assert rbac.matcher.HasField("on_no_match")
+    assert not rbac.matcher.HasField("matcher_tree")
+    assert b"XAccessPolicy/prod/bad" in rbac.SerializeToString()
+
+
+def test_an_expression_that_envoy_cannot_evaluate_is_reported_and_never_matches() -> None:
+    rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
+    found = compiled([policy("hard", "open", [rule])])
+    assert "TW651" in codes(found)
+    (rbac,) = settings(found, "prod/open/0/0/mcp").values()
+    assert b"hard rules[0]" not in rbac.SerializeToString()
+
+
+def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -> None:
+    paths = [{"type": "RegularExpression", "value": "/(a|b|c|dd|ee|ffff){20,40}x"}]
+    rules = [{"authorization": {"type": "Inline", "paths": paths}}]
+    found = compiled([policy("large", "open", rules)])
+    assert "TW651" in codes(found)
+    assert "TW651" not in codes(compiled([policy("large", "open", rules)], Options(largest_pattern=100_000)))
+
+
+def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -> None:
+    asks = {
+        "action": "ExternalAuth",
+        "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "missing", "port": 80}},
+    }
+    found = compiled([policy("lost", "open", [calls("add")], **asks)])
+    assert "TW652" in codes(found)
+    (rbac,) = settings(found, "prod/open/0/0/mcp").values()
+    assert b"XAccessPolicy/prod/lost" in rbac.SerializeToString()
+    assert not rbac.HasField("shadow_matcher")
+
+
+def test_a_route_without_policies_reads_mcp_but_refuses_nothing() -> None:
+    assert settings(compiled(), "prod/open/0/0") == {}
+
+
+def test_weighted_backends_have_their_own_policies() -> None:
+    refs = [{"group": NETWORKING, "kind": "XBackend", "name": name, "weight": 3} for name in ("mcp", "open")]
+    route = thing(
+        "gateway.networking.k8s.io/v1",
+        "HTTPRoute",
+        "both",
+        {
+            "parentRefs": [{"name": "gate"}],
+            "rules": [{"matches": [{"path": {"value": "/both"}}], "backendRefs": refs}],
+        },
+    )
+    (configuration,) = compiled([route]).routes.values()
+    (found,) = [one for one in configuration.virtual_hosts[0].routes if one.name == "prod/both/0/0/mcp"]
+    guarded, free = found.route.weighted_clusters.clusters
+    assert "tierwall.backend.0" in guarded.typed_per_filter_config
+    assert not free.typed_per_filter_config
+    assert guarded.weight.value == 3
+
+
+def test_a_filter_that_is_not_supported_closes_its_rule() -> None:
+    route = thing(
+        "gateway.networking.k8s.io/v1",
+        "HTTPRoute",
+        "mirrored",
+        {
+            "parentRefs": [{"name": "gate"}],
+            "rules": [
+                {
+                    "matches": [{"path": {"value": "/mirrored"}}],
+                    "filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "s", "port": 80}}}],
+                    "backendRefs": [{"group": NETWORKING, "kind": "XBackend", "name": "open"}],
+                }
+            ],
+        },
+    )
+    found = compiled([route])
+    assert "TW655" in codes(found)
+    (configuration,) = found.routes.values()
+    (made,) = [one for one in configuration.virtual_hosts[0].routes if one.name.startswith("prod/mirrored")]
+    assert made.direct_response.status == 500
+
+
+def https(name: str, **tls: Any) -> Object:
+    listener = {"name": "tls", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": name}]}}
+    spec = {"gatewayClassName": "c", "listeners": [listener], **({"tls": tls} if tls else {})}
+    return thing("gateway.networking.k8s.io/v1", "Gateway", "secure", spec)
+
+
+def secret(name: str, chain: bytes, key: bytes) -> Object:
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "prod"},
+        "type": "kubernetes.io/tls",
+        "data": data,
+    }
+
+
+FRONTEND = {"default": {"validation": {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "callers"}]}}}
+
+
+def authority_map(pem: bytes) -> Object:
+    metadata = {"name": "callers", "namespace": "prod"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": pem.decode()}}
+
+
+def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> None:
+    authority = Authority()
+    server = authority.server()
+    found = compiled([https("cert", frontend=FRONTEND), secret("cert", *server), authority_map(authority.pem)])
+    assert codes(found) == []
+    assert list(found.secrets) == ["authority/gateway/prod/secure/tls", "certificate/gateway/prod/secure/tls"]
+    assert found.secrets["certificate/gateway/prod/secure/tls"].tls_certificate.private_key.inline_bytes == server.key
+    assert "gateway/prod/secure/443" in found.listeners
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("missing", "Secret/prod/cert is not there"),
+        ("other key", "`tls.key` is not the key of `tls.crt`"),
+        ("no pem", "`tls.crt` is no certificate in PEM"),
+        ("no key", "`tls.key` is no private key"),
+        ("no authority", "ConfigMap/prod/callers is not there"),
+    ],
+)
+def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, words: str) -> None:
+    authority = Authority()
+    one, other = authority.server(), authority.server()
+    chain = b"nonsense" if damage == "no pem" else one.chain
+    key = {"other key": other.key, "no key": b""}.get(damage, one.key)
+    extra = [https("cert", frontend=FRONTEND)]
+    extra += [] if damage == "missing" else [secret("cert", chain, key)]
+    extra += [] if damage == "no authority" else [authority_map(authority.pem)]
+    found = compiled(extra)
+    assert codes(found) == ["TW653"]
+    assert words in found.diagnostics[0].message
+    assert "gateway/prod/secure/443" not in found.listeners
+
+
+def test_a_listener_without_an_authority_is_noted() -> None:
+    found = compiled([https("cert"), secret("cert", *Authority().server())])
+    assert codes(found) == ["TW654"]
+
+
+def test_two_gateways_do_not_share_a_port() -> None:
+    twin = next(one for one in objects() if one["kind"] == "Gateway")
+    twin = {**twin, "metadata": {"name": "twin", "namespace": "prod"}}
+    found = compiled([twin])
+    assert codes(found) == ["TW658"]
+    assert list(found.listeners) == ["gateway/prod/gate/80"]
+    bound = compiled([twin], Options(bind={"prod/twin:80": Address("127.0.0.1", 81)}))
+    assert codes(bound) == []
+    assert len(bound.listeners) == 2
+
+
+def test_only_the_gateways_that_are_asked_for_are_served() -> None:
+    assert not compiled(options=Options(gateways=frozenset(("prod/other",)))).listeners
+
+
+def test_denials_reveal_what_they_are_told_to() -> None:
+    told = str(compiled().listeners)
+    secretive = str(compiled(options=Options(reveal=Reveal.NOTHING)).listeners)
+    assert "response.code_details" in told
+    assert "response.code_details" not in secretive
+    assert str(compiled(options=Options(denial=Denial.HTTP)).listeners) != told
+
+
+def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> None:
+    server = Authority().server()
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all([*objects(), https("cert"), secret("cert", *server)]))
+    result = CliRunner().invoke(command, ["-f", str(file), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {one["name"] for one in found["listeners"]} == {"gateway/prod/gate/80", "gateway/prod/secure/443"}
+    assert base64.b64encode(server.key).decode() not in result.stdout
+    assert "PRIVATE KEY" not in result.stdout
+    # What makes the parser strict is not in the generated messages, but is in force.
+    assert '"reject_duplicate_keys": true' in result.stdout
+    assert '"path": "params.arguments.path"' in result.stdout
+    assert '"traffic_mode": "NOOP"' in result.stdout
+    as_yaml = CliRunner().invoke(command, ["-f", str(file)])
+    assert yaml.safe_load(as_yaml.stdout) == found
+
+
+def test_the_command_names_a_gateway_that_is_near(tmp_path: Any) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(objects()))
+    result = CliRunner().invoke(command, ["-f", str(file), "--gateway", "prod/gat"])
+    assert result.exit_code == 1
+    assert "prod/gate" in result.stderr
+
+
+def test_every_message_is_one_that_envoy_has_a_schema_for() -> None:
+    for kind in wire(compiled()).values():
+        assert all(isinstance(one, bytes) for one in kind.values())
+    for one in compiled().listeners.values():
+        json_format.MessageToDict(one)
+
+
+def test_a_certificate_that_has_lapsed_is_envoys_to_judge() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "old")])
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(past).not_valid_after(past + datetime.timedelta(days=1))
+    chain = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    assert "gateway/prod/secure/443" in compiled([https("cert"), secret("cert", chain, pem)]).listeners

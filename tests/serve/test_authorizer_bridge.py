@@ -59,8 +59,8 @@ def test_without_the_bridge_the_same_answers_are_folded(tmp_path: Path) -> None:
 
 
 def test_a_caller_that_speaks_of_conditions_is_no_old_api_server(served: Served) -> None:
-    types = {"authorizationOptions": {"handledDecisionTypes": ["Allow", "Deny", "NoOpinion"]}}
-    assert verdict(served, access(**types)) == "NoOpinion"
+    types = {"handledDecisionTypes": ["Allow", "Deny", "NoOpinion"]}
+    assert verdict(served, access(authorizationOptions=types)) == "NoOpinion"
     assert verdict(served, access(conditionalAuthorization={"mode": ""})) == "NoOpinion"
     assert "conditionsChain" in served.post("/authorize", access(**readable())).json["status"]
 

@@ -90,7 +90,8 @@ def test_a_concrete_answer_looks_the_same_in_every_shape(served: Served) -> None
 
 def test_conditions_come_back_and_are_evaluated_without_state(tmp_path: Path) -> None:
     first, other = tmp_path / "a", tmp_path / "b"
-    first.mkdir(), other.mkdir()
+    first.mkdir()
+    other.mkdir()
     chain = status(Served(first), access(**readable()))["conditionsChain"]
     # Another replica, with the same key and by now without the policy.
     replica = Served(other, POLICIES[1:])
@@ -225,7 +226,8 @@ def test_condition_text_is_never_run_as_code(served: Served) -> None:
 
 def test_an_object_that_lacks_a_field_does_not_satisfy_a_condition(served: Served) -> None:
     chain = status(served, access(**readable()))["conditionsChain"]
-    for value in ({}, {"spec": None}, {"spec": []}, None, 3, "text"):
+    values: list[Any] = [{}, {"spec": None}, {"spec": []}, None, 3, "text"]
+    for value in values:
         assert response(served, conditions(conditionSets=chain, object=value))["allowed"] is False
     deny = status(served, access("carol", **readable()))["conditionsChain"]
     found = response(served, conditions(conditionSets=deny, object={}))

@@ -75,7 +75,8 @@ def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
 
 def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
     one, other = tmp_path / "a", tmp_path / "b"
-    one.mkdir(), other.mkdir()
+    one.mkdir()
+    other.mkdir()
     first, second = Served(one, POLICIES), Served(other, reversed(POLICIES))
     assert first.store.current.revision == second.store.current.revision
     second.write(POLICIES[:2])
@@ -88,9 +89,9 @@ def test_superseded_policies_are_kept_for_the_grace_period(served: Served) -> No
     served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
     assert served.reload()
     served.clock.now += 329
-    assert served.store.retained == (before,)
+    assert list(served.store.retained) == [before]
     served.clock.now += 2
-    assert served.store.retained == ()
+    assert not list(served.store.retained)
 
 
 def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> None:

@@ -6,6 +6,7 @@ unknown (`expression`), and what they come to is settled by the table of `settle
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,12 +52,24 @@ class CelPolicies:
         self.name = name
         self.failure_mode = failure_mode
         self.policies = tuple(one for one in policies_of(snapshot) if one.authorizer == name)
-        self._index = PolicyIndex(_ready(one) for one in sorted(self.policies, key=lambda one: ORDER[one.effect]))
+        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda one: ORDER[one.effect])))
+        self._index = PolicyIndex(self._ready)
         self._chain: Chain | None = None
 
     def check_through(self, chain: Chain) -> None:
         """Say which chain `authorizer` asks; without one, a check fails."""
         self._chain = chain
+
+    def warm(self) -> Iterator[None]:
+        """Make the policies ready, one at each step, so that no request has to."""
+        for needed, ready in self._ready:
+            verbs = needed.get("verb")
+            if ready.expression is not None:
+                if verbs is None or "create" in verbs:
+                    ready.expression.warm(name_unknown=True)
+                if verbs is None or verbs != {"create"}:
+                    ready.expression.warm(name_unknown=False)
+                yield
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The first phase."""

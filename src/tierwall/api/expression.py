@@ -62,6 +62,13 @@ class Expression:
             return Failed(str(why))
         return outcome(found)
 
+    def warm(self, *, name_unknown: bool) -> None:
+        """Do now what the first use would do."""
+        try:
+            self._specialised(name_unknown)
+        except (Failure, PartialError, RecursionError):
+            pass  # the first use says so
+
     def _specialised(self, name_unknown: bool) -> Specialised:
         if name_unknown:
             if self._unnamed is None:

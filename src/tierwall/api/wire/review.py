@@ -78,6 +78,14 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     authorization_options: dict[str, Any] | None = None
 
 
+class Review(msgspec.Struct, frozen=True, rename="camel"):
+    """A SubjectAccessReview as it is decoded; what is of another kind comes with its kind and nothing else."""
+
+    api_version: str = ""
+    kind: str = ""
+    spec: Spec | None = None
+
+
 class AccessReview(msgspec.Struct, frozen=True):
     """A question as it came in: what is asked, and how to answer."""
 
@@ -91,14 +99,22 @@ class AccessReview(msgspec.Struct, frozen=True):
 def read_review(value: Mapping[str, Any]) -> AccessReview:
     """A decoded SubjectAccessReview; WireError says what is wrong with it."""
     api_version, kind = value.get("apiVersion"), value.get("kind")
-    if kind != KIND or api_version not in (V1, V1BETA1):
-        raise WireError(f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`")
+    _expect(api_version, kind)
     if not isinstance(value.get("spec"), Mapping):
         raise WireError("`spec` is required")
     try:
         spec = msgspec.convert(value["spec"], Spec)
     except msgspec.ValidationError as why:
         raise WireError(f"`spec`: {why}") from None
+    return review_of(Review(str(api_version), KIND, spec))
+
+
+def review_of(found: Review) -> AccessReview:
+    """The same for one that was decoded as a review."""
+    api_version, spec = found.api_version, found.spec
+    _expect(api_version, found.kind)
+    if spec is None:
+        raise WireError("`spec` is required")
     groups = spec.groups if api_version == V1 else spec.group
     shape, mode, handled = (Shape.PLAIN, ConditionsMode.NONE, frozenset[str]())
     if api_version == V1:
@@ -106,6 +122,11 @@ def read_review(value: Mapping[str, Any]) -> AccessReview:
     if not spec.user and not groups:
         raise WireError("at least one of `user` or `groups` is required")
     return AccessReview(api_version, _attributes(spec, tuple(groups or ()), mode), shape, handled)
+
+
+def _expect(api_version: Any, kind: Any) -> None:
+    if kind != KIND or api_version not in (V1, V1BETA1):
+        raise WireError(f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`")
 
 
 def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:

@@ -8,10 +8,11 @@ a request is judged from exactly one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from tierwall.api.cel_policies import CelPolicies
 from tierwall.api.chain import Chain
 from tierwall.api.configuration import chain_of
 from tierwall.api.policy import policies_of
@@ -30,6 +31,12 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     policies: int = 0
     # API groups that another server serves (APIService with a service): this API server runs no admission on them.
     aggregated: frozenset[str] = frozenset()
+
+    def warm(self) -> Iterator[None]:
+        """Make the policies ready in small steps; what is left undone is done by the first request that needs it."""
+        for one in self.chain.members():
+            if isinstance(one, CelPolicies):
+                yield from one.warm()
 
 
 def read_policies(paths: Sequence[str]) -> PolicySet:

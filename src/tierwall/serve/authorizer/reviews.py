@@ -19,7 +19,7 @@ from tierwall.api.seal import SealError
 from tierwall.api.wire import seed
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
-from tierwall.api.wire.review import KIND, V1, Shape, WireError, concrete_status, read_review
+from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
 from tierwall.serve.authorizer import admission, bridge
 from tierwall.serve.authorizer.issued import Issuer
 from tierwall.serve.authorizer.kept_answers import KeptAnswers
@@ -58,6 +58,7 @@ class Reviews:
         self._kept: KeptAnswers[Reply] = KeptAnswers()
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
+        self._decode_review = msgspec.json.Decoder(Review).decode
         self._phases: dict[str, Callable[[bytes], Reply]] = {
             AUTHORIZE: self._authorize,
             CONDITIONS: self._conditions,
@@ -96,16 +97,19 @@ class Reviews:
         return kept
 
     def _authorized(self, body: bytes, grants: bool) -> Reply:
-        value = self._read(body)
-        if value.get("kind") == seed.KIND:
+        try:
+            found = self._decode_review(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
+            raise WireError(f"the body is no `{KIND}`: {why}") from None
+        if found.kind == seed.KIND:
             # A caller with one address for both kinds of review.
-            return self._conditions_of(value)
+            return self._conditions(body)
         if len(body) > MOST_OCTETS[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
-        review = read_review(value)
+        review = review_of(found)
         policies = self._store.current
         attributes = review.attributes
-        if review.shape is Shape.PLAIN and self.bridged and not _knows_conditions(value):
+        if self.bridged and review.shape is Shape.PLAIN and not _knows_conditions(found):
             told, decision = bridge.first_answer(policies, attributes, grants)
             record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
             if told is not decision:
@@ -115,15 +119,18 @@ class Reviews:
         decision = policies.chain.authorize(attributes)
         record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
         if decision.is_conditional:
-            if review.shape is Shape.SEED:
+            if review.shape is Shape.SEED and self._shape is not Shape.SEED:
                 review = replace(review, shape=self._shape)
             decision = self._issuer.issued(policies.chain, decision, review.shape)
         return Reply(200, self._encode(access_reply(review, decision)), record)
 
     def _conditions(self, body: bytes) -> Reply:
-        return self._conditions_of(self._read(body))
-
-    def _conditions_of(self, value: Mapping[str, Any]) -> Reply:
+        try:
+            value = self._decode(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
+            raise WireError(f"the body is no JSON: {why}") from None
+        if not isinstance(value, Mapping):
+            raise WireError("expected a review, found something that is no object")
         try:
             review = ConditionsReview(value)
         except WireError as why:
@@ -156,27 +163,16 @@ class Reviews:
         document = admission.admission_reply(request.uid, judged.allowed, judged.message)
         return Reply(200, self._encode(document), record)
 
-    def _read(self, body: bytes) -> Mapping[str, Any]:
-        try:
-            value = self._decode(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-            raise WireError(f"the body is no JSON: {why}") from None
-        if not isinstance(value, Mapping):
-            raise WireError("expected a review, found something that is no object")
-        return value
-
 
 def too_long(phase: str) -> str:
     """The words for a body over the limit."""
     return f"the body is longer than {MOST_OCTETS[phase]:,} bytes"
 
 
-def _knows_conditions(value: Mapping[str, Any]) -> bool:
+def _knows_conditions(review: Review) -> bool:
     """The caller speaks of conditions and wants none here, so it will enforce none either."""
-    spec = value.get("spec")
-    return isinstance(spec, Mapping) and any(
-        spec.get(key) is not None for key in ("conditionalAuthorization", "authorizationOptions")
-    )
+    spec = review.spec
+    return spec is not None and (spec.conditional_authorization is not None or spec.authorization_options is not None)
 
 
 def _with_requester(data: ConditionData, request: Any) -> ConditionData:

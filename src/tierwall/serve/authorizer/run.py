@@ -21,6 +21,7 @@ from tierwall.serve.authorizer.app import READ_SECONDS, App
 from tierwall.serve.authorizer.follow import changes
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import Metrics
+from tierwall.serve.authorizer.policy_set import PolicySet
 from tierwall.serve.authorizer.protocol import HEADER_SECONDS, prompt
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.authorizer.store import GRACE_SECONDS, Store
@@ -32,6 +33,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_CONNECTIONS = 2048
 KEEP_ALIVE_SECONDS = 120
 STOP_SECONDS = 5
+# Policies are made ready for so long before the start, and in slices of so many seconds afterwards.
+WARM_SECONDS, WARM_SLICE = 5.0, 0.002
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +117,8 @@ class Server:
         tasks.append(loop.create_task(self._follow(settings.paths, self.reread)))
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow(settings.tls.paths, self.renew)))
+        # At the start nobody waits yet; a change later must not keep requests waiting.
+        await self._warm(self.store.current, WARM_SECONDS)
         settle_memory()
         host, port = sockets[0].getsockname()[:2]
         say(
@@ -151,8 +156,20 @@ class Server:
             say("policies wait", seconds=round(wait, 1), why="too many changes within the grace period")
             await asyncio.sleep(wait)
         if self.store.take(found):
-            settle_memory()
             say("policies taken", revision=found.revision, policies=found.policies)
+            await self._warm(found)
+            settle_memory()
+
+    async def _warm(self, found: PolicySet, at_once: float = 0.0) -> None:
+        """Make policies ready: for some seconds at once, then between requests, as long as they are in force."""
+        clock = asyncio.get_running_loop().time
+        pause = clock() + max(at_once, WARM_SLICE)
+        for _ in found.warm():
+            if clock() > pause:
+                await asyncio.sleep(3 * WARM_SLICE)
+                if self.stop.is_set() or self.store.current is not found:
+                    return
+                pause = clock() + WARM_SLICE
 
     async def renew(self) -> None:
         """Read the certificates again; files that do not fit together leave the old ones in force."""

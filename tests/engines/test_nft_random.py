@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nft_clusters import ENDS, clusters, pod_names, suite
 from nft_kernel import nft_engine
 
+from tierwall.engines.nftables import index
 from tierwall.engines.nftables.engine import Engine
 from tierwall.network.question import ask
 
@@ -38,8 +39,11 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 
 
 @settings(max_examples=60, **IN_KERNEL)
-@given(clusters(), st.permutations(PORTS))
-def test_packets_do_what_the_library_decides(nft_engine: Engine, objects: list[Any], ports: tuple[int, ...]) -> None:
+@given(clusters(), st.permutations(PORTS), st.sampled_from((1, index.FEW)))
+def test_packets_do_what_the_library_decides(
+    nft_engine: Engine, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
+) -> None:
+    monkeypatch.setattr(index, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
     for question, answer in zip(questions, nft_engine.answers(asked), strict=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.table import EVERY_OTHER, FAMILY, TABLE, Chain, Element, Kind, Set, Table
+from tierwall.engines.nftables.table import EVERY_OTHER, FAMILY, MAPS, TABLE, Chain, Element, Kind, Set, Table
 from tierwall.network.model.addresses import parse_address
 
 _KINDS = {
@@ -23,6 +23,7 @@ _KINDS = {
     "ports": Kind.PORTS,
     "egress": Kind.VERDICTS,
     "ingress": Kind.VERDICTS,
+    "index": Kind.PORT_VERDICTS,
     "cut": Kind.FLOWS,
 }
 
@@ -76,7 +77,9 @@ def counts() -> list[tuple[str, int, int]]:
 
 def _set(word: str, value: dict[str, Any]) -> Set:
     stem = value["name"].partition("_")[0].rstrip("46")
-    kind = Kind.VERDICTS if word == "map" else _KINDS.get(stem, Kind.RANGES)
+    kind = _KINDS.get(stem, Kind.RANGES)
+    if word == "map" and kind not in MAPS:
+        kind = Kind.VERDICTS
     elements: dict[Element, str] = {}
     if kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS):
         for one in value.get("elem", ()):

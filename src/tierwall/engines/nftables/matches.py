@@ -7,27 +7,43 @@ are a set of (destination, protocol, number), because each pod has its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from tierwall.engines.nftables.sets import Sets
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import Direction, NamedPort, Peer, Port, PortRange
 
-# A piece of a match and the address family it is for; 0 is both.
-Piece = tuple[int, str]
-_ANY: tuple[Piece, ...] = ((0, ""),)
 _IP = {4: "ip", 6: "ip6"}
+
+
+class Match(NamedTuple):
+    """The left side of a rule; an empty text matches everything. `at`: the one (protocol, port) it can be about."""
+
+    text: str
+    at: tuple[str, int] | None = None
+
+
+class _Piece(NamedTuple):
+    """A part of a match and the address family it is for; 0 is both."""
+
+    family: int
+    text: str
+    at: tuple[str, int] | None = None
+
+
+_ANY = (_Piece(0, ""),)
 
 
 def matches(
     sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None, ports: tuple[Port, ...] | None
-) -> Iterator[str]:
-    """Every alternative: a connection is matched if one of them holds. An empty text matches everything."""
+) -> Iterator[Match]:
+    """Every alternative: a connection is matched if one of them holds."""
     others = tuple(_peer_pieces(sets, direction, peers))
     numbers = tuple(_port_pieces(sets, ports))
-    for family, peer in others:
-        for port_family, port in numbers:
-            if not family or not port_family or family == port_family:
-                yield " ".join(piece for piece in (peer, port) if piece)
+    for peer in others:
+        for port in numbers:
+            if not peer.family or not port.family or peer.family == port.family:
+                yield Match(" ".join(piece for piece in (peer.text, port.text) if piece), port.at)
 
 
 def address_field(direction: Direction, family: int) -> str:
@@ -35,33 +51,35 @@ def address_field(direction: Direction, family: int) -> str:
     return f"{_IP[family]} {'daddr' if direction is Direction.EGRESS else 'saddr'}"
 
 
-def _peer_pieces(sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[Piece]:
+def _peer_pieces(sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[_Piece]:
     if peers is None:
         return _ANY
     found = sets.of_peers(peers)
-    return ((family, f"{address_field(direction, family)} @{name}") for family, name in found)
+    return (_Piece(family, f"{address_field(direction, family)} @{name}") for family, name in found)
 
 
-def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[Piece]:
+def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[_Piece]:
     if ports is None:
         yield from _ANY
         return
     for protocol in PROTOCOLS:
         ranges = _joined(one for one in ports if isinstance(one, PortRange) and one.protocol == protocol)
         if ranges:
-            yield 0, _ranges(sets, protocol.lower(), ranges)
+            yield _ranges(sets, protocol.lower(), ranges)
     for port in sorted({one for one in ports if isinstance(one, NamedPort)}):
         for family, name in sets.of_named_port(port):
-            yield family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}"
+            yield _Piece(family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}")
 
 
-def _ranges(sets: Sets, protocol: str, ranges: tuple[PortRange, ...]) -> str:
+def _ranges(sets: Sets, protocol: str, ranges: tuple[PortRange, ...]) -> _Piece:
     first, last = ranges[0].first, ranges[0].last
     if len(ranges) > 1:
-        return f"{protocol} dport @{sets.of_ports(ranges)}"
+        return _Piece(0, f"{protocol} dport @{sets.of_ports(ranges)}")
     if (first, last) == (1, LAST_PORT):
-        return f"meta l4proto {protocol}"
-    return f"{protocol} dport {first}" if first == last else f"{protocol} dport {first}-{last}"
+        return _Piece(0, f"meta l4proto {protocol}")
+    if first == last:
+        return _Piece(0, f"{protocol} dport {first}", (protocol, first))
+    return _Piece(0, f"{protocol} dport {first}-{last}")
 
 
 def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:

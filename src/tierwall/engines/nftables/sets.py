@@ -7,7 +7,7 @@ counts for every other (decisions, network 2): an end with one address in a bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.core.labels import Selector
@@ -93,6 +93,13 @@ class Sets:
         elements: dict[Element, str] = {(one.first, one.last): "" for one in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
         self.made[name] = Set(Kind.PORTS, 0, elements)
+        return name
+
+    def of_index(self, verdicts: Mapping[int, str]) -> str:
+        """The map from port numbers to verdicts."""
+        name = self._names.name("index", repr(sorted(verdicts.items())))
+        elements: dict[Element, str] = {port: verdicts[port] for port in verdicts}
+        self.made[name] = Set(Kind.PORT_VERDICTS, 0, elements)
         return name
 
     def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:

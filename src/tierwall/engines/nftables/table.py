@@ -33,7 +33,11 @@ class Kind(Enum):
     NAMED = "{} . inet_proto . inet_service"
     PORTS = "inet_service"
     VERDICTS = "{} : verdict"
+    PORT_VERDICTS = "inet_service : verdict"
     FLOWS = "{0} . inet_service . {0} . inet_service"
+
+
+MAPS = (Kind.VERDICTS, Kind.PORT_VERDICTS)
 
 
 class Set(Struct, frozen=True):
@@ -103,7 +107,7 @@ def _lines(table: Table) -> Iterator[str]:
 
 def keyword(found: Set) -> str:
     """`map` for verdict maps, else `set`."""
-    return "map" if found.kind is Kind.VERDICTS else "set"
+    return "map" if found.kind in MAPS else "set"
 
 
 def set_body(found: Set) -> Iterator[str]:
@@ -142,7 +146,7 @@ def key_text(kind: Kind, element: Element) -> str:
     if isinstance(element, str):
         return element
     if isinstance(element, int):
-        return address(element)
+        return str(element) if kind is Kind.PORT_VERDICTS else address(element)
     if len(element) == 3:
         return f"{address(element[0])} . {element[1]} . {element[2]}"
     first, last = element
@@ -160,7 +164,7 @@ def address(value: Address) -> str:
 
 def _element(kind: Kind, element: Element, attached: str) -> str:
     key = key_text(kind, element)
-    if kind is Kind.VERDICTS:
+    if kind in MAPS:
         return f"{key} : {attached}"
     return f'{key} comment "{attached}"' if attached else key
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tierwall.engines.nftables.index import Line, by_port
 from tierwall.engines.nftables.matches import matches
 from tierwall.engines.nftables.names import comment, several
 from tierwall.engines.nftables.parts import ALLOW, ISOLATES, Parts, remark, told
@@ -85,7 +86,7 @@ class _FirstMatch:
                     return True
                 name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
                 for match in matches(self.parts.sets, self.subject.direction, None, rule.ports):
-                    out.append(f"{match} goto {name} {remark(rule)}")
+                    out.append(f"{match.text} goto {name} {remark(rule)}")
         if owner is not None:
             _flush(self.parts, owner, run, out)
         return False
@@ -97,7 +98,7 @@ class _FirstMatch:
         peers = None if everybody else resolved(rule, self.subject.namespace, self.subject.labels)
         shared = rule.action is Action.DENY or (rule.action is Action.ALLOW and verdict == "accept")
         for match in matches(self.parts.sets, direction, peers, rule.ports):
-            yield _Line(f"{match} {ending} {remark(rule)}".lstrip(), shared)
+            yield _Line(f"{match.text} {ending} {remark(rule)}".lstrip(), shared)
 
     def _shadow(self, policy: Policy, rule: Rule, out: list[str]) -> None:
         """A watched policy: its first rule that matches is counted and logged, and the question goes on."""
@@ -109,7 +110,7 @@ class _FirstMatch:
             ending = self.parts.ending(one.action, "return", one.place, (told(str(one.policy)),), shadow=True)
             peers = resolved(one, self.subject.namespace, self.subject.labels)
             found = matches(self.parts.sets, self.subject.direction, peers, one.ports)
-            lines += [f"{match} {ending} {remark(one)}".lstrip() for match in found]
+            lines += [f"{match.text} {ending} {remark(one)}".lstrip() for match in found]
         if lines:
             out.append(f"jump {self.parts.chain('shadow', lines, str(policy.reference))}")
 
@@ -125,18 +126,23 @@ def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[st
     enforced = [one for one in policies if not is_shadow(one.resource)]
     if not enforced:
         return None
-    lines: list[str] = []
-    for policy in enforced:
-        run: list[_Line] = []
-        for rule in policy.rules(direction) or ():
-            run += _allowing(parts, subject, rule)
-        _flush(parts, policy, run, lines)
+    ending: list[str] = []
     for policy in policies:
         if is_shadow(policy.resource):
             for rule in policy.rules(direction) or ():
-                lines += [one.text for one in _allowing(parts, subject, rule, shadow=True)]
-    lines.append(_isolated(parts, direction, enforced, "drop"))
-    return lines
+                ending += [one.text for one in _allowing(parts, subject, rule, shadow=True)]
+    ending.append(_isolated(parts, direction, enforced, "drop"))
+    found = [
+        [one for rule in policy.rules(direction) or () for one in _allowing(parts, subject, rule)]
+        for policy in enforced
+    ]
+    if direction is Direction.EGRESS:
+        return by_port(parts, [line for lines in found for line in lines], "goto", ending)
+    out: list[str] = []
+    for policy, lines in zip(enforced, found, strict=True):
+        own = by_port(parts, lines, "jump", [])
+        out += own if len(own) < 2 else [f"jump {parts.chain('policy', own, str(policy.reference))}"]
+    return [*out, *ending]
 
 
 def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str]:
@@ -150,17 +156,17 @@ def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> 
             peers = resolved(rule, subject.namespace, subject.labels)
             counted = parts.counted("ShadowAllow", rule.place, told(str(rule.policy)))
             found = matches(parts.sets, subject.direction, peers, rule.ports)
-            lines += [f"{match} {counted} return {remark(rule)}".lstrip() for match in found]
+            lines += [f"{match.text} {counted} return {remark(rule)}".lstrip() for match in found]
     lines.append(_isolated(parts, subject.direction, watched, "return", shadow=True))
     return [f"jump {parts.chain('shadow', lines)}"]
 
 
-def _allowing(parts: Parts, subject: Subject, rule: Rule, shadow: bool = False) -> Iterator[_Line]:
+def _allowing(parts: Parts, subject: Subject, rule: Rule, shadow: bool = False) -> Iterator[Line]:
     verdict = "" if shadow else ALLOW[subject.direction]
     ending = parts.ending(Action.ALLOW, verdict, rule.place, (told(str(rule.policy)),), shadow)
     peers = resolved(rule, subject.namespace, subject.labels)
     for match in matches(parts.sets, subject.direction, peers, rule.ports):
-        yield _Line(f"{match} {ending} {remark(rule)}".lstrip(), verdict == "accept")
+        yield Line(f"{match.text} {ending} {remark(rule)}".lstrip(), match.at)
 
 
 def _isolated(parts: Parts, direction: Direction, policies: list[Policy], verdict: str, shadow: bool = False) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tierwall.engines.nftables.table import (
     FAMILY,
+    MAPS,
     TABLE,
     Chain,
     Element,
@@ -28,7 +29,7 @@ from tierwall.engines.nftables.table import (
 
 _WHERE = f"{FAMILY} {TABLE}"
 # Named by their content, or filled by events: never compared element by element.
-_FIXED = (Kind.RANGES, Kind.PORTS, Kind.FLOWS)
+_FIXED = (Kind.RANGES, Kind.PORTS, Kind.PORT_VERDICTS, Kind.FLOWS)
 
 
 class ElementChange(NamedTuple):
@@ -63,12 +64,12 @@ def _lines(old: Table, new: Table) -> Iterator[str]:
     fresh_sets = {name: found for name, found in new.sets.items() if name not in old.sets}
     fresh_chains = {name: chain for name, chain in new.chains.items() if name not in old.chains}
     for name, found in fresh_sets.items():
-        if found.kind is not Kind.VERDICTS:
+        if found.kind not in MAPS:
             yield _set(name, found)
     for name, chain in fresh_chains.items():
         yield f"add chain {_WHERE} {name} {{ {' '.join(_ended(line) for line in chain_head(chain))} }}"
     for name, found in fresh_sets.items():
-        if found.kind is Kind.VERDICTS:
+        if found.kind in MAPS:
             yield _set(name, found)
     for name, chain in fresh_chains.items():
         yield from _rules(name, chain)
@@ -90,9 +91,9 @@ def _removals(old: Table, new: Table) -> Iterator[str]:
     chains = [name for name in old.chains if name not in new.chains]
     sets = {name: found for name, found in old.sets.items() if name not in new.sets}
     yield from (f"flush chain {_WHERE} {name}" for name in chains)
-    yield from (f"delete map {_WHERE} {name}" for name, found in sets.items() if found.kind is Kind.VERDICTS)
+    yield from (f"delete map {_WHERE} {name}" for name, found in sets.items() if found.kind in MAPS)
     yield from (f"delete chain {_WHERE} {name}" for name in chains)
-    yield from (f"delete set {_WHERE} {name}" for name, found in sets.items() if found.kind is not Kind.VERDICTS)
+    yield from (f"delete set {_WHERE} {name}" for name, found in sets.items() if found.kind not in MAPS)
     yield from (f"delete counter {_WHERE} {name}" for name in old.counters if name not in new.counters)
 
 

@@ -1,0 +1,45 @@
+"""Many rules of which order does not matter, found by destination port.
+
+NetworkPolicies are a union, so their rules may be asked in any order. Where a pod has many of them, those about one
+port stand in a chain of their own that a verdict map leads to, and a connection meets only the rules of its port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tierwall.engines.nftables.parts import Parts
+
+# Fewer lines than this are quicker asked one after the other.
+FEW = 16
+
+
+class Line(NamedTuple):
+    """A rule, and the one (protocol, port) it can be about."""
+
+    text: str
+    at: tuple[str, int] | None
+
+
+def by_port(parts: Parts, lines: Sequence[Line], leave: str, ending: list[str]) -> list[str]:
+    """The lines, and `ending` for what none of them matches.
+
+    With `goto` a port's chain has the ending too, so that a `return` in it leaves for good; with `jump` it comes back.
+    """
+    if sum(line.at is not None for line in lines) < FEW:
+        return [*(line.text for line in lines), *ending]
+    out = [line.text for line in lines if line.at is None]
+    ports: dict[str, dict[int, list[str]]] = {}
+    for line in lines:
+        if line.at is not None:
+            protocol, port = line.at
+            ports.setdefault(protocol, {}).setdefault(port, []).append(line.text)
+    for protocol, found in sorted(ports.items()):
+        chains = {
+            port: parts.chain("at", [*texts, *(ending if leave == "goto" else ())], f"{protocol} {port}")
+            for port, texts in sorted(found.items())
+        }
+        name = parts.sets.of_index({port: f"{leave} {chain}" for port, chain in chains.items()})
+        out.append(f"{protocol} dport vmap @{name}")
+    return [*out, *ending]

@@ -37,6 +37,7 @@ Object = dict[str, Any]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agents"
 NETWORKING = "agentic.networking.x-k8s.io"
 PATH = "/orders/mcp"
+LIST, TOOLS = "tools/list", ("allowed", "forbidden", "half")
 
 
 def example(name: str) -> Any:
@@ -73,7 +74,8 @@ class Backend:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 message = json.loads(body)
                 record.append(message.get("params", {}).get("name", message.get("method")))
-                answer = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": {"content": []}}).encode()
+                result = {"tools": [{"name": one} for one in TOOLS]} if message["method"] == LIST else {"content": []}
+                answer = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": result}).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(answer)))
@@ -102,9 +104,16 @@ class Caller:
         self._context, self._port = context, port
         self._connection: http.client.HTTPSConnection | None = None
 
-    def call(self, tool: str, method: str = "tools/call") -> str:
+    def call(self, tool: str) -> str:
         """`allowed`, or the error that names the policy; `no answer: …` if there was none."""
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": tool, "arguments": {}}}
+        got = self.send("tools/call", {"name": tool, "arguments": {}})
+        if isinstance(got, str):
+            return got
+        return "allowed" if "result" in got else str(got["error"]["message"])
+
+    def send(self, method: str, params: Object) -> Object | str:
+        """A message's answer, or why there was none."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         try:
             if self._connection is None:
@@ -118,10 +127,10 @@ class Caller:
             self.close()
             return f"no answer: {error}"
         try:
-            got = json.loads(body)
+            got: Object = json.loads(body)
         except ValueError:
             return f"no answer: {answer.status} {body!r}"
-        return "allowed" if "result" in got else str(got["error"]["message"])
+        return got
 
     def close(self) -> None:
         if self._connection is not None:

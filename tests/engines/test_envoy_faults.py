@@ -208,3 +208,31 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
         "policy": "XAccessPolicy/shop/team",
     }
     assert {key: found.get(key) for key in wanted} == wanted
+
+
+def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -> None:
+    caller = running.caller()
+
+    def shown() -> list[str]:
+        got = caller.send("tools/list", {})
+        assert isinstance(got, dict), got
+        return [one["name"] for one in got["result"]["tools"]]
+
+    assert shown() == ["allowed"]
+    running.publish([policy("base", "allowed", "half")])
+    assert eventually(lambda: shown() == ["allowed", "half"])
+    running.publish([policy("base", "allowed", "half"), policy("team", "half", on="XBackend")])
+    assert eventually(lambda: shown() == ["half"])
+
+
+def test_while_nobody_answers_lists_fail_and_calls_go_on(running: Lab) -> None:
+    port = running.server.port
+    caller = running.caller()
+    running.do(running.server.stop(0))
+    try:
+        assert isinstance(caller.send("tools/list", {}), str)
+        assert caller.call("allowed") == "allowed"
+        assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
+    finally:
+        running.server = running.do(running._serve(port))
+        running.publish([BASE])

@@ -105,7 +105,8 @@ def service(permitted: Permitted) -> Any:
                 content_type = headers.get("content-type", "")
                 if headers.get("content-encoding", "identity") != "identity":
                     content_type = "compressed"
-                answer.response_headers.response.SetInParent()
+                # The body gets another length; what is left says so itself.
+                answer.response_headers.response.header_mutation.remove_headers.append("content-length")
             elif kind == "response_body":
                 body = filtered(message.response_body.body, content_type, may)
                 answer.response_body.response.SetInParent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 from pathlib import Path
@@ -85,6 +86,47 @@ def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: 
         (tmp_path / "b.yaml").unlink()
         fourth = await asyncio.wait_for(anext(watched), 20)
         assert [one.name for one in fourth.resources] == ["a"]
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())
+
+
+def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        stop = asyncio.Event()
+        path = tmp_path / "a.yaml"
+        path.write_text(NAMESPACE.replace("NAME", "a"))
+        watched = aiter(loads([str(path)], stop))
+        assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == ["a"]
+        for name in ("b", "c"):
+            (tmp_path / "neighbour.yaml").write_text("kind: [")
+            other = tmp_path / "new"
+            other.write_text(NAMESPACE.replace("NAME", name))
+            other.replace(path)
+            found = await asyncio.wait_for(anext(watched), 20)
+            assert [one.name for one in found.resources] == [name]
+            assert not found.diagnostics
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())
+
+
+def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(NAMESPACE.replace("NAME", "piped").encode())
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        watched = aiter(loads(["-", str(tmp_path)], stop))
+        first = await asyncio.wait_for(anext(watched), 20)
+        assert [one.name for one in first.resources] == ["piped"]
+        (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
+        second = await asyncio.wait_for(anext(watched), 20)
+        assert [one.name for one in second.resources] == ["piped", "a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), 20) is None
 

@@ -1,16 +1,19 @@
 """Watching manifests: everything is read anew after each change, and given on with all that is wrong with it.
 
 Whether a load comes into force is for the caller to say; a broken edit must leave the last good state alone. Standard
-input (`-`) is read once.
+input (`-`) is read once and counts for every load.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from tierwall.core.diagnostics import in_order
 from tierwall.resources.load import Loaded, load
+from tierwall.resources.snapshot import Snapshot
 
 STDIN = "-"
 # Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are one. `STEP` is how long
@@ -20,19 +23,71 @@ STEP, LONGEST = 10, 100
 
 async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Loaded]:
     """The manifests as they are, then again after each change, until `stop` is set."""
-    from watchfiles import awatch
+    files = [path for path in paths if path != STDIN]
+    piped = await asyncio.to_thread(load, [STDIN]) if STDIN in paths else None
+    changed, watchers = asyncio.Event(), []
+    folders = [path for path in files if Path(path).is_dir()]
+    if folders:
+        watchers.append(_Watcher(folders, None, changed, stop))
+    # An editor replaces a file by another of its name, so what is watched is the folder that it is in.
+    single = {Path(path).absolute() for path in files if Path(path).is_file()}
+    if single:
+        watchers.append(_Watcher(sorted({str(one.parent) for one in single}), single, changed, stop))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        # Watching begins before reading, so that no change in between is missed.
+        for watcher in watchers:
+            await watcher.begun.wait()
+        while not stop.is_set():
+            changed.clear()
+            yield _with(piped, await asyncio.to_thread(load, files)) if files or piped is None else piped
+            waiting = asyncio.ensure_future(changed.wait())
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+    finally:
+        stopping.cancel()
+        for watcher in watchers:
+            await watcher.close()
 
-    watched = [path for path in paths if path != STDIN and Path(path).exists()]
-    if not watched:
-        yield load(paths)
-        await stop.wait()
-        return
-    # Watching begins before reading, so that no change in between is missed.
-    watcher = awatch(*watched, step=STEP, debounce=LONGEST, rust_timeout=500, yield_on_timeout=True, stop_event=stop)
-    first = await anext(watcher, None)
-    if first is None:
-        return
-    yield load(paths)
-    async for changes in watcher:
-        if changes:
-            yield load([path for path in paths if path != STDIN])
+
+class _Watcher:
+    """Sets `changed` on each change below some folders; with `single`, only of these files beside each other."""
+
+    def __init__(
+        self, folders: Sequence[str], single: set[Path] | None, changed: asyncio.Event, stop: asyncio.Event
+    ) -> None:
+        self.begun = asyncio.Event()
+        self._task = asyncio.create_task(self._watch(folders, single, changed, stop))
+
+    async def _watch(
+        self, folders: Sequence[str], single: set[Path] | None, changed: asyncio.Event, stop: asyncio.Event
+    ) -> None:
+        from watchfiles import awatch
+
+        async for changes in awatch(
+            *folders,
+            step=STEP,
+            debounce=LONGEST,
+            # The first time-out says that watching has begun; after that it only bounds how long an end takes.
+            rust_timeout=100,
+            yield_on_timeout=True,
+            stop_event=stop,
+            recursive=single is None,
+        ):
+            self.begun.set()
+            # A mounted ConfigMap changes by a link beside the file, which is named `..data`.
+            if any(single is None or Path(path) in single or Path(path).name.startswith("..") for _, path in changes):
+                changed.set()
+        self.begun.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+
+def _with(piped: Loaded | None, read: Loaded) -> Loaded:
+    if piped is None:
+        return read
+    resources = (*piped.resources, *read.resources)
+    return Loaded(resources, Snapshot.of(resources), in_order((*piped.diagnostics, *read.diagnostics)), read.read)

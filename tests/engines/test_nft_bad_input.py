@@ -204,7 +204,10 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
     assert tierwall("enforce", "nft").exit_code == 2
     assert tierwall("enforce", "nft", manifests, "--remove").exit_code == 2
     assert tierwall("enforce", "nft", manifests, "--watch", "--diff").exit_code == 2
-    assert tierwall("compile", "nft", "-f", manifests, "--node", "nowhere").exit_code == 1
+    for arguments in (("compile", "nft", "-f", manifests), ("enforce", "nft", manifests)):
+        done = tierwall(*arguments, "--node", "nowhere")
+        assert done.exit_code == 1
+        assert "there is no node `nowhere`" in done.stderr
 
 
 def test_watching_follows_files_and_keeps_the_last_good_table(

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from nft_clusters import ENDS, clusters, pod_names, suite
 from nft_kernel import nft_engine
 
+from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables import index
+from tierwall.engines.nftables.compile import compile_model
 from tierwall.engines.nftables.engine import Engine
-from tierwall.network.question import ask
+from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.placement import Placement
+from tierwall.engines.nftables.probe import Probe
+from tierwall.network.model.model import model
+from tierwall.network.question import answer, ask
 
 __all__ = ["nft_engine"]
 
@@ -46,14 +52,14 @@ def test_packets_do_what_the_library_decides(
     monkeypatch.setattr(index, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
-    for question, answer in zip(questions, nft_engine.answers(asked), strict=True):
-        assert not answer.error, (question, answer.error)
+    for question, found in zip(questions, nft_engine.answers(asked), strict=True):
+        assert not found.error, (question, found.error)
         wanted = ask(asked.snapshot, question, {})["verdict"]
-        if answer.got is None:
+        if found.got is None:
             # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
-            assert wanted == "Conditional" or "family" in answer.skipped, (question, answer.skipped)
+            assert wanted == "Conditional" or "family" in found.skipped, (question, found.skipped)
         else:
-            assert answer.got["verdict"] == wanted, (question, answer.got)
+            assert found.got["verdict"] == wanted, (question, found.got)
 
 
 @settings(max_examples=8, **IN_KERNEL)
@@ -66,7 +72,23 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
         pods[number]["status"] = {}
     questions = every_question(objects, PORTS)
     asked = suite(objects, questions)
-    for question, answer in zip(questions, nft_engine.answers(asked), strict=True):
-        assert not answer.error, (question, answer.error)
-        if answer.got is not None:
-            assert answer.got["verdict"] == ask(asked.snapshot, question, {})["verdict"], (question, answer.got)
+    for question, found in zip(questions, nft_engine.answers(asked), strict=True):
+        assert not found.error, (question, found.error)
+        if found.got is not None:
+            assert found.got["verdict"] == ask(asked.snapshot, question, {})["verdict"], (question, found.got)
+
+
+@settings(max_examples=40, **IN_KERNEL)
+@given(clusters())
+def test_what_only_dns_could_allow_does_not_pass(nft_engine: Engine, objects: list[Any]) -> None:
+    asked = suite(objects, every_question(objects, PORTS))
+    this = model(asked.snapshot)
+    decisions = [answer(asked.snapshot, case.question) for case in asked.cases]
+    unknown = [one for one in decisions if one.verdict is Verdict.CONDITIONAL]
+    placement = Placement(this, [(one.source, one.destination) for one in decisions])
+    probes = [
+        Probe(*pair, one.protocol, one.port) for one in unknown for pair in placement.pairs(one.source, one.destination)
+    ]
+    if probes:
+        table = compile_model(this, Options(rate=0), placement.wire).table
+        assert not any(fate.arrived for fate in nft_engine.probed(placement.places(), table, probes))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
 from tierwall.engines.nftables.findings import findings
 from tierwall.engines.nftables.names import Names, comment, marked, several
 from tierwall.engines.nftables.options import Options, Wire
@@ -42,7 +42,12 @@ class Compiled(Struct, frozen=True):
 
 
 def compile_model(model: Model, options: Options | None = None, wire: Wire | None = None) -> Compiled:
-    """The table that enforces a model's policies on its pods."""
+    """The table that enforces a model's policies on its pods; InputError if it is for a node that nobody knows."""
+    wanted = options.node if options is not None else None
+    known = {one.name for one in model.nodes} | {one.node for one in model.pods if one.node}
+    if wanted is not None and wanted not in known:
+        hint = near_miss(wanted, sorted(known))
+        raise InputError([Diagnostic("TW703", f"there is no node `{wanted}`, and no pod is on it", hint=hint)])
     compiler = Compiler(model, options or Options(), wire or Wire())
     return Compiled(compiler.table(), in_order(findings(model, compiler.wire)), compiler)
 

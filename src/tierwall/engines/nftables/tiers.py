@@ -18,8 +18,9 @@ from tierwall.engines.nftables.names import comment, several
 from tierwall.engines.nftables.parts import ALLOW, ISOLATES, Parts, remark, told
 from tierwall.engines.nftables.resolve import resolved
 from tierwall.engines.nftables.shadow import is_shadow
+from tierwall.network.model.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 from tierwall.network.model.matching import covered, domains
-from tierwall.network.model.rules import Action, Direction, Policy, Port, Rule
+from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
 
 
 class Subject(NamedTuple):
@@ -81,11 +82,11 @@ class _FirstMatch:
                 rest: list[str] = []
                 if not self.lines(rules[number + 1 :], self.passing, rest):
                     rest.append(self.passing)
-                if rule.ports is None:
+                if rule.ports is None and self._addressed() is None:
                     out += rest
                     return True
                 name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
-                for match in matches(self.parts.sets, self.subject.direction, None, rule.ports):
+                for match in matches(self.parts.sets, self.subject.direction, self._addressed(), rule.ports):
                     out.append(f"{match.text} goto {name} {remark(rule)}")
         if owner is not None:
             _flush(self.parts, owner, run, out)
@@ -95,7 +96,7 @@ class _FirstMatch:
         direction = self.subject.direction
         verdict = {Action.ALLOW: allow, Action.DENY: "drop", Action.PASS: self.passing}[rule.action]
         ending = self.parts.ending(rule.action, verdict, rule.place, (told(str(rule.policy)),))
-        peers = None if everybody else resolved(rule, self.subject.namespace, self.subject.labels)
+        peers = self._addressed() if everybody else resolved(rule, self.subject.namespace, self.subject.labels)
         shared = rule.action is Action.DENY or (rule.action is Action.ALLOW and verdict == "accept")
         for match in matches(self.parts.sets, direction, peers, rule.ports):
             yield _Line(f"{match.text} {ending} {remark(rule)}".lstrip(), shared)
@@ -113,6 +114,11 @@ class _FirstMatch:
             lines += [f"{match.text} {ending} {remark(one)}".lstrip() for match in found]
         if lines:
             out.append(f"jump {self.parts.chain('shadow', lines, str(policy.reference))}")
+
+    def _addressed(self) -> tuple[Peer, ...] | None:
+        """Whom a domain name may stand for: everybody in packets, unless some are there by a stand-in only."""
+        everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
+        return (everywhere,) if self.parts.sets.wire.unlisted else None
 
     def _covered(self, names: tuple[str, ...], ports: tuple[Port, ...] | None) -> bool:
         """Whether rules before this one already stand for its domains, so that it can never be the first to match."""

@@ -125,9 +125,18 @@ def test_standard_input_that_is_no_yaml() -> None:
         ("--http=127.0.0.1:99999", "expected HOST:PORT"),
         ("--endpoint=orders", "expected NAME=HOST:PORT, found `orders`"),
         ("--denial=loud", "json-rpc"),
+        ("--xds=0.0.0.0:0", "xDS on `0.0.0.0` needs --xds-certificate"),
     ],
 )
 def test_malformed_options_are_usage_errors(folder: Path, option: str, words: str) -> None:
     result = run(str(folder), option)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_half_of_a_certificate_is_a_usage_error(folder: Path) -> None:
+    given = str(folder / "tls.yaml")
+    assert "go together" in run(str(folder), f"--certificate={given}").stderr
+    assert "go together" in run(str(folder), "--no-envoy", f"--xds-certificate={given}").stderr
+    all_of_it = [f"--xds-{what}={given}" for what in ("certificate", "key", "client-ca")]
+    assert "needs --no-envoy" in run(str(folder), *all_of_it).stderr

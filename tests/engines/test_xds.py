@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
+from envoy_lab import example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.xds.cache import Cache
 from tierwall.engines.envoy.xds.proxy import Proxy, Standing, programmed
+from tierwall.engines.envoy.xds.server import SERVICE, Server
 from tierwall.engines.envoy.xds.stream import Stream
 from tierwall.engines.envoy.xds.subscription import MOST_NAMES
 from tierwall.engines.envoy.xds.types import CLUSTER, LISTENER, ORDER, ROUTE
@@ -297,3 +303,50 @@ def test_programmed_is_true_only_when_every_proxy_obeys(
 ) -> None:
     condition = programmed(standings, published)
     assert (condition.status, condition.reason) == (status, reason)
+
+
+def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path) -> None:
+    certificates = example("certificates")
+    authority, stranger = certificates.Authority(), certificates.Authority()
+    shown = authority.server("localhost")
+
+    def ask(port: int, client: Any) -> Any:
+        key, chain = (client.key, client.certificate) if client is not None else (None, None)
+        credentials = grpc.ssl_channel_credentials(authority.pem, key, chain)
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            talk = channel.stream_stream(
+                f"/{SERVICE}/DeltaAggregatedResources",
+                discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
+                discovery_pb2.DeltaDiscoveryResponse.FromString,
+            )
+            answers = talk(iter([discovery_pb2.DeltaDiscoveryRequest(type_url=LISTENER)]), timeout=10)
+            return next(answers).resources[0].name
+
+    async def main() -> None:
+        server = Server()
+        credentials = grpc.ssl_server_credentials([(shown.key, shown.certificate)], authority.pem, True)
+        port = await server.start("127.0.0.1:0", credentials)
+        server.publish(resources({LISTENER: {"a": "one"}}))
+        try:
+            assert await asyncio.to_thread(ask, port, authority.agent("proxies", "envoy")) == "a"
+            for other in (None, stranger.agent("proxies", "envoy")):
+                with pytest.raises(grpc.RpcError):
+                    await asyncio.to_thread(ask, port, other)
+        finally:
+            await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_an_address_in_use_is_told() -> None:
+    async def main() -> None:
+        first, second = Server(), Server()
+        port = await first.start()
+        try:
+            with pytest.raises(InputError) as caught:
+                await second.start(f"127.0.0.1:{port}")
+            assert caught.value.diagnostics[0].code == "TW631"
+        finally:
+            await first.stop(0)
+
+    asyncio.run(main())

@@ -39,6 +39,9 @@ _FILE = click.Path(exists=True, dir_okay=False)
     metavar="HOST:PORT",
     help="Where Envoys connect to.",
 )
+@click.option("--xds-certificate", type=_FILE, help="PEM chain that the xDS server shows to Envoys elsewhere.")
+@click.option("--xds-key", type=_FILE, help="Its private key.")
+@click.option("--xds-client-ca", type=_FILE, help="PEM authorities of the certificates that Envoys must show.")
 @click.option(
     "--http",
     default="127.0.0.1:0",
@@ -63,6 +66,9 @@ def command(
     no_envoy: bool,
     concurrency: int | None,
     xds: str | None,
+    xds_certificate: str | None,
+    xds_key: str | None,
+    xds_client_ca: str | None,
     http: str,
     decision_log: str,
 ) -> None:
@@ -84,6 +90,8 @@ def command(
     from tierwall.engines.envoy.options import Denial, Options, Reveal
     from tierwall.serve.run import Run, Settings
 
+    where = _address(xds or f"127.0.0.1:{18000 if no_envoy else 0}", "--xds")
+    _check_xds(where[0], no_envoy, (xds_certificate, xds_key, xds_client_ca))
     options = Options(
         gateways=frozenset(gateways) or None,
         address=address,
@@ -95,7 +103,9 @@ def command(
         reveal=Reveal(reveal),
     )
     settings = Settings(
-        xds=_address(xds or f"127.0.0.1:{18000 if no_envoy else 0}", "--xds"),
+        xds=where,
+        xds_certificate=_certificate(xds_certificate, xds_key),
+        xds_client_authority=_bytes(xds_client_ca),
         http=_address(http, "--http"),
         envoy=envoy,
         runs_envoy=not no_envoy,
@@ -117,6 +127,16 @@ def command(
         asyncio.run(main(options))
     except InputError as error:
         fail(error)
+
+
+def _check_xds(host: str, no_envoy: bool, given: tuple[str | None, ...]) -> None:
+    """Private keys of Gateways travel over xDS: off this machine only encrypted, and only to Envoys that are known."""
+    if any(given) and not all(given):
+        raise click.UsageError("--xds-certificate, --xds-key and --xds-client-ca go together")
+    if any(given) and not no_envoy:
+        raise click.UsageError("--xds-certificate is for Envoys elsewhere: it needs --no-envoy")
+    if not any(given) and host not in ("127.0.0.1", "::1", "localhost"):
+        raise click.UsageError(f"xDS on `{host}` needs --xds-certificate, --xds-key and --xds-client-ca")
 
 
 def _certificate(chain: str | None, key: str | None) -> Certificate | None:

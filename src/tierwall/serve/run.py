@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import grpc
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import Gauge
@@ -21,7 +22,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
-from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
 from tierwall.resources.load import Loaded
@@ -40,6 +41,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where to listen, and which Envoy to run."""
 
     xds: tuple[str, int] = ("127.0.0.1", 0)
+    # For Envoys elsewhere: the certificate that the xDS server shows, and the authority of those that Envoys must show.
+    xds_certificate: Certificate | None = None
+    xds_client_authority: bytes | None = None
     http: tuple[str, int] | None = ("127.0.0.1", 0)
     # The binary; None: the installed one. `runs_envoy` false: Envoys are only fed.
     envoy: str | None = None
@@ -116,7 +120,7 @@ class Run:
 
     async def _begin(self, prepared: Prepared, envoy: Any) -> None:
         host, port = self._settings.xds
-        await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._credentials())
         self._say(f"xDS on {host}:{self.server.port}")
         if self._settings.http is not None:
             where, wanted = self._settings.http
@@ -130,6 +134,12 @@ class Run:
             bind(address.address, address.port_value).close()
         self.process = Process(envoy, host, self.server.port, "tierwall", self._say, self._settings.concurrency)
         await self.process.start()
+
+    def _credentials(self) -> Any:
+        shown, authority = self._settings.xds_certificate, self._settings.xds_client_authority
+        if shown is None or authority is None:
+            return None
+        return grpc.ssl_server_credentials([(shown.key, shown.chain)], authority, require_client_auth=True)
 
     async def close(self) -> None:
         """End everything that was begun."""

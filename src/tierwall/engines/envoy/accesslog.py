@@ -91,23 +91,21 @@ def record(entry: Any) -> Record:
 def verdict(said: Mapping[str, Any], details: str) -> Record:
     """Verdict, policy and rule: of the policy that denied, or of the last that allowed."""
     looked = list(_looked(said))
-    out: Record = {"verdict": "Allow"}
-    if looked:
+    if looked and not details.startswith(_REFUSED):
         level, result, decider = looked[-1]
         policy, _, rule = decider.partition(" ")
-        out = {"verdict": "Deny" if result == "denied" else "Allow", "level": level, "policy": policy, "rule": rule}
-    else:
-        out["policy"] = "Default"
-    if details.startswith("ext_authz_") and out["verdict"] == "Allow":
-        out["verdict"] = "Deny"
-    elif out["verdict"] == "Allow" and (details.startswith(("mcp_", "rbac_")) or not _was_read(details)):
-        # Refused before any policy was asked: what cannot be read is never let through.
-        out = {"verdict": "Deny", "policy": "Default", "rule": details}
-    return out
+        denied = result == "denied" or details.startswith("ext_authz_")
+        return {"verdict": "Deny" if denied else "Allow", "level": level, "policy": policy, "rule": rule}
+    if not looked and details.startswith(_PASSED):
+        return {"verdict": "Allow", "policy": "Default"}
+    # Refused before any policy was asked: what cannot be read, or leads nowhere, is never let through.
+    return {"verdict": "Deny", "policy": "Default", "rule": details}
 
 
-def _was_read(details: str) -> bool:
-    return not details.startswith(("http1.", "http2.", "low_version", "path_normalization", "missing_path"))
+# What Envoy says (`response_code_details`) of requests that the MCP filter or the strict reading of it refused, and of
+# requests that went on to a backend.
+_REFUSED = ("mcp_", "lua_")
+_PASSED = ("via_upstream", "upstream_", "response_timeout", "no_healthy_upstream", "downstream_remote_disconnect")
 
 
 def _looked(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

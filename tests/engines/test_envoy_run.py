@@ -317,3 +317,20 @@ def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one
         caller.close()
         loop.run_until_complete(process.stop())
         loop.close()
+
+
+def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> None:
+    done = subprocess.run(
+        [sys.executable, "tour.py", "--once"], cwd=EXAMPLE, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [re.sub(r"\s+", " ", line.strip()) for line in done.stdout.splitlines()]
+    for wanted in (
+        "orders: the list shows find_order, refund_order",
+        "refund_order DENIED denied by XAccessPolicy/shop/platform-guard",
+        "read_report DENIED denied by XAccessPolicy/shop/reports-team",
+        "place_order allowed ordered 2 of lamp",
+        "clerk XBackend/shop/orders place_order Deny XAccessPolicy/shop/orders-team",
+        "clerk XBackend/shop/reports read_report Allow XAccessPolicy/shop/reports-team rules[0]",
+    ):
+        assert wanted in lines

@@ -303,6 +303,8 @@ def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> N
         f'{HEAD}{{"name":"add"," name":"{SECRET}"}}}}',
         f'{HEAD}{{"name":"add","name\\u0000":"{SECRET}"}}}}',
         f'{HEAD}{{"name":"add","name\\t":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","\\tname":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","name ":"{SECRET}"}}}}',
         f'{HEAD}{OK},"Params":{BAD}}}',
         f'{HEAD}{OK},"param\u017f":{BAD}}}',
         f'{HEAD}{OK},"param\\u017f":{BAD}}}',

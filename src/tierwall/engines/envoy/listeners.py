@@ -29,9 +29,9 @@ _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 def http_filters(options: Options) -> Iterator[Any]:
     """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message))
-    yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
+    yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(), disabled=True)
     nothing = packed(rbac_pb2.RBAC())
     for slot in SLOTS:
         yield hcm_pb2.HttpFilter(name=slot.policy_filter, typed_config=nothing, disabled=True)

@@ -134,6 +134,8 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="end after the tour")
     parser.add_argument("--port", type=int, default=0, help="the port of the Gateway; by default a free one")
     given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))  # so that what was started is ended, too
     with tempfile.TemporaryDirectory(prefix="tierwall-agents-") as name:
         folder = Path(name)
         certificates.write(folder, AGENTS)

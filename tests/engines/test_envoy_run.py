@@ -334,3 +334,20 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
         "clerk XBackend/shop/reports read_report Allow XAccessPolicy/shop/reports-team rules[0]",
     ):
         assert wanted in lines
+
+
+def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        tour = subprocess.Popen([sys.executable, "-u", "tour.py"], cwd=EXAMPLE, stdout=out, stderr=out)
+    try:
+        assert eventually(lambda: "It stays up" in (tmp_path / "out").read_text(), 60), (tmp_path / "out").read_text()
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(tour.pid)], capture_output=True, text=True, check=True
+        )
+        children = [int(one) for one in listed.stdout.split()]
+        assert len(children) >= 2
+        assert tour.poll() is None
+    finally:
+        tour.send_signal(signal.SIGTERM)
+        assert tour.wait(30) == 0
+    assert eventually(lambda: not any(map(_exists, children)))

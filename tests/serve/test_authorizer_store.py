@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tierwall.core.diagnostics import InputError
 from tierwall.serve.authorizer.issued import derived, sealing_key
+from tierwall.serve.authorizer.kept_answers import KeptAnswers
 from tierwall.serve.authorizer.store import MOST_RETAINED, Store
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
@@ -131,3 +132,38 @@ def test_replicas_with_one_tls_key_derive_one_sealing_key() -> None:
     assert sealing_key(None, None) != sealing_key(None, None), "a random one"
     with pytest.raises(InputError, match="private key"):
         derived(b"no key")
+
+
+# answers that were given before
+
+
+def test_an_answer_is_kept_only_while_policies_and_key_hold(tmp_path: Path) -> None:
+    served = Served(tmp_path, POLICIES)
+    review = access(conditionalAuthorization={"mode": "HumanReadable"})
+    first = served.post("/authorize", review)
+    assert served.post("/authorize", review).body == first.body
+    assert len(served.records()) == 2, "each answer is logged"
+    served.issuer.rekey(b"another key of some length")
+    sealed = served.post("/authorize", review)
+    assert sealed.body != first.body
+    chain = first.json["status"]["conditionsChain"]
+    kind = {"apiVersion": "authorization.k8s.io/v1alpha1", "kind": "AuthorizationConditionsReview"}
+    value = {"spec": {"storageClassName": "dev"}}
+    back = served.post("/conditions", {**kind, "request": {"conditionSets": chain, "object": value}})
+    assert back.json["response"]["allowed"] is True, "conditions under the last key are still taken"
+    served.write(POLICIES[1:])
+    assert served.reload()
+    assert "conditionsChain" not in served.post("/authorize", review).json["status"]
+
+
+def test_kept_answers_are_bounded_and_long_requests_are_not_kept() -> None:
+    kept: KeptAnswers[int] = KeptAnswers(most=10)
+    kept.get("state", b"")
+    for n in range(1000):
+        kept.put("state", str(n).encode(), n)
+        assert kept.get("state", b"0") in (0, None)
+    assert kept.get("state", b"999") == 999
+    assert kept.get("state", b"1") is None
+    kept.put("state", b"x" * 5000, 1)
+    assert kept.get("state", b"x" * 5000) is None
+    assert kept.get("another", b"999") is None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
 from nft_kernel import need_kernel
 
+from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.apply import apply
 from tierwall.engines.nftables.audit import Names, document, line
 from tierwall.engines.nftables.compile import compile_model
@@ -155,6 +161,33 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     with topology.router.entered():
         apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)
         assert [one.packets for one in hits()] == [2]
+
+
+def test_the_command_streams_what_is_dropped(topology: Topology) -> None:
+    model = Model(Snapshot.of(load_objects([*BASE, DENY_ALL])))
+    command = [str(Path(sys.executable).parent / "tierwall"), "audit", "-o", "json", "--count", "1", "--seconds", "30"]
+    with topology.router.entered():
+        apply(compile_model(model, Options()).table)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with topology.at(address(WEB)).entered():
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while process.poll() is None:
+        # The audit sees what is logged from its start on, which nobody tells us.
+        sender.sendto(b"x", (DB, 53))
+        time.sleep(0.05)
+    sender.close()
+    output, _ = process.communicate()
+    event = msgspec.json.decode(output)
+    assert process.returncode == 0
+    assert (event["verdict"], event["from"]["pod"], event["to"]["pod"]) == ("Deny", "web-0", "db-0")
+
+
+def test_two_audits_of_one_group_are_told_apart(topology: Topology) -> None:
+    with topology.router.entered():
+        first = Reader(GROUP)
+        with pytest.raises(InputError, match="another program already reads NFLOG group 7"):
+            Reader(GROUP)
+        first.close()
 
 
 @pytest.mark.parametrize("packet", [b"", b"\x45", b"\x60" + b"\0" * 20, b"\x45" + b"\0" * 18, b"\xff" * 64])

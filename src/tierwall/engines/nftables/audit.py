@@ -14,10 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.nftables.held import exists
 from tierwall.engines.nftables.hits import told
-from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.nflog import Log, Logged
 from tierwall.engines.nftables.parts import MARK
 from tierwall.engines.nftables.programs import run
@@ -26,7 +24,6 @@ from tierwall.engines.nftables.table import address as show
 from tierwall.network.model.addresses import Address
 
 _AGAIN = 1.0
-_BUSY = 16
 
 
 class Names:
@@ -77,11 +74,11 @@ class Names:
 
 
 def events(group: int, seconds: float | None = None) -> Iterator[dict[str, Any]]:
-    """What is logged from now on, one document each; for so many seconds, or without end."""
-    try:
-        log = Log(group)
-    except NetlinkError as error:
-        raise InputError([_refused(group, error)]) from None
+    """What is logged from now on, one document each; for so many seconds, or without end.
+
+    InputError says why the log cannot be read.
+    """
+    log = Log(group)
     names = Names()
     until = None if seconds is None else time.monotonic() + seconds
     selector = selectors.DefaultSelector()
@@ -141,12 +138,3 @@ def _shown(end: dict[str, Any]) -> str:
     if "pod" in end:
         return f"{end['namespace']}/{end['pod']} ({where})"
     return f"node:{end['node']} ({where})" if "node" in end else where
-
-
-def _refused(group: int, error: NetlinkError) -> Diagnostic:
-    if error.errno == _BUSY:
-        return Diagnostic("TW601", f"another program already reads NFLOG group {group}")
-    if error.errno in (1, 13):
-        return Diagnostic("TW601", "reading the log is not permitted", hint="run as root, or with CAP_NET_ADMIN")
-    words = f"the kernel has no logging to NFLOG (CONFIG_NETFILTER_NETLINK_LOG): {str(error.strerror).lower()}"
-    return Diagnostic("TW603", words)

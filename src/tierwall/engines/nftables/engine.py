@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierwall.core.diagnostics import InputError
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.apply import replace
 from tierwall.engines.nftables.compile import compile_model
 from tierwall.engines.nftables.conntrack import forget_all
+from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.nflog import Log
 from tierwall.engines.nftables.options import GROUP, Options
 from tierwall.engines.nftables.placement import Placement
@@ -91,7 +92,11 @@ class Engine:
         topology, log = self._prepare(places)
         with topology.router.entered():
             replace(table)
-            forget_all()
+            try:
+                forget_all()
+            except NetlinkError as error:
+                words = f"the kernel cannot list connections (CONFIG_NF_CT_NETLINK): {str(error.strerror).lower()}"
+                raise InputError([Diagnostic("TW603", words)]) from None
         return probe(topology, probes, log)
 
     def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, Log]:

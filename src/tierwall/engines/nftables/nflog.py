@@ -5,11 +5,13 @@ The prefix is `tierwall <what> <place> <policies>`: `tierwall Deny egress[0] Adm
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.nftables.netlink import (
     NFNL_SUBSYS_ULOG,
     NFPROTO_UNSPEC,
@@ -30,6 +32,7 @@ _COPY_RANGE = 128
 _PROTOCOLS = {6: "TCP", 17: "UDP", 132: "SCTP", 1: "ICMP", 58: "ICMPv6"}
 _WITH_PORTS = ("TCP", "UDP", "SCTP")
 _BUFFER = 16 << 20
+_CAP_NET_ADMIN = 12
 
 
 class Flow(NamedTuple):
@@ -55,7 +58,18 @@ class Log:
     """The packets logged to one group in the network namespace this is made in."""
 
     def __init__(self, group: int, at_once: bool = False) -> None:
-        self._netlink = Netlink(receive_buffer=_BUFFER)
+        """InputError says why the log cannot be read."""
+        try:
+            self._netlink = Netlink(receive_buffer=_BUFFER)
+        except OSError as error:
+            raise InputError([_refused(group, error)]) from None
+        try:
+            self._bind(group, at_once)
+        except OSError as error:
+            self.close()
+            raise InputError([_refused(group, error)]) from None
+
+    def _bind(self, group: int, at_once: bool) -> None:
         mode = struct.pack("!IBx", _COPY_RANGE, _COPY_PACKET)
         for one in (
             attribute(_CFG_CMD, bytes([_BIND])),
@@ -108,3 +122,21 @@ def address_bytes(value: Address) -> bytes:
 def socket_family(value: Address) -> socket.AddressFamily:
     """AF_INET or AF_INET6."""
     return socket.AF_INET6 if value >= IPV6 else socket.AF_INET
+
+
+def _refused(group: int, error: OSError) -> Diagnostic:
+    if error.errno == errno.EBUSY or (error.errno == errno.EPERM and _is_network_admin()):
+        # The kernel also says EPERM when the group belongs to another reader.
+        words = f"another program already reads NFLOG group {group}"
+        return Diagnostic("TW601", words, hint="use another group for both, with --log-group")
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return Diagnostic("TW601", "reading the log is not permitted", hint="run as root, or with CAP_NET_ADMIN")
+    words = f"the kernel has no logging to NFLOG (CONFIG_NETFILTER_NETLINK_LOG): {str(error.strerror).lower()}"
+    return Diagnostic("TW603", words)
+
+
+def _is_network_admin() -> bool:
+    """Whether this process has CAP_NET_ADMIN."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        found = next((line.split()[1] for line in file if line.startswith("CapEff:")), "0")
+    return bool(int(found, 16) >> _CAP_NET_ADMIN & 1)

@@ -122,11 +122,13 @@ class Running:
 
     @property
     def envoy(self) -> int:
-        """The process id of its Envoy."""
-        listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=True
-        )
-        return int(listed.stdout.split()[0])
+        """The process id of its Envoy; one that found its port still taken is being started again."""
+        assert eventually(lambda: bool(self._children())), self.said
+        return self._children()[0]
+
+    def _children(self) -> list[int]:
+        command = ["ps", "-o", "pid=", "--ppid", str(self.process.pid)]
+        return [int(one) for one in subprocess.run(command, capture_output=True, text=True).stdout.split()]
 
 
 @pytest.fixture(scope="module")

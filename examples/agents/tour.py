@@ -131,7 +131,10 @@ def answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 def main() -> None:
     """Start everything, show it, and stay up unless told otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--once", action="store_true", help="end after the tour")
+    parser.add_argument(
+        "--once", action="store_true", help="end after the tour; so it does where nobody sits at a terminal"
+    )
+    parser.add_argument("--stay", action="store_true", help="stay up even without a terminal")
     parser.add_argument("--port", type=int, default=0, help="the port of the Gateway; by default a free one")
     given = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -160,7 +163,7 @@ def main() -> None:
             asyncio.run(tour(folder, port))
             time.sleep(0.3)  # Envoy sends its log in small batches
             decisions(log)
-            if given.once:
+            if given.once or not (given.stay or sys.stdin.isatty()):
                 return
             print(f"\nIt stays up. Edit {HERE / 'manifests'} and watch the verdicts change. Ctrl-C ends it. Try:")
             body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"refund_order","arguments":{}}}'

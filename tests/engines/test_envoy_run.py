@@ -340,7 +340,7 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
 
 def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
-        tour = subprocess.Popen([sys.executable, "-u", "tour.py"], cwd=EXAMPLE, stdout=out, stderr=out)
+        tour = subprocess.Popen([sys.executable, "-u", "tour.py", "--stay"], cwd=EXAMPLE, stdout=out, stderr=out)
     try:
         assert eventually(lambda: "It stays up" in (tmp_path / "out").read_text(), 60), (tmp_path / "out").read_text()
         listed = subprocess.run(

@@ -57,7 +57,7 @@ def objects() -> list[Object]:
     """A backend for each kind of policy, each at a path of its own: `/<name>/…`; nobody guards `/open`."""
     path_rule = "request.mcp.tool_name == 'read' && request.mcp.arguments.path.startsWith('/data/')"
     tool_rule = f"request.mcp.tool_name != '{SECRET}'"
-    asks = {
+    asks: dict[str, Any] = {
         "action": "ExternalAuth",
         "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "authorizer", "port": 80}},
     }

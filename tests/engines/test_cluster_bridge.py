@@ -65,6 +65,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.kubectl("admin", "create", "role", "editor", *rules, expect=True)
         found.kubectl("admin", "create", "rolebinding", "bob", "--role=editor", "--user=bob", expect=True)
         found.kubectl("admin", "create", "rolebinding", "mallory", "--role=editor", "--user=mallory", expect=True)
+        # What tests only look at; whatever they change, they make themselves.
+        found.kubectl("admin", "create", "configmap", "hers", expect=True)
+        assert found.apply("admin", "create", claim("not-hers", owner="bob")).is_done
         yield found
     finally:
         found.stop()
@@ -83,8 +86,8 @@ def claim(name: str, storage_class: str = "dev", owner: str | None = "alice") ->
 
 
 def test_an_unconditional_allow_lets_a_request_through(cluster: Cluster) -> None:
-    cluster.kubectl("alice", "create", "configmap", "hers", expect=True)
-    cluster.kubectl("alice", "get", "configmap", "hers", expect=True)
+    cluster.kubectl("alice", "create", "configmap", "made-by-her", expect=True)
+    cluster.kubectl("alice", "get", "configmap", "made-by-her", expect=True)
 
 
 def test_an_unconditional_deny_beats_rbac(cluster: Cluster) -> None:
@@ -95,18 +98,19 @@ def test_an_unconditional_deny_beats_rbac(cluster: Cluster) -> None:
 
 
 def test_where_no_policy_has_an_opinion_rbac_decides(cluster: Cluster) -> None:
-    cluster.kubectl("bob", "create", "configmap", "his", expect=True)
+    cluster.kubectl("bob", "create", "configmap", "made-by-him", expect=True)
     assert cluster.kubectl("bob", "get", "pods").is_forbidden
 
 
 def test_a_conditional_create_is_decided_on_the_object(cluster: Cluster) -> None:
+    before = len(cluster.records())
     assert cluster.apply("alice", "create", claim("good")).is_done
     refused = cluster.apply("alice", "create", claim("bad", "prod"))
     assert refused.is_forbidden
     assert "conditions do not hold" in refused.text
     # For bob no data could make it allowed: he is refused before admission.
     assert cluster.apply("bob", "create", claim("his")).is_forbidden
-    records = [one for one in cluster.records() if one.get("resource") == "persistentvolumeclaims"]
+    records = [one for one in cluster.records()[before:] if one.get("resource") == "persistentvolumeclaims"]
     assert [(one["phase"], one["verdict"]) for one in records if one["user"] == "alice"] == [
         ("authorize", "Conditional"),
         ("admit", "Allow"),
@@ -119,7 +123,6 @@ def test_a_conditional_create_is_decided_on_the_object(cluster: Cluster) -> None
 
 def test_a_conditional_update_sees_both_objects(cluster: Cluster) -> None:
     assert cluster.apply("admin", "create", claim("hers-to-change")).is_done
-    assert cluster.apply("admin", "create", claim("not-hers", owner="bob")).is_done
     changed = claim("hers-to-change")
     changed["metadata"]["annotations"] = {"note": "x"}
     assert cluster.apply("alice", "replace", changed).is_done
@@ -128,7 +131,8 @@ def test_a_conditional_update_sees_both_objects(cluster: Cluster) -> None:
 
 
 def test_a_conditional_patch_is_judged_as_the_update_it_makes(cluster: Cluster) -> None:
-    patch = ("patch", "pvc", "hers-to-change", "--type=merge", "-p")
+    assert cluster.apply("admin", "create", claim("hers-to-patch")).is_done
+    patch = ("patch", "pvc", "hers-to-patch", "--type=merge", "-p")
     cluster.kubectl("alice", *patch, '{"metadata":{"annotations":{"note":"y"}}}', expect=True)
     assert cluster.kubectl("alice", *patch, '{"metadata":{"labels":{"owner":"bob"}}}').is_forbidden
     other = cluster.kubectl("alice", "patch", "pvc", "not-hers", "--type=merge", "-p", '{"metadata":{"labels":null}}')
@@ -136,8 +140,9 @@ def test_a_conditional_patch_is_judged_as_the_update_it_makes(cluster: Cluster) 
 
 
 def test_a_conditional_delete_is_decided_on_the_stored_object(cluster: Cluster) -> None:
+    assert cluster.apply("admin", "create", claim("hers-to-delete")).is_done
     assert cluster.kubectl("alice", "delete", "pvc", "not-hers", "--wait=false").is_forbidden
-    cluster.kubectl("alice", "delete", "pvc", "hers-to-change", "--wait=false", expect=True)
+    cluster.kubectl("alice", "delete", "pvc", "hers-to-delete", "--wait=false", expect=True)
 
 
 def test_a_collection_is_deleted_object_by_object(cluster: Cluster) -> None:
@@ -151,11 +156,12 @@ def test_a_collection_is_deleted_object_by_object(cluster: Cluster) -> None:
 
 def test_a_condition_that_can_only_deny_holds_for_what_rbac_allows(cluster: Cluster) -> None:
     cluster.kubectl("admin", "create", "configmap", "locked", expect=True)
+    cluster.kubectl("admin", "create", "configmap", "open", expect=True)
     cluster.kubectl("admin", "label", "configmap", "locked", "locked=yes", expect=True)
     refused = cluster.kubectl("bob", "delete", "configmap", "locked")
     assert refused.is_forbidden
     assert "locked-maps" in refused.text
-    cluster.kubectl("bob", "delete", "configmap", "his", expect=True)
+    cluster.kubectl("bob", "delete", "configmap", "open", expect=True)
 
 
 def test_a_connect_request_is_decided_on_its_options(cluster: Cluster) -> None:
@@ -184,6 +190,10 @@ def test_what_admission_never_sees_is_not_granted_on_conditions(cluster: Cluster
 def test_both_phases_see_the_same_request(cluster: Cluster) -> None:
     cluster.kubectl("alice", "create", "namespace", "alice-1", expect=True)
     assert cluster.kubectl("alice", "create", "namespace", "other").is_forbidden
+    assert cluster.apply("alice", "create", claim("compared")).is_done
+    cluster.kubectl("alice", "label", "pvc", "compared", "more=x", expect=True)
+    assert cluster.apply("alice", "replace", claim("compared")).is_done
+    cluster.kubectl("alice", "delete", "pvc", "compared", "--wait=false", expect=True)
     compared = 0
     keys = ("user", "groups", "group", "version", "resource", "subresource", "namespace")
     asked: dict[str, list[dict[str, Any]]] = {}
@@ -195,7 +205,7 @@ def test_both_phases_see_the_same_request(cluster: Cluster) -> None:
             first = asked[key][-1]
             assert [first.get(name) for name in keys] == [one.get(name) for name in keys]
             compared += 1
-    assert compared > 10
+    assert compared >= 6
 
 
 def test_a_question_that_is_no_request_is_not_answered_yes_on_conditions(cluster: Cluster) -> None:
@@ -212,14 +222,16 @@ def test_an_edit_of_the_policies_counts_at_once(cluster: Cluster) -> None:
 
 
 def test_a_broken_edit_keeps_the_last_good_policies_and_says_so(cluster: Cluster) -> None:
-    cluster.write_policies("more.yaml", "kind: [", wait=False)
+    cluster.policy("edited.yaml", ("bob-lists", "Allow", f'{IS}"bob" && request.resource == "services"'))
+    cluster.kubectl("bob", "get", "services", expect=True)
+    cluster.write_policies("edited.yaml", "kind: [", wait=False)
     eventually(lambda: bool((cluster.health() or {}).get("stale")), "word of the broken edit", 20)
-    cluster.kubectl("bob", "get", "pvc", expect=True)
+    cluster.kubectl("bob", "get", "services", expect=True)
     assert "tierwall_authorizer_policies_stale 1.0" in cluster.metrics()
     assert "policies refused" in cluster.log("authorizer")
-    cluster.policy("more.yaml")
+    cluster.policy("edited.yaml")
     assert not (cluster.health() or {})["stale"]
-    eventually(lambda: cluster.kubectl("bob", "get", "pvc").is_forbidden, "the end of the grant", 20)
+    assert cluster.kubectl("bob", "get", "services").is_forbidden
 
 
 def test_without_the_authorizer_everything_is_refused_until_it_is_back(cluster: Cluster) -> None:

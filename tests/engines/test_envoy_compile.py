@@ -133,7 +133,7 @@ def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -
 
 
 def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -> None:
-    asks = {
+    asks: dict[str, Any] = {
         "action": "ExternalAuth",
         "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "missing", "port": 80}},
     }

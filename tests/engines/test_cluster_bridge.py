@@ -217,7 +217,10 @@ def test_a_question_that_is_no_request_is_not_answered_yes_on_conditions(cluster
 
 def test_an_edit_of_the_policies_counts_at_once(cluster: Cluster) -> None:
     assert cluster.kubectl("bob", "get", "pvc").is_forbidden
-    cluster.policy("more.yaml", ("bob-reads", "Allow", f'{IS}"bob" && request.verb == "list"'))
+    cluster.policy(
+        "more.yaml",
+        ("bob-reads", "Allow", f'{IS}"bob" && request.verb == "list" && request.resource == "persistentvolumeclaims"'),
+    )
     cluster.kubectl("bob", "get", "pvc", expect=True)
 
 

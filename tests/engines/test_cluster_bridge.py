@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kube_cluster import TIERWALL, Cluster, eventually
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 IS = 'request.apiGroup == "" && request.userInfo.username == '
 CLAIMS = f'request.resource == "persistentvolumeclaims" && {IS}"alice"'

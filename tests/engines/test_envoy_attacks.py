@@ -13,7 +13,7 @@ from envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, 
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-attacks")]
+pytestmark = pytest.mark.engine
 
 HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
 FILLER = "x" * 9000

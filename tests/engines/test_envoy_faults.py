@@ -25,7 +25,7 @@ from tierwall.engines.envoy.compile import compile
 from tierwall.engines.envoy.xds.server import SERVICE
 from tierwall.engines.envoy.xds.types import ROUTE
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-faults")]
+pytestmark = pytest.mark.engine
 BASE = policy("base", "allowed")
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tool"))
 import tool_objects as objects
 import tool_worlds
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-model")]
+pytestmark = pytest.mark.engine
 Object = dict[str, Any]
 COMPARED = ("verdict", "level", "evaluated")
 

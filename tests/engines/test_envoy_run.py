@@ -26,7 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.process import Process
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("envoy-run")]
+pytestmark = pytest.mark.engine
 AGENTS = [("agents", "shopper"), ("agents", "clerk")]
 PROGRAM = [sys.executable, "-c", "from tierwall.cli.main import main; main()", "run"]
 

@@ -33,7 +33,7 @@ from tierwall.resources.snapshot import Snapshot
 
 __all__ = ["fresh_namespace"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 # Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
 KILLS = 100

@@ -29,7 +29,7 @@ from tierwall.network.model.model import Model
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 
 WEB, DB, OUT = "10.0.0.1", "10.0.0.2", "203.0.113.7"
 GROUP, OTHER = 7, 8

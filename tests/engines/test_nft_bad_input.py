@@ -28,7 +28,7 @@ from tierwall.engines.nftables.watch import Keeper, follow
 
 __all__ = ["fresh_namespace", "nft_engine"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 
 OBJECTS = [
     namespace("shop"),

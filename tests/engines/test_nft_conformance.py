@@ -12,7 +12,7 @@ from tierwall.engines.nftables.engine import Engine
 from tierwall.policytest.run import run
 from tierwall.policytest.suite import suites
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 
 __all__ = ["nft_engine"]
 

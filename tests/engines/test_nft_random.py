@@ -22,7 +22,7 @@ from tierwall.network.question import answer, ask
 
 __all__ = ["nft_engine"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 
 # Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}

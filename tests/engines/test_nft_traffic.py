@@ -22,7 +22,7 @@ from tierwall.network.model.model import Model
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("kernel")]
+pytestmark = pytest.mark.engine
 
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 OPEN, CLOSED = 80, 81

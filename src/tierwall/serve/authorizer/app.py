@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -68,6 +69,8 @@ class App:
         self._read_seconds = read_seconds
         self._only_pages = only_pages
         self.stopping = False
+        # INVARIANT: one thread, because the caches of a chain know no locks.
+        self._asking = ThreadPoolExecutor(1, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
@@ -97,13 +100,20 @@ class App:
             # What is left of the body is not read, so the connection cannot be used again.
             reply, close = self._reviews.refusal(phase, why.status, why.words), True
         else:
-            reply = self._reviews.answer(phase, body)
+            reply = await self._answer(phase, body)
         headers = [_JSON, (b"content-length", str(len(reply.body)).encode())]
         if close:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
         self._remember(reply, perf_counter() - start)
+
+    async def _answer(self, phase: str, body: bytes) -> Reply:
+        """The answer; one that may wait for another server is made on a thread of its own, one after the other."""
+        if not self._store.current.asks_others:
+            return self._reviews.answer(phase, body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._asking, self._reviews.answer, phase, body)
 
     async def _body(self, phase: str, receive: Receive) -> bytes:
         # The kind is known only from the body, and callers with one address send both kinds to /authorize.

@@ -14,12 +14,14 @@ import msgspec
 
 from tierwall.api.cel_policies import CelPolicies
 from tierwall.api.chain import Chain
-from tierwall.api.configuration import chain_of
+from tierwall.api.configuration import build, members_of
 from tierwall.api.policy import policies_of
+from tierwall.api.webhook import Webhook
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.load import Loaded, load
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
+from tierwall.serve.authorizer.review_client import webhook
 
 
 class PolicySet(msgspec.Struct, frozen=True, eq=False):
@@ -31,6 +33,11 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     policies: int = 0
     # API groups that another server serves (APIService with a service): this API server runs no admission on them.
     aggregated: frozenset[str] = frozenset()
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether an answer may have to wait for another server."""
+        return any(isinstance(one, Webhook) for one in self.chain.members())
 
     def warm(self) -> Iterator[None]:
         """Make the policies ready in small steps; what is left undone is done by the first request that needs it."""
@@ -54,7 +61,8 @@ def policy_set(loaded: Loaded) -> PolicySet:
         errors += _unreadable(snapshot)
     chain = None
     try:
-        chain = chain_of(snapshot)
+        members = members_of(snapshot)
+        chain = build(snapshot, members, webhook)
     except InputError as error:
         errors += error.diagnostics
     if errors or chain is None:

@@ -1,0 +1,129 @@
+"""Asking another authorizer over HTTPS: the webhooks of the chain, reached as their kubeconfig says.
+
+The kubeconfig's current context names the endpoint for SubjectAccessReviews. Conditions go to the context that
+`conditionsEndpointKubeConfigContext` (the KEP) or `conditionsReview.kubeConfigContextName` (the API server's commit
+series) names, or to the same endpoint. Whatever keeps an answer from coming is a WebhookError, which the failure policy
+of the webhook turns into a decision.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from tierwall.api.authorizer import Authorizer
+from tierwall.api.configuration import Member, unreachable
+from tierwall.api.webhook import Webhook, WebhookError
+from tierwall.api.webhook_settings import read_settings
+from tierwall.resources.read import read_paths
+
+# An answer longer than this is none of an authorizer.
+MOST_OCTETS = 1 << 20
+
+
+def webhook(member: Member) -> Authorizer:
+    """The authorizer of one webhook; one whose settings or kubeconfig cannot be used answers by its failure policy."""
+    settings, problems = read_settings(member.webhook)
+    connection = member.webhook.get("connectionInfo")
+    file = connection.get("kubeConfigFile") if isinstance(connection, Mapping) else None
+    if problems or not isinstance(file, str):
+        return unreachable(member)
+    series = member.webhook.get("conditionsReview")
+    named = series.get("kubeConfigContextName") if isinstance(series, Mapping) else None
+    context = named or member.webhook.get("conditionsEndpointKubeConfigContext") or ""
+    return Webhook(member.name, HttpReviewClient(file, str(context), settings.timeout), settings, time.monotonic)
+
+
+class HttpReviewClient:
+    """Sends reviews as a kubeconfig says; connections are kept open and made on first use."""
+
+    def __init__(self, kubeconfig: str, conditions_context: str, timeout: float) -> None:
+        self._kubeconfig = kubeconfig
+        self._conditions_context = conditions_context
+        self._timeout = timeout
+        self._made: dict[str, tuple[str, httpx.Client]] = {}
+
+    def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        """A SubjectAccessReview."""
+        return self._post("", review)
+
+    def conditions(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        """An AuthorizationConditionsReview."""
+        return self._post(self._conditions_context, review)
+
+    def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
+        if context not in self._made:
+            self._made[context] = self._endpoint(context)
+        url, client = self._made[context]
+        try:
+            reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})
+            if reply.status_code not in (200, 201):
+                raise WebhookError(f"it answered with status {reply.status_code}")
+            if len(reply.content) > MOST_OCTETS:
+                raise WebhookError(f"its answer is longer than {MOST_OCTETS} octets")
+            value = msgspec.json.decode(reply.content)
+        except httpx.HTTPError as why:
+            raise WebhookError(f"it cannot be reached: {str(why) or type(why).__name__}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise WebhookError("its answer is not JSON") from None
+        if not isinstance(value, Mapping):
+            raise WebhookError("its answer is no review")
+        return value
+
+    def _endpoint(self, context: str) -> tuple[str, httpx.Client]:
+        """The address and a client for one context of the kubeconfig."""
+        try:
+            cluster, user = _context(self._kubeconfig, context)
+            server = cluster["server"]
+            if not isinstance(server, str) or not server.startswith("https://"):
+                raise WebhookError(f"`server` of `{self._kubeconfig}` must be an https address, found `{server}`")
+            trust = _trust(cluster, user, Path(self._kubeconfig).parent)
+        except (KeyError, TypeError, StopIteration, ValueError, OSError) as why:
+            raise WebhookError(f"kubeconfig `{self._kubeconfig}` cannot be used: {why!r}") from None
+        token = user.get("token")
+        headers = {"authorization": f"Bearer {token}"} if isinstance(token, str) else {}
+        return server, httpx.Client(verify=trust, timeout=self._timeout, headers=headers, trust_env=False)
+
+
+def _context(file: str, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    read = read_paths([file])
+    if read.diagnostics or not read.documents:
+        raise ValueError(read.diagnostics[0].message if read.diagnostics else "it is empty")
+    value = read.documents[0].value
+    wanted = name or value["current-context"]
+    context = _named(value["contexts"], wanted)["context"]
+    cluster = _named(value["clusters"], context["cluster"])["cluster"]
+    user = _named(value.get("users") or [], context["user"])["user"] if context.get("user") else {}
+    return cluster, user
+
+
+def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next(one for one in entries if one["name"] == name)
+
+
+def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
+    authority = _octets(cluster, "certificate-authority", folder)
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    certificate, key = (_octets(user, name, folder) for name in ("client-certificate", "client-key"))
+    if certificate and key:
+        # The ssl module reads a certificate from a file only; this one is private and gone at once.
+        with tempfile.NamedTemporaryFile(prefix="tierwall-client-") as file:
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _octets(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
+    """A file that is named, or given in the kubeconfig itself as `…-data`."""
+    if data := entry.get(f"{name}-data"):
+        return base64.b64decode(data, validate=True)
+    return (folder / entry[name]).read_bytes() if entry.get(name) else b""

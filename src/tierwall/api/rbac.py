@@ -30,6 +30,9 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Rule, ...]
 
 
+NOTHING_GRANTED = no_opinion("no RBAC rule grants it")
+
+
 class Rbac:
     """RBAC over one snapshot."""
 
@@ -42,10 +45,12 @@ class Rbac:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
+        if not self._bindings:
+            return NOTHING_GRANTED
         for rule, binding in self.rules_for(attributes):
             if rule.grants(attributes):
                 return allow(_reason(rule, binding), steps=(_step(self.name, rule, binding),))
-        return no_opinion("no RBAC rule grants it")
+        return NOTHING_GRANTED
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """RBAC never returns conditions."""

@@ -55,6 +55,8 @@ def cluster(name: str, address: Address, *, tls: bool = False, http2: bool = Fal
     """A cluster of one address."""
     out = cluster_pb2.Cluster(name=name)
     out.connect_timeout.seconds = 5
+    # One name that DNS is slow to answer must not keep the whole Gateway from starting; its own backend answers 503.
+    out.wait_for_warm_on_init.value = False
     out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.STRICT_DNS
     if tls:
         out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.LOGICAL_DNS

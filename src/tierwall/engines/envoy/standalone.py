@@ -23,7 +23,7 @@ from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.compile import Resources
 
 REFUSED = "TW659"
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 def static_bootstrap(resources: Resources, admin: Path, largest_pattern: int) -> Any:

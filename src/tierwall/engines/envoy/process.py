@@ -86,7 +86,7 @@ class Process:
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         command = [
-            *_dying_with_owner(),
+            *dying_with_owner(),
             str(self._envoy.path),
             "-c",
             str(self._config),
@@ -146,7 +146,7 @@ class Process:
         return code == 200
 
 
-def _dying_with_owner() -> list[str]:
+def dying_with_owner() -> list[str]:
     """A command in front that makes the kernel end what it becomes when this process dies.
 
     Between `fork` and `exec` in this process, with gRPC's threads running, would be the wrong place to do it.

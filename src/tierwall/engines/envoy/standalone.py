@@ -5,12 +5,9 @@ It listens on loopback only, and ends when its owner ends.
 
 from __future__ import annotations
 
-import ctypes
 import http.client
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +18,7 @@ from envoy.config.bootstrap.v3 import bootstrap_pb2
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.compile import Resources
+from tierwall.engines.envoy.process import dying_with_owner
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0
@@ -49,14 +47,21 @@ class Standalone:
         self.admin, self._log = folder / "admin.sock", folder / "log"
         config = folder / "bootstrap.pb"
         config.write_bytes(static_bootstrap(resources, self.admin, largest_pattern).SerializeToString())
-        command = [str(find_envoy().path), "-c", str(config), "--disable-hot-restart", "--concurrency", "1"]
+        command = [
+            *dying_with_owner(),
+            str(find_envoy().path),
+            "-c",
+            str(config),
+            "--disable-hot-restart",
+            "--concurrency",
+            "1",
+        ]
         command += ["--log-level", "warning", "--log-format", "%l %v", "--log-path", str(self._log)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_owner if sys.platform == "linux" else None,
         )
         try:
             self._wait()
@@ -109,8 +114,3 @@ class _Unix(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(5)
         self.sock.connect(str(self._path))
-
-
-def _end_with_owner() -> None:
-    libc: Any = ctypes.CDLL(None)
-    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

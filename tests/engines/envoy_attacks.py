@@ -10,9 +10,11 @@ import codecs
 import json
 import re
 import socket
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from tierwall.engines.envoy.certificates import Authority
 from tierwall.engines.envoy.compile import Options, compile
 from tierwall.engines.envoy.options import Address
 from tierwall.engines.envoy.recorder import Recorded, Recorder
@@ -68,7 +70,13 @@ def objects() -> list[Object]:
             f"{GATEWAY_API}/v1",
             "Gateway",
             "gate",
-            {"gatewayClassName": "c", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]},
+            {
+                "gatewayClassName": "c",
+                "listeners": [
+                    {"name": "web", "port": 80, "protocol": "HTTP"},
+                    {"name": "secure", "port": 443, "protocol": "HTTPS"},
+                ],
+            },
         ),
         *(
             thing(
@@ -116,14 +124,22 @@ def objects() -> list[Object]:
 
 
 class Attacked:
-    """The Envoy under attack; `recorder` is all that was let through."""
+    """The Envoy under attack; `recorder` is all that was let through. At `tls_port` callers have certificates."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: Sequence[Object] = ()) -> None:
         self.recorder = Recorder()
-        self.port = free_port()
-        found = Snapshot.of(load_objects(objects()))
+        self.authority = Authority()
+        self.port, self.tls_port = free_port(), free_port()
+        found = Snapshot.of(load_objects([*objects(), *more]))
         backends = {str(one.reference): self.recorder.address for one in found if one.kind == "XBackend"}
-        options = Options(static=True, bind={"prod/gate:80": Address("127.0.0.1", self.port)}, endpoints=backends)
+        ports = {80: self.port, 443: self.tls_port}
+        options = Options(
+            static=True,
+            bind={f"prod/gate:{number}": Address("127.0.0.1", port) for number, port in ports.items()},
+            endpoints=backends,
+            certificate=self.authority.server(),
+            client_authority=self.authority.pem,
+        )
         self.resources = compile(found, options)
         self.envoy = Standalone(self.resources)
 

@@ -8,13 +8,12 @@ copied to headers of our own, because only headers can be looked up (section 8).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2
-from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
@@ -96,18 +95,16 @@ def strict(with_arguments: bool) -> Any:
 
 
 def bodiless_filter() -> Any:
-    """The filter that refuses bodies; one byte is the least that can be said."""
-    out = buffer_pb2.Buffer()
-    out.max_request_bytes.value = 1
+    """The filter that refuses bodies."""
+    out = lua_pb2.Lua()
+    out.source_codes[_SCRIPT].inline_string = files(__package__).joinpath("bodiless.lua").read_text()
     return packed(out)
 
 
 @cache
 def bodiless() -> Any:
     """A route's settings: refuse bodies."""
-    out = buffer_pb2.BufferPerRoute()
-    out.buffer.max_request_bytes.value = 1
-    return packed(out)
+    return packed(lua_pb2.LuaPerRoute(name=_SCRIPT))
 
 
 def facts_filter() -> Any:
@@ -139,7 +136,9 @@ def _set(name: str, value: str, how: Any = base_pb2.HeaderValueOption.OVERWRITE_
     return mutation_rules_pb2.HeaderMutation(append=option)
 
 
-@cache
-def facts() -> Any:
-    """A route's settings: copy the facts."""
-    return packed(header_mutation_pb2.HeaderMutationPerRoute())
+@lru_cache(100_000)
+def facts(said: tuple[tuple[str, str], ...] = ()) -> Any:
+    """A route's settings: copy the facts, and say these in headers of our own."""
+    out = header_mutation_pb2.HeaderMutationPerRoute()
+    out.mutations.request_mutations.extend(_set(name, value) for name, value in said)
+    return packed(out)

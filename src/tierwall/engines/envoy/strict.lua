@@ -3,12 +3,16 @@
 -- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key that
 -- becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused by the MCP filter.
 -- Where rules look at arguments, no object inside may have two keys that fold to one.
--- Methods: `Tools/Call` is no call to Envoy, but to some server it might be.
+-- Methods: `Tools/Call` is no call to Envoy, but to some server it might be. A message that has both a method and a result
+-- is an answer to Envoy, and to some server a call.
+-- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and reads no message at all
+-- whose body ends with trailers. So there may be nothing after the message, and no trailers.
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
 
 local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
 
 local LOOKS_AT_ARGUMENTS = false
+local ANSWER = "__jsonrpc_response" -- what the MCP filter takes for the method of a message that has a result or an error
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -38,8 +42,9 @@ local function is_strange(key, known)
   return known[folded(find(key, "\\", 1, true) and unescaped(key) or key)] == true
 end
 
--- Whether a message has a key that a lenient parser would fold. Envoy has parsed the body before: it is JSON.
-local function has_strange_key(body)
+-- Whether a message has a key that a lenient parser would fold, or is an answer with a method, or anything stands behind
+-- it. Envoy has parsed the message before: it is JSON.
+local function is_strange_message(body, is_answer)
   local depth, at, key, inside_params, seen = 0, 1, nil, false, {}
   while true do
     local here = find(body, '["{}%[%]]', at)
@@ -58,6 +63,9 @@ local function has_strange_key(body)
             key = sub(body, from, stop - 1)
             if depth == 1 then
               if is_strange(key, TOP) then return true end
+              if is_answer and (key == "method" or find(key, "\\", 1, true) and unescaped(key) == "method") then
+                return true
+              end
               inside_params = key == "params" or (find(key, "\\", 1, true) and unescaped(key) == "params")
             elseif depth == 2 then
               if inside_params and is_strange(key, PARAMS) then return true end
@@ -76,8 +84,15 @@ local function has_strange_key(body)
       if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
     else
       depth = depth - 1
+      if depth == 0 then return find(body, "[^ \t\r\n]", at) ~= nil end
     end
   end
+end
+
+-- Whether there is one object and nothing else. Without its texts, its braces tell; a body with escapes is looked at
+-- slowly anyway, so a text ends at the next quote.
+local function stands_alone(body)
+  return find(gsub(body, '"[^"]*"', ""), "^%s*%b{}%s*$") ~= nil
 end
 
 -- Whether the slow look is needed: some known word stands there in other letters, or not alone between quotes, or there
@@ -118,11 +133,18 @@ function envoy_on_request(handle)
     if charset and not find(charset, '^"?utf%-?8"?%s*$') then return refuse(handle, "the charset is not UTF-8") end
   end
   local method = headers:get("x-tierwall-method")
-  if method and not METHODS[method] and METHODS[folded(method)] then
+  if not method then return refuse(handle, "there is no message with a method") end
+  if not METHODS[method] and METHODS[folded(method)] then
     return refuse(handle, "a known method is spelt differently")
   end
   local body = handle:body()
-  if not body then return end
+  if not body then return refuse(handle, "there is no message") end
+  if handle:trailers() then return refuse(handle, "there are trailers") end
   local text = body:getBytes(0, body:length())
-  if is_doubtful(text) and has_strange_key(text) then return refuse(handle, "a known key is spelt differently") end
+  local is_answer = method == ANSWER
+  if is_answer or is_doubtful(text) then
+    if is_strange_message(text, is_answer) then return refuse(handle, "some server might read it differently") end
+  elseif not stands_alone(text) then
+    return refuse(handle, "something stands behind the message")
+  end
 end

@@ -1,0 +1,195 @@
+"""A client that speaks HTTP/2 frame by frame and sends whatever it is told to, also what no library would send."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpack import Decoder, Encoder
+from hyperframe.frame import (
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PushPromiseFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+JSON = (("content-type", "application/json"), ("accept", "application/json, text/event-stream"))
+Header = tuple[str | bytes, str | bytes]
+
+
+@dataclass
+class Answer:
+    """What came back on a stream; `reset` is the code of RST_STREAM."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    ended: bool = False
+    reset: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the recording backend gave this answer."""
+        return "x-tierwall-reached" in self.headers
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended or self.reset is not None
+
+
+class Http2:
+    """One connection; streams are numbered 1, 3, 5, … as they are opened."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None = None, name: str = "localhost") -> None:
+        self._socket: Any = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            context.set_alpn_protocols(["h2"])
+            self._socket = context.wrap_socket(self._socket, server_hostname=name)
+            assert self._socket.selected_alpn_protocol() == "h2"
+        self._encoder, self._decoder = Encoder(), Decoder()
+        # The dynamic table would be out of step after a header block that the peer refuses.
+        self._encoder.header_table_size = 0
+        self._next = 1
+        self._pending = b""
+        self.answers: dict[int, Answer] = {}
+        self.closed = False
+        self.goaway: int | None = None
+        self.send(PREFACE + SettingsFrame().serialize())
+
+    def __enter__(self) -> Http2:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are; a peer that has hung up hears nothing."""
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            self.closed = True
+
+    def frames(self, *frames: Frame) -> None:
+        """Frames in one write."""
+        self.send(b"".join(one.serialize() for one in frames))
+
+    def open(self) -> int:
+        """The number of a new stream."""
+        number = self._next
+        self._next += 2
+        self.answers[number] = Answer()
+        return number
+
+    def headers(self, stream: int, headers: Iterable[Header], *, end: bool = False) -> HeadersFrame:
+        """A header block, or trailers: names and values are not looked at."""
+        flags = ["END_HEADERS", *(["END_STREAM"] if end else [])]
+        return HeadersFrame(stream, self._encoder.encode([*headers], huffman=False), flags=flags)
+
+    @staticmethod
+    def data(stream: int, data: bytes, *, end: bool = False) -> DataFrame:
+        """A piece of a body."""
+        return DataFrame(stream, data, flags=["END_STREAM"] if end else [])
+
+    def start(self, headers: Iterable[Header], pieces: Iterable[bytes] = (), trailers: Iterable[Header] = ()) -> int:
+        """A request in one write: headers, pieces of a body, trailers; the last of them ends it."""
+        stream = self.open()
+        made: list[Frame] = [self.headers(stream, headers)]
+        made += [self.data(stream, piece) for piece in pieces]
+        trailers = list(trailers)
+        if trailers:
+            made.append(self.headers(stream, trailers))
+        made[-1].flags.add("END_STREAM")
+        self.frames(*made)
+        return stream
+
+    def ask(self, headers: Iterable[Header], *pieces: bytes, trailers: Iterable[Header] = ()) -> Answer:
+        """A request and its answer."""
+        stream = self.start(headers, pieces, trailers)
+        self.wait([stream])
+        return self.answers[stream]
+
+    def wait(self, streams: Iterable[int] | None = None, seconds: float = 3) -> None:
+        """Read until these streams (all of them, unless given) are over, or the peer hangs up."""
+        end = time.monotonic() + seconds
+        wanted = list(self.answers) if streams is None else list(streams)
+        while not self.closed and not all(self.answers[one].is_over for one in wanted):
+            if not self._read(end - time.monotonic()):
+                return
+
+    def round_trip(self, seconds: float = 3) -> None:
+        """A PING and its answer: the peer has read all that was sent before."""
+        end = time.monotonic() + seconds
+        self._pongs = 0
+        self.frames(PingFrame(0, b"tierwall"))
+        while not self.closed and not self._pongs:
+            if not self._read(end - time.monotonic()):
+                return
+
+    def _read(self, seconds: float) -> bool:
+        if seconds <= 0:
+            return False
+        self._socket.settimeout(seconds)
+        try:
+            part = self._socket.recv(1 << 16)
+        except TimeoutError:
+            return False
+        except OSError:
+            part = b""
+        if not part:
+            self.closed = True
+            return False
+        self._pending += part
+        while len(self._pending) >= 9:
+            frame, length = Frame.parse_frame_header(memoryview(self._pending[:9]))
+            if len(self._pending) < 9 + length:
+                break
+            frame.parse_body(memoryview(self._pending[9 : 9 + length]))
+            self._pending = self._pending[9 + length :]
+            self._take(frame)
+        return True
+
+    def _take(self, frame: Frame) -> None:
+        answer = self.answers.setdefault(frame.stream_id, Answer()) if frame.stream_id else Answer()
+        assert not isinstance(frame, PushPromiseFrame)
+        if isinstance(frame, HeadersFrame):
+            assert "END_HEADERS" in frame.flags
+            for name, value in self._decoder.decode(frame.data):
+                answer.headers[str(name)] = str(value)
+            answer.status = int(answer.headers.get(":status", 0))
+        elif isinstance(frame, DataFrame):
+            answer.body += frame.data
+            if frame.flow_controlled_length:
+                more = frame.flow_controlled_length
+                self.frames(WindowUpdateFrame(0, more), WindowUpdateFrame(frame.stream_id, more))
+        elif isinstance(frame, RstStreamFrame):
+            answer.reset = frame.error_code
+        elif isinstance(frame, GoAwayFrame):
+            self.goaway = frame.error_code
+        elif isinstance(frame, SettingsFrame) and "ACK" not in frame.flags:
+            self.frames(SettingsFrame(flags=["ACK"]))
+        elif isinstance(frame, PingFrame) and "ACK" in frame.flags:
+            self._pongs += 1
+        if "END_STREAM" in frame.flags:
+            answer.ended = True
+
+
+def post(path: str, body: bytes | None = None, *more: Header, host: str = "gate.test") -> list[Header]:
+    """The headers of a message of MCP; with the length of the body if one is given."""
+    found: list[Header] = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", path), *JSON]
+    if body is not None:
+        found.append(("content-length", str(len(body))))
+    return [*found, *more]

@@ -59,14 +59,44 @@ def test_a_policy_that_attaches_only_partly() -> None:
     assert "HTTPRoute ns/gone not found" in found.message
 
 
-def test_a_setting_that_a_more_specific_one_replaces_everywhere() -> None:
+def test_a_gateway_default_that_every_route_overrides_still_counts_for_routes_to_come() -> None:
     wide = policy("wide", "Gateway/gw", traffic=TIMEOUT)
-    narrow = policy("narrow", "HTTPRoute/route", traffic=TIMEOUT)
-    other = policy("other", "GRPCRoute/route", traffic=TIMEOUT)
-    listeners = policy("set", "ListenerSet/set", traffic=TIMEOUT)
-    (message,) = messages(wide, narrow, other, listeners, code="TW303")
+    routes = [policy(kind.lower(), f"{kind}/route", traffic=TIMEOUT) for kind in ("HTTPRoute", "GRPCRoute")]
+    assert messages(wide, *routes, policy("set", "ListenerSet/set", traffic=TIMEOUT), code="TW303") == []
+    on_listener = policy("web", "Gateway/gw#web", traffic=TIMEOUT)
+    assert messages(on_listener, *routes, code="TW303") == []
+
+
+@pytest.mark.parametrize("listener_sets", [True, False])
+def test_a_gateway_default_that_every_listener_overrides_counts_only_for_listener_sets_to_come(
+    listener_sets: bool,
+) -> None:
+    wide = policy("wide", "Gateway/gw", traffic=TIMEOUT)
+    listeners = [policy(name, f"Gateway/gw#{name}", traffic=TIMEOUT) for name in ("web", "admin")]
+    listeners.append(policy("set", "ListenerSet/set", traffic=TIMEOUT))
+    allowed: Any = {"allowedListeners": {"namespaces": {"from": "Same"}}} if listener_sets else {}
+    found = messages(wide, *listeners, gateway(**allowed), code="TW303")
+    # Without any ListenerSet let in, the one there is has no Gateway, so its policy says nothing either.
+    assert len(found) == (not listener_sets)
+    assert all("`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: " in one for one in found)
+
+
+def test_a_setting_of_a_route_that_each_of_its_rules_replaces_never_takes_effect() -> None:
+    wide = policy("wide", "HTTPRoute/route", traffic=TIMEOUT)
+    narrow = policy("narrow", "HTTPRoute/route#rule", traffic=TIMEOUT)
+    assert messages(wide, narrow, code="TW303") == []  # the second rule has no name
+    one_rule = route(rules=[{"name": "rule", "backendRefs": [tools_ref()]}])
+    (message,) = messages(wide, narrow, one_rule, code="TW303")
     assert message.startswith("`traffic.timeouts` of AgentgatewayPolicy/ns/wide never takes effect: ")
-    assert messages(wide, narrow, code="TW303") == []  # it holds for the GRPCRoute
+
+
+def test_a_default_of_a_backend_counts_for_references_and_ports_to_come() -> None:
+    inline = route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80, "policies": TCP}]}])
+    assert messages(policy("p", "Service/svc", backend=TCP), inline, code="TW303") == []
+    plain = route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80}]}])
+    default, port = policy("p", "Service/svc", backend=TCP), policy("q", "Service/svc#80", backend=TCP)
+    assert messages(default, port, plain, service("svc", 80, 81), code="TW303") == []
+    assert len(messages(default, port, plain, service("svc", 80), code="TW303")) == 1
 
 
 def test_a_setting_beyond_a_lock_never_takes_effect() -> None:

@@ -16,7 +16,8 @@ from tierwall.core.source import Position
 from tierwall.gateway.everywhere import ways
 from tierwall.gateway.fields import FIELDS, SECTIONS, Field, Setting
 from tierwall.gateway.merge import PHASES, Outcome, Phase, merge
-from tierwall.gateway.standing import Claim, Overlap, allows, standings
+from tierwall.gateway.standing import Claim, Overlap, allows, prospects, standings
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 NEVER, DISPUTED, WIDENED, HALF_LOST, BROKEN, PROFILES_DIFFER = "TW303", "TW304", "TW305", "TW306", "TW307", "TW309"
@@ -27,7 +28,7 @@ _NAMED = 5  # how many others a finding shows
 
 
 def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Settings that another one replaces at every place; and those of equal precedence, of which one loses."""
+    """Settings that another one replaces at every place, those to come included; and those of equal precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for path, fate in standings(snapshot).of(policy).items():
             before = [claim for claim, first in fate.rivals.values() if not first]
@@ -38,7 +39,7 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 for claim, level, why in fate.beaten_by.values()
                 if not (before and why == "comes first at the same level")
             ]
-            if not fate.effective and winners:
+            if not fate.effective and winners and not _may_come(snapshot, policy, path):
                 claim, level, why = min(winners, key=lambda one: one[0].source)
                 more = f", and {len(winners) - 1} more elsewhere" if len(winners) > 1 else ""
                 yield Diagnostic(
@@ -48,6 +49,12 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     subject=policy.reference,
                     related=tuple((f"{one.source} sets it", _position(one)) for one, _, _ in winners[:_NAMED]),
                 )
+
+
+def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
+    """Whether a setting is a default for routes and ListenerSets that may be added."""
+    hoped = prospects(snapshot).of(policy).get(path)
+    return hoped is not None and hoped.effective
 
 
 def _disputed(path: str, loser: Claim, winner: Claim) -> Diagnostic:

@@ -57,11 +57,20 @@ def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource
     gateway = snapshot.get(*GATEWAY, str(namespace), str(name))
     if gateway is None:
         return None, f"Gateway {namespace}/{name} not found"
-    allowed = gateway.spec.get("allowedListeners")
-    namespaces = allowed.get("namespaces") if isinstance(allowed, dict) else None
-    if not namespace_allowed(snapshot, namespaces, "None", gateway.namespace, listener_set.namespace):
+    if not namespace_allowed(snapshot, _allowed(gateway), "None", gateway.namespace, listener_set.namespace):
         return None, f"Gateway {namespace}/{name} does not allow listeners from namespace {listener_set.namespace}"
     return gateway, ""
+
+
+def lets_listeners_in(gateway: Resource) -> bool:
+    """Whether ListenerSets of any namespace may add listeners to a Gateway."""
+    namespaces = _allowed(gateway)
+    return isinstance(namespaces, dict) and namespaces.get("from", "None") != "None"
+
+
+def _allowed(gateway: Resource) -> Any:
+    allowed = gateway.spec.get("allowedListeners")
+    return allowed.get("namespaces") if isinstance(allowed, dict) else None
 
 
 def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:

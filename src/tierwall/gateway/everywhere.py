@@ -1,14 +1,19 @@
-"""Every place that a request can reach: each way from a listener through a route's rule to a backend."""
+"""Every place that a request can reach, each way from a listener through a route's rule to a backend, and those to come.
+
+Routes and ListenerSets are written by others than the owner of a Gateway or of a backend, so settings there are also
+defaults for what does not exist yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierwall.attach.listener import gateway_listeners
+from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
 from tierwall.attach.reach import Way, reach
 from tierwall.attach.section import sub_backends
 from tierwall.gateway.levels import Asked
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 _BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
@@ -23,13 +28,42 @@ def ways(snapshot: Snapshot) -> Iterator[Asked]:
     for gateway in reach(snapshot).gateways_all:
         for listener in gateway_listeners(snapshot, gateway):
             if (id(gateway), id(listener.owner), listener.number) not in used:
-                added = None if listener.owner is gateway else listener.owner
-                yield Asked(gateway, added, listener)
+                yield _at(gateway, listener)
+
+
+def to_come(snapshot: Snapshot) -> Iterator[Asked]:
+    """The places of routes and ListenerSets that may be added, with no policy of their own.
+
+    A route at any listener; a listener where a Gateway lets ListenerSets in; a route to a backend, and to any port of
+    a Service, by a listener that already leads to it.
+    """
+    for gateway in reach(snapshot).gateways_all:
+        if lets_listeners_in(gateway):
+            yield Asked(gateway)
+        for listener in gateway_listeners(snapshot, gateway):
+            yield _at(gateway, listener)
+    for way in reach(snapshot).ways():
+        for asked in _along(snapshot, way):
+            if asked.backend is not None:
+                here = asked._replace(route=None, rule=None)
+                yield here
+                if way.backend is not None and way.backend.place.key == SERVICE:
+                    yield from (here._replace(section=port) for port in _ports(asked.backend))
+
+
+def _at(gateway: Resource, listener: Listener) -> Asked:
+    return Asked(gateway, None if listener.owner is gateway else listener.owner, listener)
+
+
+def _ports(service: Resource) -> Iterator[str]:
+    listed = service.spec.get("ports")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict):
+            yield str(one.get("port"))
 
 
 def _along(snapshot: Snapshot, way: Way) -> Iterator[Asked]:
-    added = None if way.listener.owner is way.gateway else way.listener.owner
-    here = Asked(way.gateway, added, way.listener, way.routes[-1], way.rule)
+    here = _at(way.gateway, way.listener)._replace(route=way.routes[-1], rule=way.rule)
     backend = way.backend.place.resource(snapshot) if way.backend is not None else None
     if way.backend is None or backend is None or way.backend.place.key not in _BACKENDS:
         yield here

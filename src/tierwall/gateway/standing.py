@@ -6,12 +6,12 @@ for some outcome of all conditions there. A list that has an entry without a con
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.attach.place import Place
-from tierwall.gateway.everywhere import ways
+from tierwall.gateway.everywhere import to_come, ways
 from tierwall.gateway.fields import FIELDS, SECTIONS, Setting, settings
 from tierwall.gateway.levels import Asked, Level, levels
 from tierwall.gateway.merge import PHASES, Phase
@@ -62,14 +62,14 @@ class Overlap(NamedTuple):
 class Standings:
     """The fates of all settings of all policies, and what replaced or joined what."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, places: Iterable[Asked]) -> None:
         self._index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
         self._said: dict[tuple[str, Phase, Place], Mapping[str, tuple[Claim, ...]]] = {}
         self.fates: dict[int, dict[str, Fate]] = {}
         self.replaced: dict[tuple[int, int, str], Overlap] = {}
         self.joined: dict[tuple[int, int, str], Overlap] = {}
         seen: set[object] = set()
-        for asked in ways(snapshot):
+        for asked in places:
             for section in SECTIONS:
                 for phase in PHASES if section == "traffic" else PHASES[:1]:
                     self._place(asked, section, phase, seen)
@@ -192,8 +192,13 @@ def _meet(table: dict[tuple[int, int, str], Overlap], lower: Claim, level: str, 
 
 
 def standings(snapshot: Snapshot) -> Standings:
-    """The standings of a snapshot."""
-    return snapshot.once(standings, Standings)
+    """The standings of a snapshot, over all places that a request can reach."""
+    return snapshot.once(standings, lambda it: Standings(it, ways(it)))
+
+
+def prospects(snapshot: Snapshot) -> Standings:
+    """The standings over the places that may come."""
+    return snapshot.once(prospects, lambda it: Standings(it, to_come(it)))
 
 
 def _of_policy(policy: Resource, section: str, phase: Phase) -> Iterator[Claim]:

@@ -48,11 +48,15 @@ PODS = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", 
 
 def findings(*objects: Object, code: str = "") -> list[Diagnostic]:
     found = list(network(snapshot([*PODS, *objects])))
-    return [one for one in found if one.code == code] if code else found
+    return [one for one in found if one.code.startswith(code)]
 
 
 def in_team(team: str) -> Object:
     return {"namespaces": {"matchLabels": {"team": team}}}
+
+
+def labelled(key: str, operator: str) -> Object:
+    return {"namespaces": {"matchExpressions": [{"key": key, "operator": operator}]}}
 
 
 def test_equal_priorities_that_disagree_are_named_with_a_connection() -> None:
@@ -135,6 +139,42 @@ def test_a_rule_that_several_rules_cover_together_can_never_count() -> None:
     assert {"AdminNetworkPolicy/a ingress[0]", "AdminNetworkPolicy/b ingress[0]"} <= set(
         one.message.split("before by ")[1].split(", ")
     )
+
+
+def test_a_rule_counts_that_only_a_pod_of_three_sorts_at_once_would_meet() -> None:
+    # What is left of the last rule are namespaces with all three labels, which no two of the selectors demand.
+    found = findings(
+        admin("a", 1, *(rule("Allow", **labelled(key, "DoesNotExist")) for key in ("team", "env", "region"))),
+        admin("b", 2, rule("Deny")),
+        code="TW207",
+    )
+    assert found == []
+
+
+def test_a_rule_about_a_port_name_counts_on_another_protocol() -> None:
+    everything = {"portRange": {"start": 1, "end": 65535}}
+    named = {"action": "Deny", "from": [ALL], "ports": [{"namedPort": "dns"}]}
+    tcp = {"action": "Allow", "from": [ALL], "ports": [everything]}
+    assert findings(admin("a", 1, tcp, named), code="TW207") == []
+    others = [{"portRange": everything["portRange"] | {"protocol": one}} for one in ("UDP", "SCTP")]
+    assert len(findings(admin("a", 1, {**tcp, "ports": [everything, *others]}, named), code="TW207")) == 1
+
+
+def test_a_network_policy_rule_is_overridden_whole_only_if_no_pod_to_come_escapes() -> None:
+    fences = [rule("Deny", **labelled(key, "DoesNotExist")) for key in ("team", "env", "region")]
+    anywhere: Object = {"from": [{"namespaceSelector": {}}]}
+    assert findings(admin("a", 1, *fences), network_policy(anywhere), code="TW202") == []
+    assert len(findings(admin("a", 1, *fences), network_policy(anywhere), code="TW203")) == 1
+    assert len(findings(admin("a", 1, *fences, rule("Deny")), network_policy(anywhere), code="TW202")) == 1
+
+
+def test_rules_behind_thousands_of_others_cost_a_bounded_search() -> None:
+    many = [
+        admin(f"p{number:03}", number, rule("Deny", namespaces={"matchLabels": {f"k{number}": "x"}}), rule("Allow", 80))
+        for number in range(300)
+    ]
+    found = findings(*many, code="TW207")
+    assert {str(one.subject) for one in found} <= {f"AdminNetworkPolicy/p{number:03}" for number in range(1, 300)}
 
 
 def test_a_pass_lets_a_baseline_rule_count_and_a_deny_does_not() -> None:

@@ -2,14 +2,15 @@
 
 Everything is asked of classes of ends and pieces of ports, on the pods that exist and on stand-ins for pods that may
 come, so that a developer who sees one namespace still learns which admin policy overrides a rule of theirs. Each
-finding about a connection names one as a witness.
+finding about a connection names one as a witness; what is said of all connections, `network_shadowed` has proved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.hypothetical import Hypothetical
 from tierwall.network.model.ends import End
@@ -44,13 +45,12 @@ class Walk:
 
     def __init__(self, hypothetical: Hypothetical) -> None:
         self.sorts = hypothetical.sorts
-        self.thorough = hypothetical.thorough
         self.model = model(hypothetical.snapshot)
         self.classes = Classes(self.model)
         self.rows = Rows(self.classes, True)
         self.priorities = {id(policy.resource): policy.priority for policy in self.model.admin}
+        self.shadows = Shadows(self.model)
         self.counted: set[Rule] = set()
-        self.met: dict[Rule, dict[Rule | Policy, None]] = {}
         self.clashes: dict[tuple[Rule, Rule], Witness] = {}
         self.allowing: set[Rule] = set()
         self.undone: dict[Rule, dict[Rule, Witness]] = {}
@@ -84,43 +84,29 @@ class Walk:
             self._clash(admin, ports, everybody, subject, direction)
             if stack.namespace:
                 self._union(stack.namespace, namespace, ports, (everybody, denied, allowed), subject, direction)
-                for matched in baseline:
-                    surely, maybe = matched.on(ports)
-                    if surely | maybe:
-                        self.met.setdefault(matched.rule, {}).update(dict.fromkeys(stack.namespace))
             else:
-                self._first_match(baseline, ports, rest, everybody & ~rest, [*denied, *allowed])
+                self._first_match(baseline, ports, rest)
 
     def _alone(self, subject: End) -> bool:
         return len(self.classes.of(subject).members) == 1
 
     def _first_match(
-        self,
-        rules: list[Matched],
-        ports: int,
-        start: int,
-        before: int = 0,
-        takers: Iterable[tuple[Rule, int]] = (),
+        self, rules: list[Matched], ports: int, start: int
     ) -> tuple[int, list[tuple[Rule, int]], list[tuple[Rule, int]]]:
-        """Who is left, and what each denying and allowing rule took; notes which rules count and who is in the way."""
-        rest = start
-        taken: list[tuple[Rule, int]] = list(takers)
-        passed = 0
+        """Who is left, and what each denying and allowing rule took; notes which rules count."""
+        rest, passed = start, 0
+        taken: list[tuple[Rule, int]] = []
         for matched in rules:
             surely, maybe = matched.on(ports)
             if (surely | maybe) & rest:
                 self.counted.add(matched.rule)
-            elif (surely | maybe) & (start | before):
-                blockers = self.met.setdefault(matched.rule, {})
-                blockers.update((rule, None) for rule, mask in taken if mask & (surely | maybe))
             hit = surely & rest
             rest &= ~hit
             if hit:
                 taken.append((matched.rule, hit))
                 passed |= hit if matched.rule.action is Action.PASS else 0
-        own = [(rule, mask) for rule, mask in taken if rule.tier is (rules[0].rule.tier if rules else None)]
-        denied = [(rule, mask) for rule, mask in own if rule.action is Action.DENY]
-        allowed = [(rule, mask) for rule, mask in own if rule.action is Action.ALLOW]
+        denied = [(rule, mask) for rule, mask in taken if rule.action is Action.DENY]
+        allowed = [(rule, mask) for rule, mask in taken if rule.action is Action.ALLOW]
         return rest | passed, denied, allowed
 
     def _clash(self, admin: list[Matched], ports: int, everybody: int, subject: End, direction: Direction) -> None:
@@ -223,7 +209,7 @@ class Walk:
 
     def _overridden(self) -> Iterator[Diagnostic]:
         for rule, undone in self.undone.items():
-            whole = rule not in self.allowing
+            whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
             by = ", ".join(str(one) for one in list(undone)[:MOST_NAMED])
             witness = next(iter(undone.values()))
             extent = "everything" if whole else "some of what"
@@ -244,18 +230,21 @@ class Walk:
             )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
-        extent = "can never count" if self.thorough else "counts for no pod that exists"
-        for rule, blockers in self.met.items():
-            if rule in self.counted or not blockers:
-                continue
-            names = [str(one) if isinstance(one, Rule) else str(one.reference) for one in blockers]
-            yield Diagnostic(
-                "TW207",
-                f"{rule} {extent}: whatever it matches is settled before by {some(names)}",
-                rule.resource.position(rule.path),
-                subject=rule.policy,
-                related=tuple(
-                    ("settled here", one.resource.position(one.path if isinstance(one, Rule) else ("spec",)))
-                    for one in list(blockers)[:MOST_NAMED]
-                ),
-            )
+        for policy in (*self.model.admin, *self.model.baseline):
+            for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+                settlers = [] if rule in self.counted else self.shadows.settled_before(rule)
+                if settlers:
+                    yield self._in_vain(rule, settlers)
+
+    def _in_vain(self, rule: Rule, settlers: list[Settler]) -> Diagnostic:
+        names = [str(one) if isinstance(one, Rule) else str(one.reference) for one in settlers]
+        return Diagnostic(
+            "TW207",
+            f"{rule} can never count: whatever it matches is settled before by {some(names)}",
+            rule.resource.position(rule.path),
+            subject=rule.policy,
+            related=tuple(
+                ("settled here", one.resource.position(one.path if isinstance(one, Rule) else ("spec",)))
+                for one in settlers[:MOST_NAMED]
+            ),
+        )

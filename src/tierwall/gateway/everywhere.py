@@ -1,4 +1,4 @@
-"""Every place that a request can reach, each way from a listener through a route's rule to a backend, and those to come.
+"""Every place that a request can reach, each way from a listener by a route's rule to a backend, and those to come.
 
 Routes and ListenerSets are written by others than the owner of a Gateway or of a backend, so settings there are also
 defaults for what does not exist yet.

@@ -48,14 +48,10 @@ class Sort(NamedTuple):
 
 
 class Hypothetical(NamedTuple):
-    """A snapshot with stand-ins added, and what each stands for by namespace and name.
-
-    `thorough` says that pairs of selectors have stand-ins, too.
-    """
+    """A snapshot with stand-ins added, and what each stands for by namespace and name."""
 
     snapshot: Snapshot
     sorts: Mapping[tuple[str, str], Sort]
-    thorough: bool = True
 
 
 def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetical:
@@ -77,7 +73,7 @@ def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetica
         pod.value["spec"] = {"containers": [{"name": "any", "ports": ports}]}
         added.append(pod)
         sorts[pod.namespace, pod.name] = sort
-    return Hypothetical(snapshot.changed(put=added), sorts, len(_pairs(this)) <= MOST_SORTS)
+    return Hypothetical(snapshot.changed(put=added), sorts)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> Resource:
@@ -85,12 +81,8 @@ def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -
     return Resource("", "v1", kind, namespace, name, {"apiVersion": "v1", "kind": kind, "metadata": metadata})
 
 
-def _pairs(this: Model) -> dict[tuple[Selector, Selector], None]:
-    return dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
-
-
 def _sorts(this: Model) -> list[Sort]:
-    pairs = _pairs(this)
+    pairs = dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
     if pairs and len(pairs) + len(this.namespaces) <= MOST_SORTS:
         pairs |= {(_called(name), EVERYTHING): None for name in sorted(this.namespaces)}
     single = list(dict.fromkeys(sort for pair in pairs if (sort := _sort(this, [pair])) is not None))[: 10 * MOST_SORTS]

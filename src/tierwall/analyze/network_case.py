@@ -1,0 +1,200 @@
+"""What is known of a connection that may come: a conjunction of conditions, and whether any connection meets it.
+
+Pods, namespaces and nodes come and go, so their labels, addresses and port names are free; only the policies stand
+still. A case that no connection meets is said to be impossible only where that is certain (for labels, ports and
+addresses each taken alone it always is); everything else passes for possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Literal, NamedTuple, TypeAlias
+
+from tierwall.core.labels import Requirement, Selector
+from tierwall.network.model.ends import NAMESPACE_NAME
+
+# Whose labels: the subject's namespace, the subject, the other end's namespace, the other end.
+Whose: TypeAlias = Literal["subject's namespace", "subject", "other's namespace", "other"]
+
+# With more ways than this to be none of the nodes that selectors refuse, some node passes for possible.
+_MOST_WAYS = 1000
+_OPPOSITE = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+
+
+class Values(NamedTuple):
+    """What a label may be: absent or not, and only some values or all but some."""
+
+    absent: bool
+    named: frozenset[str]
+    only: bool
+
+    def meet(self, other: Values) -> Values:
+        """What both allow."""
+        absent = self.absent and other.absent
+        if self.only and other.only:
+            return Values(absent, self.named & other.named, True)
+        if self.only or other.only:
+            some, but = (self, other) if self.only else (other, self)
+            return Values(absent, some.named - but.named, True)
+        return Values(absent, self.named | other.named, False)
+
+    @property
+    def possible(self) -> bool:
+        """Whether anything is left."""
+        return self.absent or not self.only or bool(self.named)
+
+    @property
+    def single(self) -> str | None:
+        """The value, where only one is left."""
+        return next(iter(self.named)) if self.only and not self.absent and len(self.named) == 1 else None
+
+
+ANY = Values(True, frozenset(), False)
+PRESENT = Values(False, frozenset(), False)
+ABSENT = Values(True, frozenset(), True)
+
+
+def allowed(requirement: Requirement) -> Values:
+    """The values that meet a requirement."""
+    values = frozenset(requirement.values)
+    return {
+        "In": Values(False, values, True),
+        "NotIn": Values(True, values, False),
+        "Exists": PRESENT,
+        "DoesNotExist": ABSENT,
+    }[requirement.operator]
+
+
+def opposite(requirement: Requirement) -> Requirement:
+    """The requirement that holds just where this one does not."""
+    return requirement._replace(operator=_OPPOSITE[requirement.operator])
+
+
+class Case(NamedTuple):
+    """The conditions so far; every method adds one and gives None where no connection is left."""
+
+    labels: Mapping[tuple[Whose, str], Values]
+    ports: int
+    named: Mapping[str, bool]
+    # Whether the two ends are in one namespace, and label keys that both namespaces have, with equal values or not.
+    same: bool | None = None
+    equal: frozenset[str] = frozenset()
+    differ: frozenset[str] = frozenset()
+    # Whether the other end is a pod that labels can select.
+    pod: bool | None = None
+    # Sets of addresses, as bits over pieces: the other end has one of each of these, and none of those.
+    hits: frozenset[int] = frozenset()
+    barred: int = 0
+    # The other end has an address of a node that these select, and of none that those select.
+    nodes: frozenset[Selector] = frozenset()
+    no_nodes: frozenset[Selector] = frozenset()
+
+    def label(self, whose: Whose, key: str, values: Values) -> Case | None:
+        """A label is one of these."""
+        before = self.labels.get((whose, key)) or _anything(key)
+        found = before.meet(values)
+        if found == before:
+            return self
+        return self._replace(labels={**self.labels, (whose, key): found})._settled() if found.possible else None
+
+    def together(self, same: bool) -> Case | None:
+        """The two ends are in one namespace, or are not."""
+        if self.same is not None:
+            return self if self.same is same else None
+        return self._replace(same=same)._settled()
+
+    def compared(self, key: str, equal: bool) -> Case | None:
+        """Both namespaces have a label, with one value or with two."""
+        if key == NAMESPACE_NAME:
+            return self.together(equal)
+        if key in (self.equal if equal else self.differ):
+            return self
+        if equal:
+            return self._replace(equal=self.equal | {key})._settled()
+        return self._replace(differ=self.differ | {key})._settled()
+
+    def on(self, ports: int) -> Case | None:
+        """The port is one of these pieces."""
+        found = self.ports & ports
+        return self if found == self.ports else self._replace(ports=found) if found else None
+
+    def called(self, name: str, holds: bool) -> Case | None:
+        """The destination has this name for the port, or does not."""
+        known = self.named.get(name)
+        if known is not None:
+            return self if known is holds else None
+        return self._replace(named={**self.named, name: holds})
+
+    def selectable(self, pod: bool) -> Case | None:
+        """Labels can select the other end, or it is something that has only an address."""
+        if self.pod is not None:
+            return self if self.pod is pod else None
+        return self._replace(pod=pod)
+
+    def has_address(self, addresses: int) -> Case | None:
+        """The other end has one of these addresses."""
+        if any(not one & ~addresses for one in self.hits):
+            return self
+        return self._replace(hits=self.hits | {addresses})._addressed()
+
+    def has_no_address(self, addresses: int) -> Case | None:
+        """The other end has none of these addresses."""
+        return self if not addresses & ~self.barred else self._replace(barred=self.barred | addresses)._addressed()
+
+    def at_node(self, selector: Selector) -> Case | None:
+        """The other end has an address of a selected node."""
+        return self if selector in self.nodes else self._replace(nodes=self.nodes | {selector})._addressed()
+
+    def at_no_node(self, selector: Selector) -> Case | None:
+        """The other end has no address of a selected node."""
+        return self if selector in self.no_nodes else self._replace(no_nodes=self.no_nodes | {selector})._addressed()
+
+    def _addressed(self) -> Case | None:
+        if not all(one & ~self.barred for one in self.hits):
+            return None
+        # An end may have any number of addresses, each of a node of its own, so each selector may be met alone.
+        refused = [one.requirements for one in sorted(self.no_nodes)]
+        if prod(map(len, refused)) > _MOST_WAYS:
+            return self
+        return self if all(_some_node(one.requirements, {}, refused) for one in self.nodes) else None
+
+    def _settled(self) -> Case | None:
+        """The case with what follows for the labels of the two namespaces, which are one if they have one name."""
+        mine = self.labels.get(("subject's namespace", NAMESPACE_NAME), PRESENT)
+        theirs = self.labels.get(("other's namespace", NAMESPACE_NAME), PRESENT)
+        same = True if mine.single is not None and mine.single == theirs.single else self.same
+        if same and (self.same is False or self.differ):
+            return None
+        keys = {key for whose, key in self.labels if whose.endswith("namespace")} if same else set()
+        labels = dict(self.labels)
+        for key in sorted(keys | self.equal | self.differ):
+            mine = labels.get(("subject's namespace", key)) or _anything(key)
+            theirs = labels.get(("other's namespace", key)) or _anything(key)
+            if key in self.differ:
+                mine, theirs = mine.meet(PRESENT), theirs.meet(PRESENT)
+                if key in self.equal or (mine.single is not None and mine.single == theirs.single):
+                    return None
+            else:
+                both = mine.meet(theirs)
+                mine = theirs = both.meet(PRESENT) if key in self.equal else both
+            if not (mine.possible and theirs.possible):
+                return None
+            labels["subject's namespace", key], labels["other's namespace", key] = mine, theirs
+        return self._replace(labels=labels, same=same)
+
+
+def _anything(key: str) -> Values:
+    return PRESENT if key == NAMESPACE_NAME else ANY
+
+
+def _some_node(
+    wanted: Iterable[Requirement], labels: Mapping[str, Values], refused: list[tuple[Requirement, ...]]
+) -> bool:
+    """Whether a node can meet all requirements and, of each group that is refused, not all."""
+    found = dict(labels)
+    for requirement in wanted:
+        found[requirement.key] = found.get(requirement.key, ANY).meet(allowed(requirement))
+        if not found[requirement.key].possible:
+            return False
+    return not refused or any(_some_node([opposite(one)], found, refused[1:]) for one in refused[0])

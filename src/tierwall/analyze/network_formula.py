@@ -1,0 +1,270 @@
+"""When a network rule matches and when it does not, as conditions on a case, and the search for a case that meets some.
+
+The search takes a conjunction apart and tries the alternatives one by one, those that leave no choice first. It is
+bounded: where it would take too long, a case passes for possible.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from tierwall.analyze.network_case import ABSENT, PRESENT, Case, Whose, allowed, opposite
+from tierwall.core.labels import Selector
+from tierwall.network.model.addresses import LAST, Span
+from tierwall.network.model.ends import LAST_PORT
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import (
+    AddressPeer,
+    DomainPeer,
+    NamedPort,
+    NodePeer,
+    Peer,
+    Policy,
+    Port,
+    PortRange,
+    Related,
+    Relation,
+    Rule,
+)
+from tierwall.network.reach.attention import Attention
+from tierwall.network.reach.portspace import PortSpace
+
+Condition: TypeAlias = Callable[[Case], Case | None]
+
+
+class All(NamedTuple):
+    """Every part holds."""
+
+    parts: tuple[Formula, ...]
+
+
+class Either(NamedTuple):
+    """Some part holds."""
+
+    parts: tuple[Formula, ...]
+
+
+Formula: TypeAlias = All | Either | Condition
+
+ALWAYS, NEVER = All(()), Either(())
+
+
+class TooMuch(Exception):
+    """The search would take too long."""
+
+
+class Formulas:
+    """The rules of a model as formulas; ports and addresses are bits over the pieces that its rules tell apart."""
+
+    def __init__(self, model: Model) -> None:
+        attention = Attention(model)
+        self._ports = PortSpace(attention.port_ranges)
+        spans = [span for block in attention.blocks for span in (block.span, *block.excepts)]
+        self._starts = sorted({0, *(span.low for span in spans), *(span.high + 1 for span in spans)} - {LAST + 1})
+
+    def anything(self) -> Case:
+        """The case about which nothing is known."""
+        return Case({}, self._ports.everything, {})
+
+    def may_match(self, policy: Policy, rule: Rule) -> All:
+        """The rule is about the subject and matches the connection, or may if DNS says so."""
+        return self._matches(policy, rule, rule.peers)
+
+    def matches(self, policy: Policy, rule: Rule) -> All:
+        """The rule is about the subject and matches the connection, whatever DNS says."""
+        sure = None if rule.peers is None else tuple(one for one in rule.peers if not isinstance(one, DomainPeer))
+        return self._matches(policy, rule, sure)
+
+    def _matches(self, policy: Policy, rule: Rule, sorts: tuple[Peer, ...] | None) -> All:
+        peers = ALWAYS if sorts is None else Either(tuple(map(self._is, sorts)))
+        ports = ALWAYS if rule.ports is None else Either(tuple(map(self._on, rule.ports)))
+        return All((about(policy), peers, ports))
+
+    def misses(self, policy: Policy, rule: Rule) -> Either:
+        """The rule is not about the subject, or does not surely match the connection."""
+        peers = NEVER if rule.peers is None else All(tuple(map(self._is_not, rule.peers)))
+        ports = NEVER if rule.ports is None else All(tuple(map(self._off, rule.ports)))
+        return Either((*not_about(policy).parts, peers, ports))
+
+    def _is(self, peer: Peer) -> Formula:
+        if isinstance(peer, AddressPeer):
+            return partial(Case.has_address, addresses=self._blocks(peer))
+        if isinstance(peer, NodePeer):
+            return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
+        if isinstance(peer, DomainPeer):
+            return self._somewhere()
+        wanted = peer.namespaces
+        where = _related(wanted) if isinstance(wanted, Related) else _selected("other's namespace", wanted)
+        return All((partial(Case.selectable, pod=True), where, _selected("other", peer.pods)))
+
+    def _is_not(self, peer: Peer) -> Formula:
+        if isinstance(peer, AddressPeer):
+            return partial(Case.has_no_address, addresses=self._blocks(peer))
+        if isinstance(peer, NodePeer):
+            return partial(Case.at_no_node, selector=peer.nodes)
+        if isinstance(peer, DomainPeer):
+            return ALWAYS
+        wanted = peer.namespaces
+        elsewhere = _unrelated(wanted) if isinstance(wanted, Related) else _unselected("other's namespace", wanted)
+        no_pod = All((partial(Case.selectable, pod=False), self._somewhere()))
+        return Either((*elsewhere.parts, *_unselected("other", peer.pods).parts, no_pod))
+
+    def _somewhere(self) -> Condition:
+        return partial(Case.has_address, addresses=self._span(Span(0, LAST)))
+
+    def _blocks(self, peer: AddressPeer) -> int:
+        found = 0
+        for block in peer.blocks:
+            held = self._span(block.span)
+            for span in block.excepts:
+                held &= ~self._span(span)
+            found |= held
+        return found
+
+    def _span(self, span: Span) -> int:
+        first, past = bisect_left(self._starts, span.low), bisect_right(self._starts, span.high)
+        return (1 << past) - (1 << first)
+
+    def _on(self, port: Port) -> Formula:
+        if isinstance(port, PortRange):
+            return partial(Case.on, ports=self._ports.mask(port))
+        return All((partial(Case.called, name=port.name, holds=True), partial(Case.on, ports=self._protocol(port))))
+
+    def _off(self, port: Port) -> Formula:
+        everything = self._ports.everything
+        if isinstance(port, PortRange):
+            return partial(Case.on, ports=everything & ~self._ports.mask(port))
+        off = partial(Case.on, ports=everything & ~self._protocol(port))
+        return Either((partial(Case.called, name=port.name, holds=False), off))
+
+    def _protocol(self, port: NamedPort) -> int:
+        everything = self._ports.everything
+        return self._ports.mask(PortRange(port.protocol, 1, LAST_PORT)) if port.protocol else everything
+
+
+def about(policy: Policy) -> All:
+    """The policy selects the subject."""
+    return All((_selected("subject's namespace", policy.namespaces), _selected("subject", policy.pods)))
+
+
+def not_about(policy: Policy) -> Either:
+    """The policy does not select the subject."""
+    namespaces = _unselected("subject's namespace", policy.namespaces)
+    return Either((*namespaces.parts, *_unselected("subject", policy.pods).parts))
+
+
+def _selected(whose: Whose, selector: Selector) -> All:
+    return All(
+        tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in selector.requirements)
+    )
+
+
+def _unselected(whose: Whose, selector: Selector) -> Either:
+    wanted = map(opposite, selector.requirements)
+    return Either(tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in wanted))
+
+
+def _related(wanted: Related) -> Formula:
+    if wanted.relation in (Relation.SELF, Relation.NOT_SELF):
+        return partial(Case.together, same=wanted.relation is Relation.SELF)
+    if not wanted.keys:
+        return NEVER
+    if wanted.relation is Relation.SAME_LABELS:
+        return All(tuple(partial(Case.compared, key=key, equal=True) for key in wanted.keys))
+    on_both = (
+        partial(Case.label, whose=whose, key=key, values=PRESENT) for key in wanted.keys for whose in _NAMESPACES
+    )
+    return All((*on_both, Either(tuple(partial(Case.compared, key=key, equal=False) for key in wanted.keys))))
+
+
+def _unrelated(wanted: Related) -> Either:
+    if wanted.relation in (Relation.SELF, Relation.NOT_SELF):
+        return Either((partial(Case.together, same=wanted.relation is not Relation.SELF),))
+    if not wanted.keys:
+        return Either((ALWAYS,))
+    lacking = [partial(Case.label, whose=whose, key=key, values=ABSENT) for key in wanted.keys for whose in _NAMESPACES]
+    if wanted.relation is Relation.SAME_LABELS:
+        return Either((*lacking, *(partial(Case.compared, key=key, equal=False) for key in wanted.keys)))
+    return Either((*lacking, All(tuple(partial(Case.compared, key=key, equal=True) for key in wanted.keys))))
+
+
+_NAMESPACES: tuple[Whose, Whose] = ("subject's namespace", "other's namespace")
+
+
+class Search:
+    """Whether some case meets formulas; `steps` is how many conditions may still be tried."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def meets(self, case: Case, formulas: Iterable[Formula]) -> bool:
+        """Whether a case can be made to meet all formulas; TooMuch if that takes too long."""
+        found = self.narrowed(case, formulas)
+        if found is None:
+            return False
+        case, choices = found
+        while choices:
+            fewest: list[Formula] | None = None
+            rest: list[Either] = []
+            for choice in choices:
+                open_parts = self._open(case, choice)
+                if open_parts is None:
+                    continue
+                rest.append(choice)
+                if fewest is None or len(open_parts) < len(fewest):
+                    fewest, chosen = open_parts, choice
+                if not open_parts:
+                    return False
+            if fewest is None:
+                return True
+            rest = [choice for choice in rest if choice is not chosen]
+            if len(fewest) > 1:
+                return any(self.meets(case, (part, *rest)) for part in fewest)
+            found = self.narrowed(case, (fewest[0],))
+            if found is None:
+                return False
+            case, more = found
+            choices = [*more, *rest]
+        return True
+
+    def narrowed(self, case: Case, formulas: Iterable[Formula]) -> tuple[Case, list[Either]] | None:
+        """The case with every condition that must hold, and the choices that remain."""
+        choices: list[Either] = []
+        todo = list(formulas)
+        for one in todo:
+            if isinstance(one, All):
+                todo += one.parts
+            elif isinstance(one, Either):
+                choices.append(one)
+            else:
+                found = self._tried(case, one)
+                if found is None:
+                    return None
+                case = found
+        return case, choices
+
+    def fits(self, case: Case, formula: Formula) -> bool:
+        """Whether a case may meet a formula, at a glance."""
+        found = self.narrowed(case, (formula,))
+        return found is not None and all(any(self.fits(found[0], part) for part in one.parts) for one in found[1])
+
+    def _open(self, case: Case, choice: Either) -> list[Formula] | None:
+        """The alternatives that are left; None if the case already meets one."""
+        out: list[Formula] = []
+        for part in choice.parts:
+            found = self.narrowed(case, (part,))
+            if found is None:
+                continue
+            if found[0] is case and not found[1]:
+                return None
+            out.append(part)
+        return out
+
+    def _tried(self, case: Case, condition: Condition) -> Case | None:
+        if self.steps <= 0:
+            raise TooMuch
+        self.steps -= 1
+        return condition(case)

@@ -1,0 +1,160 @@
+"""Which rules are in vain, whatever pods, namespaces and nodes come: proved, or not said.
+
+A rule of the Admin or Baseline tier is in vain when no connection that it matches ever gets to it, a NetworkPolicy
+rule when admin policies deny all that it allows. Both hold if no connection is possible that the rule matches and
+that gets past the rules before it. The search for one is exact on labels, ports and addresses; where it would take
+too long nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice, takewhile
+from typing import NamedTuple, TypeAlias
+
+from tierwall.analyze.network_case import Case
+from tierwall.analyze.network_formula import Formula, Formulas, Search, TooMuch, about, not_about
+from tierwall.core.labels import Selector
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import Action, Policy, Rule, Tier
+
+# How many conditions are tried for one rule, and for all of a model; and how many rules before it are looked at.
+MOST_STEPS = 10_000
+MOST_STEPS_OF_ALL = 200_000
+MOST_BEFORE = 64
+
+Settler: TypeAlias = Rule | Policy
+
+
+class _Placed(NamedTuple):
+    policy: Policy
+    rule: Rule
+
+
+class Shadows:
+    """The rules of one model, each asked what settles all that it matches before it comes to count."""
+
+    def __init__(self, model: Model) -> None:
+        self._formulas = Formulas(model)
+        self._admin, self._baseline = list(_placed(model.admin)), list(_placed(model.baseline))
+        self._namespace = model.network_policies
+        self._home = {one.rule: one for one in (*self._admin, *self._baseline, *_placed(self._namespace))}
+        self._left = MOST_STEPS_OF_ALL
+
+    def settled_before(self, rule: Rule) -> list[Settler]:
+        """Who settles all that a rule of the Admin or Baseline tier matches; nobody if it may ever count."""
+        return self._proved(rule, self._in_admin if rule.tier is Tier.ADMIN else self._in_baseline)
+
+    def denied_before(self, rule: Rule) -> list[Settler]:
+        """The admin rules that deny all that a rule of a NetworkPolicy allows; none if it may ever allow."""
+        return self._proved(rule, self._in_namespace)
+
+    def _proved(self, rule: Rule, ask: Callable[[_Asked], list[Settler]]) -> list[Settler]:
+        search = Search(min(MOST_STEPS, self._left))
+        granted = search.steps
+        try:
+            asked = _Asked.of(self._formulas, search, self._home[rule])
+            # Mostly one rule takes all; to look at fewer rules proves less, never more.
+            while asked is not None:
+                found = ask(asked)
+                if found or asked.most >= MOST_BEFORE:
+                    return found
+                asked = asked._replace(most=4 * asked.most)
+        except TooMuch:
+            pass
+        finally:
+            self._left -= granted - search.steps
+        return []
+
+    def _in_admin(self, asked: _Asked) -> list[Settler]:
+        before = asked.concerned(self._admin)
+        return [] if asked.possible(asked.past(before)) else asked.takers(before, [[]])
+
+    def _in_namespace(self, asked: _Asked) -> list[Settler]:
+        before = asked.concerned(self._admin)
+        if any(map(asked.possible, asked.ways_on(before, (Action.ALLOW, Action.PASS)))):
+            return []
+        return asked.takers(before, [[]])
+
+    def _in_baseline(self, asked: _Asked) -> list[Settler]:
+        admin, before = asked.concerned(self._admin), asked.concerned(self._baseline)
+        isolating = list(islice(filter(asked.is_isolated, self._namespace), asked.most))
+        ways = list(asked.ways_on(admin, (Action.PASS,)))
+        alone = [not_about(one) for one in isolating]
+        if any(asked.possible([*way, *alone, *asked.past(before)]) for way in ways):
+            return []
+        takers = [one for one in asked.takers(admin, [[]]) if isinstance(one, Rule) and one.action is not Action.PASS]
+        isolate = [one for one in isolating if any(asked.possible([*way, about(one)]) for way in ways)]
+        return [*takers, *isolate, *asked.takers(before, [[*way, *alone] for way in ways])]
+
+
+class _Asked(NamedTuple):
+    """A rule that is asked about: the case that it matches, with the choices which that leaves.
+
+    Of each tier no more than the first `most` rules are looked at.
+    """
+
+    formulas: Formulas
+    search: Search
+    rule: Rule
+    case: Case
+    choices: Collection[Formula]
+    subjects: dict[tuple[Selector, Selector], bool]
+    most: int = 1
+
+    @classmethod
+    def of(cls, formulas: Formulas, search: Search, one: _Placed) -> _Asked | None:
+        """None for a rule that matches nothing in the first place: no other rule is to blame."""
+        found = search.narrowed(formulas.anything(), [formulas.may_match(*one)])
+        if found is None or not search.meets(*found):
+            return None
+        return cls(formulas, search, one.rule, *found, {})
+
+    def concerned(self, tier: Iterable[_Placed]) -> list[_Placed]:
+        """The first rules of a tier, up to the one asked about, that may match something that it matches."""
+        before = takewhile(lambda one: one.rule is not self.rule, tier)
+        return list(islice(filter(self._concerns, before), self.most))
+
+    def _concerns(self, one: _Placed) -> bool:
+        same = one.rule.direction is self.rule.direction
+        return same and self._shares(one.policy) and self.search.fits(self.case, self.formulas.matches(*one))
+
+    def is_isolated(self, policy: Policy) -> bool:
+        """Whether a NetworkPolicy may isolate a subject of the rule."""
+        return policy.rules(self.rule.direction) is not None and self._shares(policy)
+
+    def _shares(self, policy: Policy) -> bool:
+        """Whether a policy may be about a subject of the rule; asked once for all policies about the same pods."""
+        key = policy.namespaces, policy.pods
+        if key not in self.subjects:
+            self.subjects[key] = self.search.fits(self.case, about(policy))
+        return self.subjects[key]
+
+    def possible(self, formulas: Iterable[Formula]) -> bool:
+        """Whether some connection that the rule matches meets these."""
+        return self.search.meets(self.case, [*self.choices, *formulas])
+
+    def past(self, before: Iterable[_Placed]) -> list[Formula]:
+        """None of these rules matches."""
+        return [self.formulas.misses(*one) for one in before]
+
+    def ways_on(self, before: list[_Placed], onward: Collection[Action]) -> Iterator[list[Formula]]:
+        """How a tier is left: no rule of it matches, or the first that does has one of these actions."""
+        yield self.past(before)
+        for number, one in enumerate(before):
+            if one.rule.action in onward:
+                yield [self.formulas.matches(*one), *self.past(before[:number])]
+
+    def takers(self, before: list[_Placed], ways: Iterable[list[Formula]]) -> list[Settler]:
+        """The rules that settle something that the rule asked about matches."""
+        return [
+            one.rule
+            for number, one in enumerate(before)
+            if any(self.possible([*way, self.formulas.matches(*one), *self.past(before[:number])]) for way in ways)
+        ]
+
+
+def _placed(policies: Iterable[Policy]) -> Iterator[_Placed]:
+    for policy in policies:
+        for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+            yield _Placed(policy, rule)

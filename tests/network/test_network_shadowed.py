@@ -1,0 +1,239 @@
+"""A rule is said to be in vain only if no connection that could ever be made gets to it (TW202, TW207).
+
+Every sort of pod, namespace and address that the policies of a small alphabet can tell apart is tried against the
+reference of the network plane, both ways: what is claimed is true, and what is true is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Any
+
+import network_reference as reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_snapshots import snapshot
+
+from tierwall.analyze.network_shadowed import Shadows
+from tierwall.network.model.model import model
+from tierwall.network.model.rules import Rule
+
+Object = dict[str, Any]
+
+# One named value and two that nobody names, so that two namespaces can differ outside of what selectors say.
+TENANTS = (None, "x", "other", "another")
+NAMES = ("alpha", "beta", "gamma")
+APPS = (None, "x", "y", "other")
+PORTS = (80, 81, 82)
+BLOCKS = ("10.0.0.0/9", "10.128.0.0/9", "10.0.0.0/8", "0.0.0.0/0", "::/0")
+ADDRESSES = ("10.1.1.1", "10.200.1.1", "203.0.113.7", "2001:db8::1")
+POOLS = (None, "x", "other")
+
+
+@st.composite
+def selectors(draw: st.DrawFn, key: str, values: tuple[str, ...]) -> Object:
+    operator = draw(st.sampled_from(("", "In", "NotIn", "Exists", "DoesNotExist")))
+    if not operator:
+        return {}
+    named = {"values": [draw(st.sampled_from(values))]} if operator in ("In", "NotIn") else {}
+    return {"matchExpressions": [{"key": key, "operator": operator, **named}]}
+
+
+tenants = selectors("tenant", ("x",))
+names = selectors("kubernetes.io/metadata.name", ("alpha",)).filter(lambda one: "DoesNotExist" not in str(one))
+namespaces = st.one_of(tenants, tenants, names)
+apps = selectors("app", ("x", "y"))
+relations = st.sampled_from(
+    ({"related": "Self"}, {"related": "NotSelf"}, {"sameLabels": ["tenant"]}, {"notSameLabels": ["tenant"]})
+)
+
+
+@st.composite
+def pod_peers(draw: st.DrawFn) -> Object:
+    where = draw(st.one_of(namespaces.map(lambda one: {"namespaceSelector": one}), relations))
+    return {"pods": {"namespaces": where, "podSelector": draw(apps)}}
+
+
+@st.composite
+def rules(draw: st.DrawFn, peers: st.SearchStrategy[Object], side: str, actions: tuple[str, ...]) -> Object:
+    rule = {"action": draw(st.sampled_from(actions)), side: draw(st.lists(peers, min_size=1, max_size=2))}
+    ports = draw(st.sampled_from((None, None, [80], [81], ["web"], [80, "web"])))
+    if ports is not None:
+        rule["ports"] = [{"namedPort": one} if isinstance(one, str) else {"portNumber": {"port": one}} for one in ports]
+    return rule
+
+
+EVERYBODY: Object = {"namespaces": {}}
+
+
+@st.composite
+def subjects(draw: st.DrawFn) -> Object:
+    return {"pods": {"namespaceSelector": draw(namespaces), "podSelector": draw(apps)}}
+
+
+@st.composite
+def policies(
+    draw: st.DrawFn,
+    direction: str,
+    subject: st.SearchStrategy[Object],
+    peers: st.SearchStrategy[Object],
+    chosen: st.SearchStrategy[Object],
+    namespaced: st.SearchStrategy[Object],
+) -> list[Object]:
+    """Up to two admin policies, a baseline, and a NetworkPolicy in `alpha`, all of one direction."""
+    side = "from" if direction == "ingress" else "to"
+    out: list[Object] = []
+    for number in range(draw(st.integers(0, 2))):
+        found = draw(st.lists(rules(peers, side, ("Allow", "Deny", "Pass")), min_size=1, max_size=4))
+        out.append(_policy("AdminNetworkPolicy", f"a{number}", {"priority": number, direction: found}))
+    if draw(st.booleans()):
+        found = draw(st.lists(rules(peers, side, ("Allow", "Deny")), min_size=1, max_size=3))
+        out.append(_policy("BaselineAdminNetworkPolicy", "default", {direction: found}))
+    for one in out:
+        one["spec"]["subject"] = draw(st.one_of(st.just(EVERYBODY), subject))
+    if draw(st.booleans()):
+        allow = draw(st.one_of(st.just({}), namespaced.map(lambda peer: {side: [peer]})))
+        spec = {"podSelector": draw(chosen), "policyTypes": [direction.title()], direction: [allow]}
+        metadata = {"name": "np", "namespace": "alpha"}
+        out.append({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec})
+    return out
+
+
+def _policy(kind: str, name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    }  # fmt: skip
+
+
+def pods(name: str, tenant: str | None, app: str | None, **more: Any) -> Object:
+    labels = {"app": app} if app else {}
+    namespace = {"kubernetes.io/metadata.name": name} | ({"tenant": tenant} if tenant else {})
+    facts = {"pod": True, "namespace": name, "labels": labels, "namespaceLabels": namespace, "addresses": []}
+    return {"id": None, "ports": [], **facts, **more}
+
+
+def pairs_by_label() -> Iterator[tuple[Object, Object]]:
+    """Every two pods; those of one namespace see one set of labels on it."""
+    for name, tenant, app in product(NAMES[:2], TENANTS, APPS):
+        for other, their_tenant, their_app in product(NAMES, TENANTS, APPS):
+            if name != other or tenant == their_tenant:
+                yield pods(name, tenant, app), pods(other, their_tenant, their_app)
+    for name, tenant, app in product(NAMES[:2], TENANTS, APPS):
+        yield pods(name, tenant, app), {"id": None, "pod": False, "addresses": ["203.0.113.7"], "ports": []}
+
+
+def pairs_by_address() -> Iterator[tuple[Object, Object]]:
+    """A subject where a NetworkPolicy is and where none is, and whatever has one address, or two, or none."""
+    held = [(), *combinations(ADDRESSES, 1), *combinations(ADDRESSES, 2)]
+    for name, addresses in product(NAMES[:2], held):
+        yield pods(name, None, None), pods("gamma", None, None, addresses=addresses)
+        if addresses:
+            yield pods(name, None, None), {"id": None, "pod": False, "addresses": addresses, "ports": []}
+
+
+BY_LABEL, BY_ADDRESS = list(pairs_by_label()), list(pairs_by_address())
+
+
+def worlds(objects: list[Object]) -> list[reference.Cluster]:
+    """The cluster without nodes, and with two of every sort if policies look at nodes."""
+    at = list(product(combinations(ADDRESSES, 2), product(POOLS, POOLS))) if "'nodes'" in str(objects) else []
+    nodes = [list(map(node, addresses, pools)) for addresses, pools in at]
+    return [reference.Cluster([*objects, *one]) for one in ([], *nodes)]
+
+
+def node(address: str, pool: str | None) -> Object:
+    status = {"addresses": [{"type": "InternalIP", "address": address}]}
+    metadata = {"name": address, "labels": {"pool": pool} if pool else {}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def first(
+    cluster: reference.Cluster, policies: list[Object], direction: str, subject: Object, other: Object, packet: Any
+) -> tuple[str, set[str]]:
+    """The action and place of the first rule that matches."""
+    return reference.first_match(cluster, policies, direction, subject, other, packet, set()) or ("", set())
+
+
+def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Object]]) -> set[str]:
+    """The rules that match some connection and yet never count, by trying all connections on the reference."""
+    matched: set[str] = set()
+    counted: set[str] = set()
+    alone = {
+        f"{reference.ref(policy)} {direction}[{index}]": [{**policy, "spec": {**policy["spec"], direction: [rule]}}]
+        for policy in (_with_probes(one, direction) for one in objects)
+        for index, rule in enumerate(policy["spec"][direction])
+        if policy["kind"] != "NetworkPolicy"
+    }
+    ports = PORTS if "'ports'" in str(objects) else PORTS[:1]
+    # A Pass shows itself as the rule that it is.
+    for cluster in worlds([_with_probes(one, direction) for one in objects]):
+        admin, baseline = reference.admin_tier(cluster), reference.baseline_tier(cluster)
+        for (subject, other), port, named in product(pairs, ports, (False, True) if len(ports) > 1 else (False,)):
+            called = [{"name": "web", "containerPort": port}] if named else []
+            if direction == "ingress":
+                subject = {**subject, "ports": called}
+            else:
+                other = {**other, "ports": called}
+            packet = (subject if direction == "ingress" else other), "TCP", port
+
+            ends = direction, subject, other, packet
+            matched |= {name for name, one in alone.items() if name not in matched and first(cluster, one, *ends)[1]}
+            action, by = first(cluster, admin, *ends)
+            counted |= by
+            isolating = [one for one in cluster.kind("NetworkPolicy") if reference.selects(one, subject)]
+            for one in isolating:
+                if reference.np_rule_matches(one["spec"][direction][0], "alpha", direction, other, packet):
+                    place = {f"{reference.ref(one)} {direction}[0]"}
+                    matched |= place
+                    counted |= place if action != "Deny" else set()
+            if action in ("", "Probe") and not isolating:
+                counted |= first(cluster, baseline, *ends)[1]
+    return matched - counted
+
+
+def _with_probes(policy: Object, direction: str) -> Object:
+    written = [
+        {**one, **({"action": "Probe"} if one.get("action") == "Pass" else {})} for one in policy["spec"][direction]
+    ]
+    return {**policy, "spec": {**policy["spec"], direction: written}}
+
+
+def proved(objects: list[Object]) -> set[str]:
+    """The rules that are proved to be in vain."""
+    this = model(snapshot(objects))
+    shadows = Shadows(this)
+    admin = [rule for policy in (*this.admin, *this.baseline) for rule in all_rules(policy)]
+    namespaced = [rule for policy in this.network_policies for rule in all_rules(policy)]
+    found = [rule for rule in admin if shadows.settled_before(rule)]
+    return {str(rule) for rule in (*found, *filter(shadows.denied_before, namespaced))}
+
+
+def all_rules(policy: Any) -> tuple[Rule, ...]:
+    return (*(policy.egress or ()), *(policy.ingress or ()))
+
+
+named_peers = st.one_of(
+    apps.map(lambda one: {"podSelector": one}),
+    st.tuples(tenants, apps).map(lambda two: {"namespaceSelector": two[0], "podSelector": two[1]}),
+)
+
+
+@settings(max_examples=25)
+@given(policies("ingress", subjects(), pod_peers(), apps, named_peers))
+def test_by_label_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
+    assert proved(objects) == in_vain(objects, "ingress", BY_LABEL)
+
+
+address_peers = st.one_of(
+    st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=2).map(lambda found: {"networks": found}),
+    selectors("pool", ("x",)).map(lambda found: {"nodes": found}),
+    st.just({"pods": {"podSelector": {}}}),
+)
+ip_blocks = st.sampled_from(BLOCKS).map(lambda cidr: {"ipBlock": {"cidr": cidr}})
+
+
+@settings(max_examples=25)
+@given(policies("egress", st.just(EVERYBODY), address_peers, st.just({}), ip_blocks))
+def test_by_address_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
+    assert proved(objects) == in_vain(objects, "egress", BY_ADDRESS)

@@ -24,6 +24,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 
 from tierwall.engines.envoy import clusters, external_auth
 from tierwall.engines.envoy.certificates import Authority
+from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
@@ -90,7 +91,7 @@ def resources(
 def parsing_only(backend: Address, port: int, authority: Authority) -> Resources:
     """The MCP filter as hardened as ever, and nothing else."""
     options = Options(static=True)
-    filters = list(http_filters(options))
+    filters = list(http_filters(options, Shards().of(())))
     return resources(NO_PROTECTION, [filters[0], filters[-1]], backend, port, authority, reject=True)
 
 
@@ -98,10 +99,10 @@ def with_policy(rules: int) -> Callable[[Address, int, Authority], Resources]:
     """Everything that a protected route has, with a policy of this many rules."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
-        found = guard(policy_of(rules), BACKEND_SLOTS[0], Backend("bench", "backend"), 443, None, 100)
-        return resources(
-            Protection(found.mcp, found.plain), list(http_filters(Options(static=True))), backend, port, authority
-        )
+        found = guard(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
+        checkpoint = Checkpoint.of("backend", ["bench"], [found])
+        filters = http_filters(Options(static=True), Shards().of([checkpoint]))
+        return resources(Protection((checkpoint,)), list(filters), backend, port, authority)
 
     return make
 
@@ -110,7 +111,7 @@ def with_python(authorizer: Address) -> Callable[[Address, int, Authority], Reso
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = list(http_filters(Options(static=True)))
+        filters = list(http_filters(Options(static=True), Shards().of(())))
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+
 from tierwall.engines.envoy.certificates import Authority
 from tierwall.engines.envoy.compile import Options, compile
 from tierwall.engines.envoy.options import Address
@@ -55,7 +57,7 @@ def calls(*tools: str) -> Object:
     }
 
 
-def objects() -> list[Object]:
+def objects(secure: bool = False) -> list[Object]:
     """A backend for each kind of policy, each at a path of its own: `/<name>/…`; nobody guards `/open`."""
     path_rule = "request.mcp.tool_name == 'read' && request.mcp.arguments.path.startsWith('/data/')"
     tool_rule = f"request.mcp.tool_name != '{SECRET}'"
@@ -74,7 +76,7 @@ def objects() -> list[Object]:
                 "gatewayClassName": "c",
                 "listeners": [
                     {"name": "web", "port": 80, "protocol": "HTTP"},
-                    {"name": "secure", "port": 443, "protocol": "HTTPS"},
+                    *([{"name": "secure", "port": 443, "protocol": "HTTPS"}] if secure else []),
                 ],
             },
         ),
@@ -130,7 +132,7 @@ class Attacked:
         self.recorder = Recorder()
         self.authority = Authority()
         self.port, self.tls_port = free_port(), free_port()
-        found = Snapshot.of(load_objects([*objects(), *more]))
+        found = Snapshot.of(load_objects([*objects(secure=True), *more]))
         backends = {str(one.reference): self.recorder.address for one in found if one.kind == "XBackend"}
         ports = {80: self.port, 443: self.tls_port}
         options = Options(
@@ -141,6 +143,9 @@ class Attacked:
             client_authority=self.authority.pem,
         )
         self.resources = compile(found, options)
+        for one in self.resources.listeners.values():
+            for chain in one.filter_chains:
+                _hangs_up_at_once(chain.filters[0])
         self.envoy = Standalone(self.resources)
 
     def close(self) -> None:
@@ -176,6 +181,14 @@ class Attacked:
         answer = self.post(call("add"))
         assert b" 200 " in answer.split(b"\r\n")[0]
         assert len(self.recorder.requests) == before + 1
+
+
+def _hangs_up_at_once(filter: Any) -> None:
+    """A connection that Envoy gives up lingers for a second, which a test would wait for."""
+    manager = http_connection_manager_pb2.HttpConnectionManager()
+    assert filter.typed_config.Unpack(manager)
+    manager.delayed_close_timeout.FromMilliseconds(20)
+    filter.typed_config.Pack(manager)
 
 
 def request(method: str, path: str, body: bytes | str | Object | list[Object], headers: str = JSON_HEADERS) -> bytes:

@@ -15,8 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from envoy.config.rbac.v3 import rbac_pb2
 from envoy_attacks import NETWORKING, calls, objects, policy, thing
+from envoy_passed import Policy, passed
 from google.protobuf import json_format
 
 from tierwall.cli.compile_envoy import command
@@ -33,25 +34,25 @@ def compiled(extra: list[Object] = [], options: Options | None = None, cache: Ca
     return compile(Snapshot.of(load_objects([*objects(), *extra])), options or Options(), cache)
 
 
+KINDS = ("listeners", "routes", "clusters", "secrets", "extension_configs")
+
+
 def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
-    kinds = ("listeners", "routes", "clusters", "secrets")
     return {
         kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
-        for kind in kinds
+        for kind in KINDS
     }
 
 
-def settings(resources: Resources, route: str) -> dict[str, Any]:
-    """The policies of a route, by slot."""
-    (configuration,) = resources.routes.values()
-    (found,) = [one for host in configuration.virtual_hosts for one in host.routes if one.name == route]
-    out = {}
-    for name, value in found.typed_per_filter_config.items():
-        if value.Is(rbac_pb2.RBACPerRoute.DESCRIPTOR):
-            message = rbac_pb2.RBACPerRoute()
-            value.Unpack(message)
-            out[name] = message.rbac
-    return out
+def policies(resources: Resources, route: str) -> tuple[Policy, ...]:
+    """The policies that requests of a route pass."""
+    return passed(resources.routes, resources.extension_configs)[f"* {route}"].policies
+
+
+def contents(resources: Resources) -> dict[str, Any]:
+    """What requests pass by each route; only names of checkpoints may differ."""
+    found = passed(resources.routes, resources.extension_configs)
+    return {name: one.content for name, one in found.items()}
 
 
 def codes(resources: Resources) -> list[str]:
@@ -66,19 +67,22 @@ def test_the_order_of_objects_does_not_change_a_byte() -> None:
         assert wire(compile(Snapshot.of(load_objects(listed)), Options())) == first
 
 
-def test_policies_are_in_routes_and_never_in_listeners() -> None:
+def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() -> None:
     before = compiled()
     after = compiled([policy("another", "mcp", [calls("sub")]), policy("yet-another", "open", [calls("sub")])])
     assert wire(before)["listeners"] == wire(after)["listeners"]
     assert wire(before)["clusters"] == wire(after)["clusters"]
     assert wire(before)["routes"] != wire(after)["routes"]
+    assert wire(before)["extension_configs"] != wire(after)["extension_configs"]
+    for one in (before, after):
+        assert "XAccessPolicy" not in str(one.routes)
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
     cache = Cache()
     first = compiled(cache=cache)
     again = compiled(cache=cache)
-    for kind in ("listeners", "routes", "clusters", "secrets"):
+    for kind in KINDS:
         before, after = getattr(first, kind), getattr(again, kind)
         assert all(after[name] is one for name, one in before.items())
     changed = compiled([policy("another", "mcp", [calls("sub")])], cache=cache)
@@ -96,32 +100,38 @@ def test_a_cache_gives_what_no_cache_gives() -> None:
         [],
     ]
     for extra in versions:
-        assert wire(compiled(extra, cache=cache)) == wire(compiled(extra))
+        kept, fresh = compiled(extra, cache=cache), compiled(extra)
+        assert {**wire(kept), "routes": 0, "extension_configs": 0} == {
+            **wire(fresh),
+            "routes": 0,
+            "extension_configs": 0,
+        }
+        assert contents(kept) == contents(fresh)
+        assert kept.diagnostics == fresh.diagnostics
 
 
 def test_policies_stand_in_the_order_of_the_proposal() -> None:
     older = policy("zz", "mcp", [calls("add")])
     older["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    found = settings(compiled([older]), "prod/mcp/0/0/mcp")
-    assert sorted(found) == ["tierwall.backend.0", "tierwall.backend.1"]
-    assert "XAccessPolicy/prod/zz" in str(found["tierwall.backend.0"])
-    assert "XAccessPolicy/prod/lists" in str(found["tierwall.backend.1"])
+    first, second = policies(compiled([older]), "prod/mcp/0/0/mcp")
+    assert first.slot < second.slot
+    assert b"XAccessPolicy/prod/zz" in first.decision.SerializeToString()
+    assert b"XAccessPolicy/prod/lists" in second.decision.SerializeToString()
 
 
 def test_an_invalid_policy_denies_everything_on_its_target() -> None:
-    found = settings(compiled([policy("bad", "open", [{"authorization": {"type": "Nonsense"}}])]), "prod/open/0/0/mcp")
-    (rbac,) = found.values()
-    assert rbac.matcher.HasField("on_no_match")
-    assert not rbac.matcher.HasField("matcher_tree")
-    assert b"XAccessPolicy/prod/bad" in rbac.SerializeToString()
+    bad = policy("bad", "open", [{"authorization": {"type": "Nonsense"}}])
+    (found,) = policies(compiled([bad]), "prod/open/0/0/mcp")
+    action = rbac_pb2.Action.FromString(found.decision.action.typed_config.value)
+    assert (action.name, action.action) == ("XAccessPolicy/prod/bad", rbac_pb2.RBAC.DENY)
 
 
 def test_an_expression_that_envoy_cannot_evaluate_is_reported_and_never_matches() -> None:
     rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
     found = compiled([policy("hard", "open", [rule])])
     assert "TW651" in codes(found)
-    (rbac,) = settings(found, "prod/open/0/0/mcp").values()
-    assert b"hard rules[0]" not in rbac.SerializeToString()
+    (made,) = policies(found, "prod/open/0/0/mcp")
+    assert b"hard rules[0]" not in made.decision.SerializeToString()
 
 
 def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -> None:
@@ -139,13 +149,13 @@ def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -
     }
     found = compiled([policy("lost", "open", [calls("add")], **asks)])
     assert "TW652" in codes(found)
-    (rbac,) = settings(found, "prod/open/0/0/mcp").values()
-    assert b"XAccessPolicy/prod/lost" in rbac.SerializeToString()
-    assert not rbac.HasField("shadow_matcher")
+    (made,) = policies(found, "prod/open/0/0/mcp")
+    assert b"XAccessPolicy/prod/lost" in made.decision.SerializeToString()
+    assert made.asked is None
 
 
 def test_a_route_without_policies_reads_mcp_but_refuses_nothing() -> None:
-    assert settings(compiled(), "prod/open/0/0") == {}
+    assert policies(compiled(), "prod/open/0/0") == ()
 
 
 def test_weighted_backends_have_their_own_policies() -> None:
@@ -162,7 +172,7 @@ def test_weighted_backends_have_their_own_policies() -> None:
     (configuration,) = compiled([route]).routes.values()
     (found,) = [one for one in configuration.virtual_hosts[0].routes if one.name == "prod/both/0/0/mcp"]
     guarded, free = found.route.weighted_clusters.clusters
-    assert "tierwall.backend.0" in guarded.typed_per_filter_config
+    assert any(name.startswith("tierwall.backend.") for name in guarded.typed_per_filter_config)
     assert not free.typed_per_filter_config
     assert guarded.weight.value == 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 from tierwall.attach.place import AGENTGATEWAY, Place
@@ -39,10 +40,25 @@ class Attachments:
         """The targets of one of these policies."""
         return self._targets[id(policy)]
 
+    def replaced(self, before: Resource, after: Resource) -> Attachments:
+        """The same index with another text of one policy that has the same age and the same targets."""
+        out = copy.copy(self)
+        out._targets = dict(self._targets)
+        found = out._targets[id(after)] = out._targets.pop(id(before))
+        out.policies = _replaced(self.policies, before, after)
+        out._by_place = dict(self._by_place)
+        for target in found:
+            out._by_place[target.place] = _replaced(self._by_place[target.place], before, after)
+        return out
+
     @property
     def places(self) -> tuple[Place, ...]:
         """Every place that some policy targets, sorted."""
         return tuple(sorted(self._by_place))
+
+
+def _replaced(those: tuple[Resource, ...], before: Resource, after: Resource) -> tuple[Resource, ...]:
+    return tuple(after if one is before else one for one in those)
 
 
 def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> Attachments:

@@ -6,6 +6,7 @@ sections. A policy that admission or a controller would refuse closes its target
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ from tierwall.tool.scope import Names, names_of
 
 BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
 DEFAULT_PATH = "/mcp"
+# What of a policy's text decides where it counts, besides its age and name: its targets, and limits by action.
+_PLACING = ("targetRefs", "targetSelectors", "action")
 
 
 class Stack(NamedTuple):
@@ -75,6 +78,22 @@ class Model:
             elif policy.resource.value == resource.value:
                 self._policies[id(resource)] = replace(policy, resource=resource)
 
+    def revised(self, snapshot: Snapshot, before: Resource, after: Resource) -> Model | None:
+        """The model of a snapshot that differs in the text of one policy; None if it may count elsewhere by now."""
+        if before.metadata != after.metadata or any(before.spec.get(key) != after.spec.get(key) for key in _PLACING):
+            return None
+        old, new = self.policy(before), _read(snapshot, after)
+        out = copy.copy(self)
+        out.snapshot = snapshot
+        out._attachments = self._attachments.replaced(before, after)
+        out._policies = {**self._policies, id(after): new}
+        del out._policies[id(before)]
+        out._at = {
+            places: tuple(new if one is old else one for one in those) if old in those else those
+            for places, those in self._at.items()
+        }
+        return out
+
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
         """The policies that guard the way from a listener of a Gateway to a backend."""
         places = [Place.of(gateway)]
@@ -99,6 +118,15 @@ class Model:
 def model(snapshot: Snapshot) -> Model:
     """The model of a snapshot, made once."""
     return snapshot.once(model, Model)
+
+
+def revise(before: Snapshot, snapshot: Snapshot, old: Resource, new: Resource) -> Model | None:
+    """The model of a snapshot that differs in one policy from another, made from the other's.
+
+    It is then the model of that snapshot for everybody; None if there is more to it than the text of the policy.
+    """
+    found = model(before).revised(snapshot, old, new)
+    return snapshot.once(model, lambda _: found) if found is not None else None
 
 
 def backend_of(resource: Resource) -> Backend:

@@ -1,22 +1,24 @@
 """From objects to Envoy's configuration: Gateways, HTTPRoutes, backends and AccessPolicies (pure, no I/O).
 
 One Envoy serves the Gateways that options name. Each port of a Gateway is a Listener; each listener of the Gateway is a
-filter chain with a RouteConfiguration of its own, which holds the policies of every way from it.
+filter chain with a RouteConfiguration of its own. Policies are configurations of filters (`checkpoints`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE
 from tierwall.attach.route import OnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.engines.envoy import clusters
-from tierwall.engines.envoy.guards import Cache, Guards
+from tierwall.engines.envoy.cache import Cache
+from tierwall.engines.envoy.guards import Guards
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
 from tierwall.engines.envoy.names import listener_name, route_name
 from tierwall.engines.envoy.options import Address, Options
@@ -47,12 +49,37 @@ class Resources(Struct, frozen=True, eq=False):
 def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
     """The configuration of an Envoy that serves the Gateways of a snapshot."""
     cache = Cache() if cache is None else cache
-    cache.begin(snapshot)
+    revised = cache.begin(snapshot)
+    last, cache.last = cache.last, None
+    if revised is not None and last is not None and last.options is options:
+        again = _again(snapshot, cache, last, *revised)
+        if again is not None:
+            return again
     making = _Making(snapshot, options, cache)
     for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)):
         if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
             making.gateway(gateway)
     return making.resources()
+
+
+class _Last(NamedTuple):
+    """A compilation: what it was told, made, and found to be wrong besides policies."""
+
+    options: Options
+    guards: Guards
+    resources: Resources
+    problems: tuple[Diagnostic, ...]
+
+
+def _again(snapshot: Snapshot, cache: Cache, last: _Last, before: Resource, after: Resource) -> Resources | None:
+    """The last compilation with another text of one policy: only its filters are made; None if more would change."""
+    guards = last.guards.revised(snapshot, before, after)
+    if guards is None:
+        return None
+    problems = in_order((*last.problems, *guards.diagnostics.values()))
+    resources = replace(last.resources, extension_configs=guards.filters(), diagnostics=problems)
+    cache.last = _Last(last.options, guards, resources, last.problems)
+    return resources
 
 
 class _Making:
@@ -62,7 +89,6 @@ class _Making:
         self._cache = cache
         self._guards = Guards(snapshot, options, cache)
         self._routes = Routes(snapshot, options, self._guards)
-        self._filters = list(http_filters(options))
         self._attached: dict[tuple[int, int, int], list[OnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
             for on in attach_route(snapshot, route)[0]:
@@ -70,7 +96,8 @@ class _Making:
                 self._attached.setdefault(key, []).append(on)
         self._taken: dict[Address, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
-        self._found: dict[str, dict[str, Any]] = {"listeners": {}, "routes": {}, "secrets": {}}
+        self._listeners: dict[str, tuple[Address, list[_Chain]]] = {}
+        self._found: dict[str, dict[str, Any]] = {"routes": {}, "secrets": {}}
 
     def gateway(self, gateway: Resource) -> None:
         """All listeners of a Gateway, port by port."""
@@ -89,7 +116,7 @@ class _Making:
             chains = [made for one in self._compatible(gateway, those) if (made := self._chain(gateway, one))]
             if chains:
                 name = listener_name(gateway, port)
-                self._found["listeners"][name] = listener(name, address, chains)
+                self._listeners[name] = address, chains
 
     def _address(self, gateway: Resource, port: int) -> Address:
         given = self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}")
@@ -109,7 +136,7 @@ class _Making:
                 self._problem(PORT_TAKEN, f"{one} is not served: {rival} has port {one.port} already", one.owner)
         return kept
 
-    def _chain(self, gateway: Resource, one: Listener) -> Any | None:
+    def _chain(self, gateway: Resource, one: Listener) -> _Chain | None:
         socket = None
         name = route_name(gateway, one)
         if one.protocol == "HTTPS":
@@ -123,7 +150,7 @@ class _Making:
         routes = self._routes.configuration(gateway, one, attached)
         if not self._options.static:
             self._found["routes"][name] = routes
-        return chain(name, connection_manager(name, routes, self._options, self._filters), socket, one.hostname)
+        return _Chain(name, routes, socket, one.hostname)
 
     def resources(self) -> Resources:
         """Everything, each message that has not changed as it was."""
@@ -132,19 +159,51 @@ class _Making:
             found[name] = clusters.authorizer(name, one.service, one.port, one.is_grpc, self._options)
         found[NOWHERE] = clusters.nowhere(NOWHERE)
         found |= {one.name: one for one in self._options.clusters}
-        kinds = {**self._found, "clusters": found}
+        policies = self._guards.filters()
+        kinds = {**self._found, "clusters": found, "listeners": self._made(policies)}
         kept = {
             kind: {name: self._cache.same(kind, name, those[name]) for name in sorted(those)}
             for kind, those in kinds.items()
         }
         self._cache.forget(self._guards.used, {(kind, name) for kind, those in kept.items() for name in those})
-        problems = (*self._diagnostics, *self._routes.diagnostics, *self._guards.diagnostics.values())
-        return Resources(
-            kept["listeners"], kept["routes"], kept["clusters"], {}, kept["secrets"], {}, in_order(problems)
+        problems = (*self._diagnostics, *self._routes.diagnostics)
+        resources = Resources(
+            kept["listeners"],
+            kept["routes"],
+            kept["clusters"],
+            {},
+            kept["secrets"],
+            {} if self._options.static else policies,
+            in_order((*problems, *self._guards.diagnostics.values())),
         )
+        if not self._options.static:
+            self._cache.last = _Last(self._options, self._guards, resources, problems)
+        return resources
+
+    def _made(self, policies: Mapping[str, Any]) -> dict[str, Any]:
+        """The listeners; without a control plane, the policies of all of them are in their filters."""
+        filters = list(http_filters(self._options, policies))
+        return {
+            name: listener(name, address, [one.made(self._options, filters) for one in chains])
+            for name, (address, chains) in self._listeners.items()
+        }
 
     def _problem(self, code: str, message: str, subject: Resource) -> None:
         self._diagnostics.append(Diagnostic(code, message, subject.position(), subject=subject.reference))
+
+
+class _Chain(NamedTuple):
+    """What a filter chain is made of."""
+
+    name: str
+    routes: Any
+    socket: Any | None
+    hostname: str
+
+    def made(self, options: Options, filters: list[Any]) -> Any:
+        return chain(
+            self.name, connection_manager(self.name, self.routes, options, filters), self.socket, self.hostname
+        )
 
 
 def _alike(one: Listener, other: Listener) -> bool:

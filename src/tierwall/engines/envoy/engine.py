@@ -22,10 +22,11 @@ from tierwall.core.trace import DEFAULT, Step
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy import clusters
 from tierwall.engines.envoy.askable import obstacle
+from tierwall.engines.envoy.cache import Cache
 from tierwall.engines.envoy.certificates import Authority
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.external_auth import Authorizer
-from tierwall.engines.envoy.guards import Cache, Guards, Protection
+from tierwall.engines.envoy.guards import Guards, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
 from tierwall.engines.envoy.names import RBAC, SLOTS
 from tierwall.engines.envoy.options import Address, Options
@@ -43,7 +44,7 @@ from tierwall.tool.model import Stack
 from tierwall.tool.places import Way
 from tierwall.tool.request import Request
 
-WAY, TOLD, WHY = "x-tierwall-way", "x-tierwall-told", "x-tierwall-why"
+WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
 _LARGEST_PATTERN = 10_000
 _HOST = "tierwall.test"
@@ -147,7 +148,9 @@ class Ways:
             destination = Destination(_BACKEND, 1, protection)
             route.route.timeout.seconds = 0
             virtual.routes.extend(guarded(route, [destination], self._options))
-        manager = connection_manager("asked", routes, self._options, list(http_filters(self._options)))
+        manager = connection_manager(
+            "asked", routes, self._options, list(http_filters(self._options, self._guards.filters()))
+        )
         for mapper in manager.local_reply_config.mappers:
             for name, value in ((TOLD, f"%DYNAMIC_METADATA({RBAC})%"), (WHY, "%RESPONSE_CODE_DETAILS%")):
                 header = mapper.headers_to_add.add()

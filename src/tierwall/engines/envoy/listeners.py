@@ -6,7 +6,7 @@ connections that are open keep the filters that they were opened with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envoy.config.core.v3 import protocol_pb2
@@ -17,8 +17,8 @@ from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
 from tierwall.engines.envoy import external_auth, mcp
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import BODILESS, FACTS, MCP, ROUTER, SLOTS, STRICT
+from tierwall.engines.envoy.matchers import matcher, packed
+from tierwall.engines.envoy.names import BODILESS, FACTS, MCP, ROUTER, SHARDS, SLOTS, STRICT
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.replies import local_replies
 
@@ -26,19 +26,32 @@ _MANAGER = hcm_pb2.HttpConnectionManager
 _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 
-def http_filters(options: Options) -> Iterator[Any]:
+def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]:
     """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message))
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(), disabled=True)
-    nothing = packed(rbac_pb2.RBAC())
     for slot in SLOTS:
-        yield hcm_pb2.HttpFilter(name=slot.policy_filter, typed_config=nothing, disabled=True)
+        yield from (_policies(slot.policy_filter(shard), options, policies) for shard in range(SHARDS))
         asking = packed(external_auth.slot_filter(slot))
         yield hcm_pb2.HttpFilter(name=slot.authorizer_filter, typed_config=asking, disabled=True)
     yield from options.http_filters
     yield hcm_pb2.HttpFilter(name=ROUTER, typed_config=packed(router_pb2.Router()))
+
+
+def _policies(name: str, options: Options, policies: Mapping[str, Any]) -> Any:
+    """A filter for policies: it comes by ECDS, and until it has come it denies all."""
+    out = hcm_pb2.HttpFilter(name=name, disabled=True)
+    if options.static:
+        out.typed_config.CopyFrom(policies[name].typed_config)
+        return out
+    out.config_discovery.config_source.ads.SetInParent()
+    out.config_discovery.config_source.resource_api_version = "V3"
+    nothing = packed(rbac_pb2.RBAC(matcher=matcher(None)))
+    out.config_discovery.default_config.CopyFrom(nothing)
+    out.config_discovery.type_urls.append(nothing.type_url)
+    return out
 
 
 def connection_manager(name: str, routes: Any, options: Options, filters: list[Any]) -> Any:

@@ -19,7 +19,7 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
 
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import CALLER, FACT_HEADERS, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
 # Fields of the filter that the generated messages do not have yet, as they are on the wire.
@@ -110,8 +110,8 @@ def bodiless() -> Any:
 def facts_filter() -> Any:
     """The filter that copies what matchers look at to headers of our own, whatever the client sent there."""
     out = header_mutation_pb2.HeaderMutation()
-    for name in FACT_HEADERS:
-        out.mutations.request_mutations.add(remove=name)
+    # Also those that are never set: what reads them must find nothing there.
+    out.mutations.request_mutations.add().remove_on_match.key_matcher.prefix = HEADER_PREFIX
     for name, value in (
         # The URI names in the client's certificate; that of a SPIFFE id has exactly one.
         (CALLER, "%DOWNSTREAM_PEER_URI_SAN%"),

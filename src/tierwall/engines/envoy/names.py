@@ -1,7 +1,8 @@
 """Names in Envoy's configuration: filters, the slots of policies, headers of our own, resources.
 
-Every listener has the same filters, so that a policy that comes or goes changes routes only. A policy has a slot: the
-proposal's order is the order of the slots, first those of the Gateway level, then those of the Backend level.
+Every listener has the same filters, so that a policy never changes a listener. A policy has a slot: the proposal's
+order is the order of the slots, first those of the Gateway level, then those of the Backend level. The policies of a
+slot are spread over shards, each a filter of its own, so that a change of one policy replaces few others.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ NAME: Final = "x-tierwall-name"
 URI: Final = "x-tierwall-uri"
 PATH: Final = "x-tierwall-path"
 FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH)
+# Which policies of a shard are meant, by level: what the route says (`checkpoints`).
+CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
 # Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5
+# Every filter costs a request some time even where it is off, so they are not many; `bench envoy` and `envoy_change`
+# show both sides.
+SHARDS: Final = 8
 
 
 class Slot(NamedTuple):
@@ -40,10 +46,9 @@ class Slot(NamedTuple):
     level: str
     number: int
 
-    @property
-    def policy_filter(self) -> str:
-        """The RBAC filter that decides."""
-        return f"tierwall.{self.level}.{self.number}"
+    def policy_filter(self, shard: int) -> str:
+        """The RBAC filter that decides, for the policies of a shard."""
+        return f"tierwall.{self.level}.{self.number}.{shard}"
 
     @property
     def authorizer_filter(self) -> str:

@@ -1,8 +1,8 @@
-"""One policy as one RBAC filter: a route's own settings for the filter of the policy's slot.
+"""One policy as lookup trees: what it allows and denies, and what it asks an authorizer about.
 
-The filter allows what a rule allows and denies all else. It writes who decided, policy and rule, to the metadata of the
-request, from where denials and the decision log take it. Where a policy asks an authorizer, its shadow rules write
-which rule says so, and the ext_authz filter behind it asks.
+A tree leads to the rule that decides. Envoy writes the name of the policy and rule to the metadata of the request, from
+where denials and the decision log take it. What an authorizer is asked about is in a tree of its own, which decides
+nothing: it writes which rule says so, and the ext_authz filter behind it asks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from envoy.config.rbac.v3 import rbac_pb2
-from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
 from msgspec import Struct
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -19,8 +18,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.cel_expression import Expression, Inexpressible
 from tierwall.engines.envoy.external_auth import Authorizer, route_settings
 from tierwall.engines.envoy.http_predicate import TooLarge, http_predicate, session_predicate
-from tierwall.engines.envoy.matchers import OnMatch, Predicate, all_of, holds, matcher, packed, typed
-from tierwall.engines.envoy.names import Slot
+from tierwall.engines.envoy.matchers import OnMatch, Predicate, all_of, holds, packed, typed
 from tierwall.engines.envoy.tree import Tree
 from tierwall.tool.methods import BaseProtocol, Clause, Method, SessionHttp
 from tierwall.tool.request import Backend
@@ -29,51 +27,50 @@ from tierwall.tool.rules import Policy, Rule
 INEXPRESSIBLE, NO_AUTHORIZER = "TW651", "TW652"
 
 
-class Guard(Struct, frozen=True, eq=False):
-    """A policy in its slot: settings by filter name, the tool arguments that it reads, and what is wrong with it.
+class Trees(Struct, frozen=True, eq=False):
+    """What a policy decides, and what it asks about (None: nothing)."""
 
-    Routes for MCP messages and routes for plain HTTP have settings of their own; either knows only its own requests.
+    decision: OnMatch
+    asked: OnMatch | None = None
+
+
+class Guard(Struct, frozen=True, eq=False):
+    """A policy for one backend: its trees, whom it asks, the tool arguments it reads, and what is wrong with it.
+
+    MCP messages and plain HTTP have trees of their own; either knows only its own requests.
     """
 
-    mcp: dict[str, Any]
-    plain: dict[str, Any]
+    mcp: Trees
+    plain: Trees
+    authorizer: Any | None = None
     arguments: frozenset[tuple[str, ...]] = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def guard(
-    policy: Policy, slot: Slot, backend: Backend, port: int, asks: Authorizer | str | None, largest_pattern: int
-) -> Guard:
-    """The filters of a policy for requests from a listener's port to a backend."""
+def guard(policy: Policy, backend: Backend, port: int, asks: Authorizer | str | None, largest_pattern: int) -> Guard:
+    """A policy for requests from a listener's port to a backend."""
     making = _Making(policy, port, backend, largest_pattern)
     if isinstance(asks, str) and not policy.closed:
         making.problem(NO_AUTHORIZER, f"requests are denied that its authorizer would be asked about: {asks}")
-    mcp = _settings(policy, slot, backend, asks, making, plain=False)
-    plain = _settings(policy, slot, backend, asks, making, plain=True)
-    return Guard(mcp, plain, frozenset(making.arguments), tuple(making.diagnostics))
+    mcp = _trees(policy, backend, asks, making, plain=False)
+    plain = _trees(policy, backend, asks, making, plain=True)
+    is_asked = policy.asks.all and not policy.closed and isinstance(asks, Authorizer)
+    authorizer = packed(route_settings(asks)) if is_asked and isinstance(asks, Authorizer) else None
+    return Guard(mcp, plain, authorizer, frozenset(making.arguments), tuple(making.diagnostics))
 
 
-def _settings(
-    policy: Policy, slot: Slot, backend: Backend, asks: Authorizer | str | None, making: _Making, plain: bool
-) -> dict[str, Any]:
-    denied = _action(policy.reference, rbac_pb2.RBAC.DENY)
-    out: dict[str, Any] = {}
-    settings = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
-    decision: OnMatch | None = denied
-    if not policy.closed:
-        granted = {rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
-        decision = Tree(backend, granted.__getitem__, denied, making.needed, plain).of(policy.allows)
-    if policy.asks.all and not policy.closed:
-        if isinstance(asks, Authorizer):
-            asked = {rule: _action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
-            tree = Tree(backend, asked.__getitem__, None, making.asked, plain)
-            settings.shadow_matcher.CopyFrom(matcher(tree.of(policy.asks)))
-            out[slot.authorizer_filter] = packed(route_settings(asks))
-        else:
-            decision = Tree(backend, lambda rule: denied, decision, making.asked, plain).of(policy.asks)
-    settings.matcher.CopyFrom(matcher(decision))
-    out[slot.policy_filter] = packed(rbac_filter_pb2.RBACPerRoute(rbac=settings))
-    return out
+def _trees(policy: Policy, backend: Backend, asks: Authorizer | str | None, making: _Making, plain: bool) -> Trees:
+    denied = action(policy.reference, rbac_pb2.RBAC.DENY)
+    if policy.closed:
+        return Trees(denied)
+    granted = {rule: action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
+    decision = Tree(backend, granted.__getitem__, denied, making.needed, plain).of(policy.allows)
+    if not policy.asks.all:
+        return Trees(decision)
+    if isinstance(asks, Authorizer):
+        asked = {rule: action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
+        return Trees(decision, Tree(backend, asked.__getitem__, None, making.asked, plain).of(policy.asks))
+    return Trees(Tree(backend, lambda rule: denied, decision, making.asked, plain).of(policy.asks))
 
 
 class _Making:
@@ -137,8 +134,9 @@ def _name(policy: Policy, rule: Rule) -> str:
     return f"{policy.reference} {rule.label}"
 
 
-def _action(name: str, action: Any) -> OnMatch:
-    return matcher_pb2.Matcher.OnMatch(action=typed("action", rbac_pb2.Action(name=name, action=action)))
+def action(name: str, what: Any) -> OnMatch:
+    """The end of a way through a tree: who decides, and what."""
+    return matcher_pb2.Matcher.OnMatch(action=typed("action", rbac_pb2.Action(name=name, action=what)))
 
 
 def depends_on(policy: Policy) -> Iterator[str]:

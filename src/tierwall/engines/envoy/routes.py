@@ -1,8 +1,7 @@
 """The routes of a listener: HTTPRoutes with the policies of the ways that they open.
 
 Every match becomes two routes where policies are: one for POST, which must be MCP, and one for all else, which is plain
-HTTP without a body. Policies are settings of routes, not of listeners: a route that is replaced takes effect on
-connections that are open already.
+HTTP without a body. A route says which checkpoints its requests pass; what stands there is not its to say.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tierwall.attach.section import maps, rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy import clusters, route_filters
 from tierwall.engines.envoy.guards import NO_PROTECTION, Guards, Protection, mcp_settings, open_settings, plain_settings
-from tierwall.engines.envoy.names import FACT_HEADERS, PLACE, backend_of_cluster, route_name
+from tierwall.engines.envoy.names import CHECKPOINT, FACT_HEADERS, PLACE, backend_of_cluster, route_name
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.route_match import method, precedence, route_match
 from tierwall.resources.resource import Resource
@@ -153,7 +152,7 @@ def _ambiguous() -> Any:
 def empty_configuration(name: str) -> Any:
     """A RouteConfiguration without routes; headers of our own, and those that change the method, go no further."""
     out = route_pb2.RouteConfiguration(name=name, ignore_port_in_host_matching=True)
-    out.request_headers_to_remove.extend((*FACT_HEADERS, *OVERRIDE_HEADERS))
+    out.request_headers_to_remove.extend((*FACT_HEADERS, *CHECKPOINT.values(), *OVERRIDE_HEADERS))
     return out
 
 
@@ -188,13 +187,12 @@ def _lead(route: Any, destinations: list[Destination], settings: Mapping[str, An
     _put(route.typed_per_filter_config, settings)
     if len(destinations) == 1 and destinations[0].cluster is not None:
         route.route.cluster = destinations[0].cluster
-        one = destinations[0].protection
-        _put(route.typed_per_filter_config, one.plain if plain else one.mcp)
+        _put(route.typed_per_filter_config, destinations[0].protection.settings(plain))
         return
     for destination in destinations:
         weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
         weighted.weight.value = destination.weight
-        _put(weighted.typed_per_filter_config, destination.protection.plain if plain else destination.protection.mcp)
+        _put(weighted.typed_per_filter_config, destination.protection.settings(plain))
 
 
 def _put(into: Any, settings: Mapping[str, Any]) -> None:

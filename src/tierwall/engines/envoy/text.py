@@ -1,7 +1,7 @@
 """A configuration of Envoy as people read it: YAML or JSON in the words of Envoy's own API, without private keys.
 
 The MCP filter has settings that the generated messages do not know (`mcp`); they are read from the wire, because what
-is printed must be what is enforced.
+is printed must be what is enforced. Filters for policies that no route turns on are left out: there are many.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf import any_pb2, json_format, symbol_database
 
+from tierwall.engines.envoy.checkpoints import filter_names
 from tierwall.engines.envoy.compile import Resources
 
 HIDDEN = "(left out)"
@@ -20,8 +21,24 @@ _MCP, _OVERRIDE = (f"envoy.extensions.filters.http.mcp.v3.{name}" for name in ("
 
 def document(resources: Resources) -> dict[str, Any]:
     """All messages as plain values, kind by kind."""
-    kinds = ("listeners", "routes", "clusters", "secrets")
-    return {kind: [_plain(one) for one in getattr(resources, kind).values()] for kind in kinds}
+    kinds = ("listeners", "routes", "extension_configs", "clusters", "secrets")
+    found = {kind: [_plain(one) for one in getattr(resources, kind).values()] for kind in kinds}
+    off = {name for _, name in filter_names()} - _turned_on(found["routes"])
+    found["extension_configs"] = [one for one in found["extension_configs"] if one["name"] not in off]
+    for listener in found["listeners"]:
+        for chain in listener["filter_chains"]:
+            manager = chain["filters"][0]["typed_config"]
+            manager["http_filters"] = [one for one in manager["http_filters"] if one["name"] not in off]
+    return found
+
+
+def _turned_on(value: Any) -> set[str]:
+    """The filters that routes say something to, wherever they do."""
+    if isinstance(value, list):
+        return set().union(*map(_turned_on, value))
+    if not isinstance(value, dict):
+        return set()
+    return set(value.get("typed_per_filter_config", ())).union(*map(_turned_on, value.values()))
 
 
 def text(value: dict[str, Any], form: str) -> str:
@@ -54,6 +71,8 @@ def _complete(message: Any, shown: Any) -> None:
         if kind in (_MCP, _OVERRIDE):
             shown.update(_unknown(kind, message.value))
             return
+        if not kind:
+            return  # a filter that is only turned on
         inner = symbol_database.Default().GetSymbol(kind)()
         inner.ParseFromString(message.value)
         message = inner

@@ -1,0 +1,142 @@
+"""What compilations keep for the next one: what policies compile to, names of checkpoints, messages.
+
+What a policy compiles to is kept as long as the policy stays as it is: a change of one policy compiles one policy.
+
+A policy that alone changes keeps its checkpoints' names: the filter that has it is replaced, and no route. Where more
+than one object changes, policies that do get a new tag, so that their checkpoints get new names and the routes switch
+to all that is new at once; else a restriction that moves from one policy to another could be in neither for a moment.
+So does a policy that changes before all proxies have taken the last change of another: they may get both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from tierwall.attach.index import ACCESS_POLICIES
+from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
+from tierwall.engines.envoy.rbac import Guard
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import model, revise
+
+# How many checkpoints that routes have left are known at least; and as many as there are others.
+FEWEST_LEFT = 64
+MOST_GONE = 10_000
+
+
+class Cache:
+    """What compilations keep for the next one; one for each sequence of snapshots."""
+
+    def __init__(self) -> None:
+        self._guards: dict[str, tuple[Resource, dict[Any, Guard]]] = {}
+        self._tags: dict[str, str] = {}
+        # Policies that changed under their names, with the number of the compilation, until every proxy has taken it.
+        self._unsettled: dict[str, int] = {}
+        self.number = 0
+        self._messages: dict[tuple[str, str], Any] = {}
+        self._before: Snapshot | None = None
+        self._shards = Shards()
+        self._passed: dict[str, Checkpoint] = {}
+        self._left: dict[str, Checkpoint] = {}
+        # The last compilation, as its compiler left it.
+        self.last: Any = None
+        self._undo: Any = None, {}, {}, {}, {}, None
+
+    def begin(self, snapshot: Snapshot) -> tuple[Resource, Resource] | None:
+        """A compilation of this snapshot begins: policies that it has in common with the last need not be read anew.
+
+        If it differs in the text of one policy, which stays where it is: that policy, before and after.
+        """
+        self._undo = self._before, dict(self._tags), dict(self._unsettled), self._passed, self._left, self.last
+        self.number += 1
+        before, self._before = self._before, snapshot
+        if before is None or before is snapshot:
+            return None
+        changed = list(snapshot.changes(before))
+        texts = [one for one in changed if not _is_same_text(one, before)]
+        for one in texts:
+            key = _key(one)
+            if key not in self._tags:
+                continue
+            if len(texts) > 1 or self._unsettled.keys() - {key}:
+                # Follows on the old tag, so that a text that comes back is still another.
+                self._tags[key] = _digest(one, self._tags[key])
+            else:
+                self._unsettled[key] = self.number
+        if len(changed) == 1:
+            [after] = changed
+            old = before.get(after.group, after.kind, after.namespace, after.name)
+            is_policy = (after.group, after.kind) in ACCESS_POLICIES
+            if old is not None and old is not after and is_policy and revise(before, snapshot, old, after):
+                return old, after
+        model(snapshot).inherit(model(before))
+        return None
+
+    def settle(self, number: int) -> None:
+        """Every proxy has taken this compilation, and with it all before it."""
+        self._unsettled = {key: one for key, one in self._unsettled.items() if one > number}
+
+    def undo(self) -> None:
+        """Forget the last compilation: it did not come into force, so the next one does not follow on it."""
+        self._before, self._tags, self._unsettled, self._passed, self._left, self.last = self._undo
+
+    def of(self, policy: Resource) -> dict[Any, Guard]:
+        """What is kept for a policy: nothing, if it has changed, or if it stands elsewhere and that was to be said."""
+        key = _key(policy)
+        kept = self._guards.get(key)
+        if kept is None or (kept[0] is not policy and (kept[0].value != policy.value or _is_noted(kept[1]))):
+            kept = self._guards[key] = policy, {}
+        return kept[1]
+
+    def tag(self, policy: Resource) -> str:
+        """What stands for the text of a policy in names of checkpoints: first its digest, so that a control plane that
+        starts anew finds the names again of what has not changed since.
+        """
+        key = _key(policy)
+        if key not in self._tags:
+            self._tags[key] = _digest(policy)
+        return self._tags[key]
+
+    def filters(self, passed: Mapping[str, Checkpoint]) -> Mapping[str, Any]:
+        """The filters of all checkpoints that routes pass now, and of those that routes may not have left yet."""
+        left = {name: one for name, one in {**self._left, **self._passed}.items() if name not in passed}
+        most = len(passed) + FEWEST_LEFT
+        self._left = dict(list(left.items())[-most:])
+        self._passed = dict(passed)
+        return self._shards.of((*passed.values(), *self._left.values()))
+
+    def same(self, kind: str, name: str, message: Any) -> Any:
+        """The message of the last compilation if it was equal: equal objects are compared faster than messages."""
+        before = self._messages.get((kind, name))
+        if before is message or (before is not None and before == message):
+            return before
+        self._messages[kind, name] = message
+        return message
+
+    def forget(self, policies: set[str], messages: set[tuple[str, str]]) -> None:
+        """Keep only these."""
+        self._guards = {name: kept for name, kept in self._guards.items() if name in policies}
+        # Tags of policies that went are kept for a while: they may come back with another text.
+        if len(self._tags) > 2 * len(policies) + MOST_GONE:
+            self._tags = {name: kept for name, kept in self._tags.items() if name in policies}
+        self._messages = {key: kept for key, kept in self._messages.items() if key in messages}
+
+
+def _is_same_text(one: Resource, before: Snapshot) -> bool:
+    old = before.get(one.group, one.kind, one.namespace, one.name)
+    return old is not None and old is not one and (old.version, old.value) == (one.version, one.value)
+
+
+def _digest(policy: Resource, after: str = "") -> str:
+    text = repr((after, policy.spec)).encode(errors="surrogatepass")
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _is_noted(guards: Mapping[Any, Guard]) -> bool:
+    return any(one.diagnostics for one in guards.values())
+
+
+def _key(resource: Resource) -> str:
+    return f"{resource.group}/{resource.reference}"

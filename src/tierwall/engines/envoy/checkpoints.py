@@ -1,0 +1,125 @@
+"""Where policies stand: the policies of one level on a way are a checkpoint, and filters know many checkpoints.
+
+A route says in a header which checkpoint of each level its requests pass, and turns on one filter for each policy of
+it. A filter looks the checkpoint up and goes on with the tree of the policy; one that it does not know, it denies. So
+routes carry names only, and policies ride in filter configurations (ECDS), which are replaced under open connections.
+
+A name stands for a list of policies, and for all that routes and filters must agree about: another list, authorizer or
+reading of arguments is another name (`cache` says when another text is). Routes with a new name come after the filters
+that know it, and filters know a name for a while after the routes have left it, so that on the way from one
+configuration to the next a request meets the old policies or the new ones, and never some of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+from envoy.config.core.v3 import extension_pb2
+from envoy.config.rbac.v3 import rbac_pb2
+from envoy.config.route.v3 import route_components_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
+from msgspec import Struct
+
+from tierwall.engines.envoy.matchers import OnMatch, header, lookup, matcher, packed
+from tierwall.engines.envoy.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
+from tierwall.engines.envoy.rbac import Guard, Trees, action
+
+# What denies a request at a checkpoint that its filter does not know.
+UNKNOWN = "Default"
+
+
+class Checkpoint(Struct, frozen=True, eq=False):
+    """The policies of one level on a way, in their order."""
+
+    level: str
+    name: str
+    guards: tuple[Guard, ...]
+
+    @classmethod
+    def of(cls, level: str, identities: Iterable[object], guards: Iterable[Guard]) -> Checkpoint:
+        """A checkpoint named after its policies; an identity is what tells a policy from others, and has a `repr`."""
+        kept = tuple(guards)
+        known = blake2b(level.encode(), digest_size=8)
+        for identity, one in zip(identities, kept, strict=True):
+            known.update(repr((identity, sorted(one.arguments))).encode())
+            known.update(one.authorizer.value if one.authorizer is not None else b"")
+        return cls(level, known.hexdigest(), kept)
+
+    def says(self, plain: bool) -> str:
+        """What a route says to mean this checkpoint."""
+        return f"{self.name}/http" if plain else self.name
+
+    @property
+    def shard(self) -> int:
+        """In which shard its policies are."""
+        return int(self.name[:8], 16) % SHARDS
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slot of each policy; where there is room, checkpoints differ in which they begin with."""
+        first = int(self.name[8:], 16) % (SLOTS_PER_LEVEL - len(self.guards) + 1)
+        return tuple(Slot(self.level, first + number) for number in range(len(self.guards)))
+
+    def settings(self) -> dict[str, Any]:
+        """What a route through it says to filters: which are on, and whom the policies ask."""
+        out: dict[str, Any] = {}
+        for slot, one in zip(self.slots, self.guards, strict=True):
+            out[slot.policy_filter(self.shard)] = _on()
+            if one.authorizer is not None:
+                out[slot.authorizer_filter] = one.authorizer
+        return out
+
+
+@cache
+def _on() -> Any:
+    out = route_components_pb2.FilterConfig()
+    out.config.SetInParent()
+    return packed(out)
+
+
+def filter_names() -> Iterable[tuple[Slot, str]]:
+    """Every slot with the filters of its shards, in the order of filters."""
+    return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in range(SHARDS))
+
+
+class Shards:
+    """The policies of all checkpoints by filter; a filter whose policies have not changed is the same message."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
+
+    def of(self, checkpoints: Iterable[Checkpoint]) -> Mapping[str, Any]:
+        """The filter configurations, one for every filter; one without policies denies all."""
+        found: dict[str, list[tuple[str, Guard]]] = {name: [] for _, name in filter_names()}
+        for one in checkpoints:
+            for slot, guard in zip(one.slots, one.guards, strict=True):
+                found[slot.policy_filter(one.shard)].append((one.name, guard))
+        out = {}
+        for slot, name in filter_names():
+            policies = tuple(sorted(found[name], key=lambda entry: entry[0]))
+            known, message = self._kept.get(name, ((None,), None))
+            if known != policies:
+                message = extension_pb2.TypedExtensionConfig(name=name)
+                message.typed_config.CopyFrom(packed(_shard(slot, policies)))
+                self._kept[name] = policies, message
+            out[name] = message
+        return out
+
+
+def _shard(slot: Slot, policies: Iterable[tuple[str, Guard]]) -> Any:
+    """The filter of a shard: by checkpoint, what the policy in this slot decides and asks about."""
+    out = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
+    trees: dict[str, Trees] = {}
+    for name, guard in policies:
+        trees[name] = guard.mcp
+        trees[f"{name}/http"] = guard.plain
+    asked: dict[str, OnMatch] = {name: one.asked for name, one in trees.items() if one.asked is not None}
+    decisions = {name: one.decision for name, one in trees.items()}
+    where = header(CHECKPOINT[slot.level])
+    out.matcher.CopyFrom(matcher(lookup(where, decisions, action(UNKNOWN, rbac_pb2.RBAC.DENY))))
+    if asked:
+        out.shadow_matcher.CopyFrom(matcher(lookup(where, asked, None)))
+    return out

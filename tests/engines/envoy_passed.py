@@ -1,0 +1,103 @@
+"""Which policies a request passes by a configuration, read as Envoy reads it: headers, filters, lookups.
+
+Routes and filter configurations are given apart, because a proxy has them apart for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from envoy.config.rbac.v3 import rbac_pb2 as rules_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from tierwall.engines.envoy.checkpoints import UNKNOWN, filter_names
+from tierwall.engines.envoy.names import CHECKPOINT, FACTS
+
+ORDER = {name: slot for slot, name in filter_names()}
+POSITION = {name: number for number, name in enumerate(ORDER)}
+
+
+class Policy(NamedTuple):
+    """A policy on the way of a request: what it decides, what it asks about, as messages; None for a lookup in vain."""
+
+    slot: tuple[str, int]
+    decision: Any
+    asked: Any
+
+    @property
+    def text(self) -> str:
+        return str(self.decision) + str(self.asked)
+
+
+class Passed(NamedTuple):
+    """What a route does to requests: the policies, and all other settings of filters but the names of checkpoints."""
+
+    policies: tuple[Policy, ...]
+    settings: tuple[tuple[str, bytes], ...]
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What tells it from others: slots may be others, and trees may be."""
+        trees = tuple((one.slot[0], wire(one.decision), wire(one.asked)) for one in self.policies)
+        return trees, tuple(value for _, value in self.settings)
+
+
+def wire(message: Any) -> bytes:
+    return b"" if message is None else message.SerializeToString(deterministic=True)
+
+
+def passed(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, Passed]:
+    """By name of the route, and of the cluster where it has several."""
+    out = {}
+    for configuration in routes.values():
+        for host in configuration.virtual_hosts:
+            for route in host.routes:
+                for name, settings in _leads(route):
+                    out[f"{host.name} {route.name}{name}"] = _passed(settings, filters)
+    return out
+
+
+def _leads(route: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    clusters = route.route.weighted_clusters.clusters
+    for one in clusters:
+        yield f" {one.name}", [route.typed_per_filter_config, one.typed_per_filter_config]
+    if not clusters:
+        yield "", [route.typed_per_filter_config]
+
+
+def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Passed:
+    said: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for level in levels:
+        settings.update(level)
+        if FACTS in level:
+            facts = header_mutation_pb2.HeaderMutationPerRoute.FromString(level[FACTS].value)
+            for one in facts.mutations.request_mutations:
+                said[one.append.header.key] = one.append.header.value
+    policies = []
+    for name in sorted((one for one in settings if one in ORDER), key=POSITION.__getitem__):
+        rbac = rbac_pb2.RBAC.FromString(filters[name].typed_config.value)
+        where = said.get(CHECKPOINT[ORDER[name].level], "")
+        policies.append(Policy(ORDER[name], _at(rbac.matcher, where), _at(rbac.shadow_matcher, where)))
+    rest = sorted((one, settings[one].value) for one in settings if one not in ORDER and one != FACTS)
+    # An authorizer stands behind its policy, in whatever slot that is.
+    return Passed(tuple(policies), tuple((one.replace(".authorizer", ""), value) for one, value in rest))
+
+
+def _at(matcher: Any, where: str) -> Any:
+    known = matcher.matcher_tree.exact_match_map.map
+    return known[where] if where in known else None  # noqa: SIM401 - of protobuf's maps `get` gives no message
+
+
+def denies_unknown(filters: Mapping[str, Any]) -> bool:
+    """Whether every filter denies whom it does not know."""
+    for one in filters.values():
+        found = rbac_pb2.RBAC.FromString(one.typed_config.value).matcher.on_no_match
+        assert isinstance(found, matcher_pb2.Matcher.OnMatch)
+        action = rules_pb2.Action.FromString(found.action.typed_config.value)
+        if (action.name, action.action) != (UNKNOWN, rules_pb2.RBAC.DENY):
+            return False
+    return True

@@ -1,0 +1,239 @@
+"""Policies that change under running proxies: what a request passes is a state that was in force, never a mixture.
+
+A proxy is a model here: it has routes and filter configurations, gets some configurations and leaves out others, takes
+filters one by one in any order and routes after them, as the xDS server sends them. What a request of each route passes
+is looked up at every moment of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from envoy_attacks import calls, policy, thing
+from envoy_passed import Passed, denies_unknown, passed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.engines.envoy.cache import FEWEST_LEFT
+from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
+from tierwall.resources.load import load_objects
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+NETWORKING, GATEWAY_API = "agentic.networking.x-k8s.io", "gateway.networking.k8s.io"
+BACKENDS = ("one", "two", "three")
+Object = dict[str, Any]
+OPTIONS = Options()
+
+
+def places() -> list[Object]:
+    """A Gateway, three backends, a route to each of them and one to two of them."""
+    listeners = [{"name": "web", "port": 80, "protocol": "HTTP"}]
+    out = [thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})]
+    for name in BACKENDS:
+        out.append(thing(f"{NETWORKING}/v0alpha0", "XBackend", name, {"mcp": {"serviceName": name, "port": 80}}))
+        out.append(route(name, name))
+    service = thing("v1", "Service", "asked", {"ports": [{"port": 9000}]})
+    return [*out, route("both", "one", "two"), service]
+
+
+def route(name: str, *backends: str) -> Object:
+    refs = [{"group": NETWORKING, "kind": "XBackend", "name": one, "weight": 1} for one in backends]
+    rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": refs}
+    return thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]})
+
+
+def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
+    """A policy: plain, one that reads an argument, or one that asks."""
+    if kind == "asks":
+        auth = {"protocol": "HTTP", "http": {"path": f"/{tools[0]}"}, "backendRef": {"name": "asked", "port": 9000}}
+        made = policy(name, "one", [calls(*tools)], action="ExternalAuth", externalAuth=auth)
+    elif kind == "reads":
+        expression = f"request.mcp.arguments.{tools[0]} == '{tools[-1]}'"
+        made = policy(name, "one", [{"authorization": {"type": "CEL", "cel": {"expression": expression}}}])
+    else:
+        made = policy(name, "one", [calls(*tools)])
+    on_gateway = {"group": GATEWAY_API, "kind": "Gateway", "name": "gate"}
+    on_backend = {"group": NETWORKING, "kind": "XBackend", "name": target}
+    made["spec"]["targetRefs"] = [on_gateway if target == "gate" else on_backend]
+    return made
+
+
+TOOLS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2, unique=True).map(tuple)
+POLICIES = st.builds(
+    text,
+    st.sampled_from(["p", "q", "r"]),
+    st.sampled_from(["gate", "one", "two"]),
+    TOOLS,
+    st.sampled_from(["plain", "plain", "plain", "reads", "asks"]),
+)
+# A step: policies to put, names to drop, and another path of a backend now and then.
+STEPS = st.lists(
+    st.tuples(
+        st.lists(POLICIES, max_size=2),
+        st.lists(st.sampled_from(["p", "q", "r"]), max_size=1),
+        st.sampled_from([None, None, None, "/mcp", "/other"]),
+        st.booleans(),  # whether the proxy is given this configuration
+        st.booleans(),  # whether objects that stay as they are have been read anew
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+class Proxy:
+    """What a proxy has, and all that its routes may mean: what they meant in states since it was last in step."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.routes, self.filters = resources.routes, dict(resources.extension_configs)
+        self.states: list[dict[str, Any]] = []
+
+    def look(self) -> None:
+        skipped = len(self.states) > 2  # then a checkpoint may be known no more, which denies
+        for name, found in passed(self.routes, self.filters).items():
+            if not (skipped and is_unknown(found)):
+                assert any(found.content == one.get(name) for one in self.states), name
+
+    def take(self, resources: Resources, order: list[str]) -> None:
+        self.look()
+        for name in order:
+            self.filters[name] = resources.extension_configs[name]
+            self.look()
+        self.routes = resources.routes
+        self.look()
+
+
+def is_unknown(found: Passed) -> bool:
+    """Whether a filter does not know the checkpoint, and so denies."""
+    return any(one.decision is None for one in found.policies)
+
+
+def contents(resources: Resources) -> dict[str, Any]:
+    return {name: one.content for name, one in passed(resources.routes, resources.extension_configs).items()}
+
+
+def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tuple[str, str], Resource]:
+    put, drop, path, _, anew = step
+    out = dict(objects)
+    for name in drop:
+        out.pop(("XAccessPolicy", name), None)
+    values = list(put)
+    if path is not None:
+        backend = copy.deepcopy(out["XBackend", "one"].value)
+        backend["spec"]["mcp"]["path"] = path
+        values.append(backend)
+    for one in load_objects(values):
+        out[one.kind, one.name] = one
+    return {key: load_objects([one.value])[0] for key, one in out.items()} if anew else out
+
+
+@given(steps=STEPS, data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: st.DataObject) -> None:
+    cache = Cache()
+    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    resources = compile(Snapshot.of(objects.values()), OPTIONS, cache)
+    proxy = Proxy(resources)
+    proxy.states = [contents(resources)]
+    for step in steps:
+        objects = changed(objects, step)
+        snapshot = Snapshot.of(objects.values())
+        resources = compile(snapshot, OPTIONS, cache)
+        fresh = compile(snapshot, OPTIONS)
+        assert contents(resources) == contents(fresh)
+        assert resources.diagnostics == fresh.diagnostics
+        assert not any(is_unknown(one) for one in passed(resources.routes, resources.extension_configs).values())
+        assert denies_unknown(resources.extension_configs)
+        proxy.states.append(contents(resources))
+        if step[3]:
+            new = [name for name, one in resources.extension_configs.items() if proxy.filters[name] is not one]
+            proxy.take(resources, data.draw(st.permutations(new)))
+            proxy.states = [contents(resources)]
+            assert contents(resources) == {
+                name: one.content for name, one in passed(proxy.routes, proxy.filters).items()
+            }
+            cache.settle(cache.number)
+
+
+def compiled(cache: Cache, *policies: Object) -> Resources:
+    return compile(Snapshot.of(load_objects([*places(), *policies])), OPTIONS, cache)
+
+
+def test_a_policy_that_alone_changes_changes_no_route() -> None:
+    cache = Cache()
+    resources = load_objects([*places(), text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain")])
+    before = compile(Snapshot.of(resources), OPTIONS, cache)
+    [new] = load_objects([text("p", "gate", ("b",), "plain")])
+    after = compile(Snapshot.of(resources).changed([new]), OPTIONS, cache)
+    assert after.routes is before.routes
+    differing = [name for name, one in after.extension_configs.items() if one is not before.extension_configs[name]]
+    assert len(differing) == 1
+
+
+def test_policies_that_change_together_change_routes() -> None:
+    cache = Cache()
+    before = compiled(cache, text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain"))
+    after = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    assert before.routes != after.routes
+    old_routes = passed(before.routes, after.extension_configs)
+    assert {name: one.content for name, one in old_routes.items()} == contents(before)
+
+
+def test_texts_that_come_back_together_are_still_others() -> None:
+    cache = Cache()
+    first = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
+    compiled(cache, *first)
+    for one, other in ((("b",), ("b",)), (("b",), ("a",))):
+        before = compiled(cache, text("p", "gate", one, "plain"), text("q", "one", other, "plain"))
+        cache.settle(cache.number)
+    after = compiled(cache, *first)
+    assert before.routes != after.routes
+
+
+def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None:
+    cache = Cache()
+    p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
+    first = compiled(cache, p, q)
+    second = compiled(cache, text("p", "gate", ("b",), "plain"), q)
+    assert second.routes == first.routes
+    third = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    assert third.routes != second.routes
+    cache.settle(cache.number)
+    fourth = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("c",), "plain"))
+    assert fourth.routes == third.routes
+
+
+def test_what_did_not_come_into_force_is_not_followed_on() -> None:
+    cache = Cache()
+    p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
+    first = compiled(cache, p, q)
+    compiled(cache, text("p", "gate", ("b",), "plain"), q)
+    cache.undo()
+    third = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    assert third.routes != first.routes
+    old_routes = passed(first.routes, third.extension_configs)
+    assert {name: one.content for name, one in old_routes.items()} == contents(first)
+
+
+def test_checkpoints_that_routes_have_left_are_not_known_for_ever() -> None:
+    cache = Cache()
+    p = text("p", "gate", ("a",), "plain")
+    sizes = []
+    for number in range(3 * FEWEST_LEFT):
+        resources = compiled(cache, p, *([text("q", "gate", (f"t{number}",), "plain")] if number % 2 else []))
+        sizes.append(sum(one.ByteSize() for one in resources.extension_configs.values()))
+    assert sizes[-1] < 2 * sizes[2 * FEWEST_LEFT]
+    assert sizes[-1] > sizes[0]
+
+
+@pytest.mark.parametrize("kind", ["asks", "reads"])
+def test_whom_a_policy_asks_and_what_it_reads_comes_with_its_text(kind: str) -> None:
+    cache = Cache()
+    before = compiled(cache, text("p", "one", ("a",), kind))
+    after = compiled(cache, text("p", "one", ("b",), kind))
+    assert before.routes != after.routes
+    old_routes = passed(before.routes, after.extension_configs)
+    assert {name: one.content for name, one in old_routes.items()} == contents(before)

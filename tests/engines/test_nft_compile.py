@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
 
+from tierwall.cli.main import root
 from tierwall.engines.nftables.compile import Compiled, compile_model
 from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.spans import merged, without
 from tierwall.engines.nftables.table import Kind, text
 from tierwall.engines.nftables.transaction import transaction
 from tierwall.network.model.addresses import LAST_IPV4, Block, Span
-from tierwall.network.model.model import Model
+from tierwall.network.model.model import model_with_shadow
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -25,7 +29,7 @@ PLAIN = ("forward", "input", "output", "egress", "ingress")
 
 
 def compiled(objects: list[Any], options: Options | None = None) -> Compiled:
-    return compile_model(Model(Snapshot.of(load_objects(objects))), options)
+    return compile_model(model_with_shadow(Snapshot.of(load_objects(objects))), options)
 
 
 def shop(replicas: int = 1) -> list[Any]:
@@ -154,6 +158,16 @@ def test_a_watched_policy_gives_no_verdict() -> None:
         "ShadowDeny egress[0] AdminNetworkPolicy/strict",
         "ShadowDeny ingress:spec NetworkPolicy/shop/isolate",
     ]
+
+
+def test_the_command_prints_the_lines_of_a_watched_policy(tmp_path: Path) -> None:
+    deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"namespaces": {}}]}])
+    (tmp_path / "all.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shop(), shadowed(deny)]})
+    )
+    result = CliRunner().invoke(root, ["compile", "nft", "-f", str(tmp_path)])
+    assert result.exit_code == 0
+    assert "ShadowDeny egress[0] AdminNetworkPolicy/strict" in result.stdout
 
 
 @given(st.lists(st.tuples(st.integers(LAST_IPV4 - 20, LAST_IPV4 + 20), st.integers(0, 8)), max_size=6), st.data())

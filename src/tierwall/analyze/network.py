@@ -22,6 +22,7 @@ from tierwall.network.model.rules import (
     Relation,
     Tier,
 )
+from tierwall.network.model.shadow import notes
 from tierwall.network.reach.classes import Classes
 from tierwall.network.reach.rows import Rows
 from tierwall.resources.snapshot import Snapshot
@@ -30,6 +31,7 @@ from tierwall.resources.validity import is_valid
 
 def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """All findings of the network plane."""
+    yield from notes(snapshot)
     this = model(snapshot)
     if not this.policies:
         return

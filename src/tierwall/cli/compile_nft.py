@@ -18,10 +18,10 @@ def command(paths: tuple[str, ...], **given: Any) -> None:
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.compile import compile_model
     from tierwall.engines.nftables.table import text
-    from tierwall.network.model.model import model
+    from tierwall.network.model.model import model_with_shadow
 
     try:
-        compiled = compile_model(model(snapshot_from(paths)), options(given))
+        compiled = compile_model(model_with_shadow(snapshot_from(paths)), options(given))
     except InputError as error:
         fail(error)
     show(compiled.diagnostics)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, output_option, snapshots_from
+from tierwall.cli.input import FAILED, FOUND, output_option, show, snapshots_from
 
 if TYPE_CHECKING:
     from tierwall.network.reach.listing import Entry
@@ -24,9 +24,13 @@ def command(old: str, new: str, output: str) -> None:
     `+` appears, `-` vanishes, `~` hangs on other domain names; below each stands who settles it now, and who did
     before. Exit code 0 when nothing changes, 4 when anything does.
     """
+    from tierwall.core.diagnostics import in_order
+    from tierwall.network.model.shadow import notes
     from tierwall.network.reach.compare import compare
 
-    changes = list(compare(*snapshots_from([old], [new])))
+    before, after = snapshots_from([old], [new])
+    show(in_order([*notes(before), *notes(after)]))
+    changes = list(compare(before, after))
     for line in _lines(changes, output):
         click.echo(line)
     if not changes and output == "text":

@@ -68,9 +68,9 @@ def command(
 def _preview(paths: tuple[str, ...], wanted: Options, diff: bool) -> None:
     from tierwall.engines.nftables.apply import difference, script_to
     from tierwall.engines.nftables.compile import compile_model
-    from tierwall.network.model.model import model
+    from tierwall.network.model.model import model_with_shadow
 
-    compiled = compile_model(model(snapshot_from(paths)), wanted)
+    compiled = compile_model(model_with_shadow(snapshot_from(paths)), wanted)
     show(compiled.diagnostics)
     if not diff:
         click.echo(script_to(compiled.table), nl=False)

@@ -12,6 +12,7 @@ from tierwall.cli.input import fail, file_option, output_option
 
 if TYPE_CHECKING:
     from tierwall.network.decide import Decision
+    from tierwall.network.would import Would
     from tierwall.resources.load import Loaded
 
 END = "`namespace/pod`, an IP address, or `node:NAME`"
@@ -29,12 +30,14 @@ END = "`namespace/pod`, an IP address, or `node:NAME`"
 def command(source: str, destination: str, port: int, protocol: str, paths: tuple[str, ...], output: str) -> None:
     """May this pod open a connection to that one?
 
-    The first line is the answer in plain words. Then each direction's walk through the tiers, then the lines of the
-    manifests that were looked at. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
+    The first line is the answer in plain words, and a second what policies in shadow mode would change. Then each
+    direction's walk through the tiers, then the lines of the manifests that were looked at.
+
+    Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
-    from tierwall.network.question import answer, document
+    from tierwall.network.question import answer, document, with_shadow
     from tierwall.render import json
     from tierwall.resources.load import load
 
@@ -45,12 +48,13 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
     question = {"from": _end(source), "to": _end(destination), "port": port, "protocol": protocol.upper()}
     try:
         decision = answer(loaded.snapshot, question)
+        shadow = with_shadow(loaded.snapshot, question, decision)
     except InputError as error:
         fail(error, loaded)
     if output == "json":
-        click.echo(json.dump(document(decision)))
+        click.echo(json.dump(document(decision, shadow)))
     else:
-        for line in _lines(decision, loaded):
+        for line in _lines(decision, shadow, loaded):
             click.echo(line)
     sys.exit(EXIT_CODES[decision.verdict])
 
@@ -63,11 +67,13 @@ def _end(text: str) -> Any:
     return {"node": text.removeprefix("node:")} if text.startswith("node:") else text
 
 
-def _lines(decision: Decision, loaded: Loaded) -> Iterator[str]:
+def _lines(decision: Decision, shadow: Would | None, loaded: Loaded) -> Iterator[str]:
     from tierwall.network.question import steps
     from tierwall.network.sentence import sentence, walk
 
     yield sentence(decision)
+    if shadow is not None:
+        yield shadow.sentence
     yield ""
     for judgement in (decision.egress, decision.ingress):
         yield f"{judgement.direction:8} {judgement.outcome.verdict:14} {walk(judgement)}"

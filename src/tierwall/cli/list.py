@@ -53,6 +53,7 @@ def command(
     from tierwall.core.diagnostics import InputError, in_order
     from tierwall.network.closed import closed
     from tierwall.network.model.model import model
+    from tierwall.network.model.shadow import notes
     from tierwall.network.reach.ask import Asked, find
 
     if pairs and output in ("dot", "mermaid", "html"):
@@ -61,7 +62,7 @@ def command(
         _hits(output)
         return
     snapshot = snapshot_from(paths)
-    show(in_order(closed(model(snapshot))))
+    show(in_order([*closed(model(snapshot)), *notes(snapshot)]))
     if exposure:
         _exposed(paths, bool(sources or destinations or ports or pairs or denied), explain, output)
         return

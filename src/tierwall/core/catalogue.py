@@ -58,6 +58,7 @@ CATALOGUE: dict[str, Code] = {
     "TW206": Code(_W, "namespace lacks a tenancy label"),
     "TW207": Code(_W, "rule can never count"),
     "TW208": Code(_W, "policy fails closed"),
+    "TW209": Code(_N, "policy is in shadow mode"),
     # 3xx: attachment and gateway
     "TW301": Code(_W, "policy attaches nowhere"),
     "TW302": Code(_W, "policy attaches only partly"),

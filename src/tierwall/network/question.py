@@ -14,10 +14,11 @@ from tierwall.core.verdict import Verdict
 from tierwall.network.decide import Decision, Judgement, decide
 from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
-from tierwall.network.model.model import Model, model
+from tierwall.network.model.model import Model, model, model_with_shadow
 from tierwall.network.model.rules import AddressPeer, Rule
 from tierwall.network.outcome import Decider, settled
 from tierwall.network.sentence import sentence, walk
+from tierwall.network.would import Would, would
 from tierwall.resources.snapshot import Snapshot
 
 KEYS = ("from", "to", "protocol", "port")
@@ -26,17 +27,27 @@ EXPECTED = ("verdict", "egress", "ingress", "decidedBy")
 
 def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The decision document; InputError lists all that is wrong with the question."""
-    return document(answer(snapshot, question))
+    decision = answer(snapshot, question)
+    return document(decision, with_shadow(snapshot, question, decision))
+
+
+def with_shadow(snapshot: Snapshot, question: Mapping[str, Any], decision: Decision) -> Would | None:
+    """What the policies in shadow mode would change about a decision; None if nothing."""
+    this = model_with_shadow(snapshot)
+    return would(decision, _answer(this, question)) if this is not model(snapshot) else None
 
 
 def answer(snapshot: Snapshot, question: Mapping[str, Any]) -> Decision:
     """The decision itself; InputError lists all that is wrong with the question."""
+    return _answer(model(snapshot), question)
+
+
+def _answer(this: Model, question: Mapping[str, Any]) -> Decision:
     problems = [
         _problem(f"unknown key `{key}` in a network question", near_miss(str(key), KEYS))
         for key in question
         if key not in KEYS
     ]
-    this = model(snapshot)
     source, destination = (end(this, question.get(key), key, problems) for key in ("from", "to"))
     protocol, port = question.get("protocol", "TCP"), question.get("port")
     if protocol not in PROTOCOLS:
@@ -75,7 +86,7 @@ def end(this: Model, value: object, key: str, problems: list[Diagnostic]) -> End
     return None
 
 
-def document(decision: Decision) -> dict[str, Any]:
+def document(decision: Decision, shadow: Would | None = None) -> dict[str, Any]:
     """A decision as `tierwall test` and `tierwall explain` print it."""
     entries = dict.fromkeys((*decision.egress.outcome.settled, *decision.ingress.outcome.settled))
     out: dict[str, Any] = {
@@ -98,6 +109,8 @@ def document(decision: Decision) -> dict[str, Any]:
     }
     if names := sorted({*decision.egress.outcome.domains, *decision.ingress.outcome.domains}):
         out["domains"] = names
+    if shadow is not None:
+        out["shadow"] = shadow.document()
     return out
 
 

@@ -67,10 +67,10 @@ def _passed_over(number: int) -> str:
 def _denial(judgement: Judgement) -> str:
     outcome = judgement.outcome
     if outcome.tier is Tier.NAMESPACE:
-        names = _names([str(settled(one).policy) for one in outcome.by])
+        policies = names([str(settled(one).policy) for one in outcome.by])
         verb = "isolates" if len(outcome.by) == 1 else "isolate"
         whose = "its source" if judgement.direction is Direction.EGRESS else "the destination"
-        return f"{names} {verb} {whose} for {judgement.direction} and no rule allows it"
+        return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(outcome)} denies its {judgement.direction}"
 
 
@@ -84,22 +84,23 @@ def _permission(judgement: Judgement) -> str:
 
 
 def _condition(outcome: Outcome) -> str:
-    names = outcome.domains
+    asked = outcome.domains
     actions = {one.action for one in outcome.by if isinstance(one, Rule) and domains(one)}
     lead = "depending on whether its address belongs to"
     if actions == {Action.ALLOW}:
         lead = "only if its address belongs to"
     elif actions == {Action.DENY}:
         lead = "unless its address belongs to"
-    which = "one of the domains " if len(names) > 1 else "the domain "
-    return f"{lead} {which}{_names([f'`{name}`' for name in names])} ({_rules(outcome)})"
+    which = "one of the domains " if len(asked) > 1 else "the domain "
+    return f"{lead} {which}{names([f'`{name}`' for name in asked])} ({_rules(outcome)})"
 
 
 def _rules(outcome: Outcome) -> str:
-    return _names([str(settled(one)) for one in outcome.by])
+    return names([str(settled(one)) for one in outcome.by])
 
 
-def _names(texts: Sequence[str]) -> str:
+def names(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are: `a, b, c and 2 more`."""
     shown = list(texts[:MOST_NAMED])
     if len(texts) > MOST_NAMED:
         shown.append(f"{len(texts) - MOST_NAMED} more")

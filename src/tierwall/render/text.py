@@ -74,6 +74,8 @@ def cases(results: Iterable[Mapping[str, Any]], colour: bool) -> Iterator[str]:
             if "error" in result:
                 yield f"       error: {result['error']}"
             yield from (f"         {line}" for line in trace(result["got"].get("trace") or ()))
+            if "shadow" in result["got"]:
+                yield f"         {result['got']['shadow']['sentence']}"
 
 
 def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -20,14 +20,14 @@ from tierwall.engines.nftables.options import GROUP, Options
 from tierwall.engines.nftables.placement import Placement
 from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_problem
 from tierwall.engines.nftables.programs import find
-from tierwall.engines.nftables.shadow import enforced
 from tierwall.engines.nftables.table import Table
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
 from tierwall.network.decide import Decision, decide
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
-from tierwall.network.question import answer, document
+from tierwall.network.question import answer, document, with_shadow
+from tierwall.network.would import Would
 from tierwall.policytest.run import Answer
 from tierwall.policytest.suite import Suite
 
@@ -53,8 +53,9 @@ class Engine:
 
     def answers(self, suite: Suite) -> Iterator[Answer]:
         """One answer a case."""
-        snapshot = enforced(suite.snapshot)
+        snapshot = suite.snapshot
         asked: dict[int, Decision] = {}
+        shadows: dict[int, Would | None] = {}
         out: dict[int, Answer] = {}
         for number, case in enumerate(suite.cases):
             if case.plane != "network":
@@ -62,6 +63,7 @@ class Engine:
                 continue
             try:
                 asked[number] = answer(snapshot, case.question)
+                shadows[number] = with_shadow(snapshot, case.question, asked[number])
             except InputError as error:
                 out[number] = Answer(error=str(error))
         placement = Placement(model(snapshot), ((one.source, one.destination) for one in asked.values()))
@@ -84,7 +86,7 @@ class Engine:
                 probes.clear()
             for number, those in probes.items():
                 found = [(one, fates.pop(0)) for one in those]
-                out[number] = Answer(**_judged(asked[number], found))
+                out[number] = Answer(**_judged(asked[number], shadows[number], found))
         yield from (out[number] for number in range(len(suite.cases)))
 
     def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
@@ -132,7 +134,7 @@ def _tells_apart(placement: Placement, decision: Decision) -> bool:
     ]
 
 
-def _judged(decision: Decision, found: list[tuple[Probe, Fate]]) -> dict[str, Any]:
+def _judged(decision: Decision, shadow: Would | None, found: list[tuple[Probe, Fate]]) -> dict[str, Any]:
     fates = [fate for _, fate in found]
     errors = [fate.error for fate in fates if fate.error]
     seen = {fate.arrived for fate in fates if fate.arrived or fate.dropped}
@@ -142,7 +144,7 @@ def _judged(decision: Decision, found: list[tuple[Probe, Fate]]) -> dict[str, An
         errors = ["the addresses of an end were judged differently"]
     if errors:
         return {"error": errors[0]}
-    got = document(decision)
+    got = document(decision, shadow)
     verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
     got["verdict"] = str(verdict)
     for fate in fates:

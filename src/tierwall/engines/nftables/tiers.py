@@ -17,10 +17,10 @@ from tierwall.engines.nftables.matches import matches
 from tierwall.engines.nftables.names import comment, several
 from tierwall.engines.nftables.parts import ALLOW, ISOLATES, Parts, remark, told
 from tierwall.engines.nftables.resolve import resolved
-from tierwall.engines.nftables.shadow import is_shadow
 from tierwall.network.model.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
+from tierwall.network.model.shadow import is_shadow
 
 
 class Subject(NamedTuple):

@@ -17,8 +17,7 @@ from tierwall.engines.nftables.cut import cut
 from tierwall.engines.nftables.follow import PodChange
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.options import Options
-from tierwall.engines.nftables.shadow import enforced
-from tierwall.network.model.model import model
+from tierwall.network.model.model import model, model_with_shadow
 from tierwall.resources.load import load
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -64,7 +63,7 @@ class Keeper:
             assert self._compiled is not None
             words = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} followed"
             return self._cut(Step(words), snapshot, self._compiled)
-        compiled = compile_model(model(snapshot), self._options)
+        compiled = compile_model(model_with_shadow(snapshot), self._options)
         changed = self._enforcer.put(compiled)
         self._snapshot, self._compiled = snapshot, compiled
         table = compiled.table
@@ -75,7 +74,7 @@ class Keeper:
         if not self._cuts:
             return step
         try:
-            return step._replace(cut=cut(model(enforced(snapshot)), compiled.compiler))
+            return step._replace(cut=cut(model(snapshot), compiled.compiler))
         except NetlinkError as error:
             words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             problem = Diagnostic(

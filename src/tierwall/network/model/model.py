@@ -16,6 +16,7 @@ from tierwall.network.model.addresses import Address
 from tierwall.network.model.ends import NAMESPACE_NAME, End, namespace_labels, node_end
 from tierwall.network.model.matching import Nodes
 from tierwall.network.model.rules import Direction, Policy, Tier
+from tierwall.network.model.shadow import enforced, watched
 from tierwall.network.model.workloads import WORKLOADS, pods
 from tierwall.resources.snapshot import Snapshot
 
@@ -118,8 +119,13 @@ class Model:
 
 
 def model(snapshot: Snapshot) -> Model:
-    """The network model of a snapshot, built once."""
-    return snapshot.once(Model, Model)
+    """The network model of the policies in force, built once a snapshot."""
+    return snapshot.once(Model, lambda it: Model(enforced(it)))
+
+
+def model_with_shadow(snapshot: Snapshot) -> Model:
+    """The network model of all policies, those in shadow mode included, built once a snapshot."""
+    return snapshot.once(model_with_shadow, Model) if watched(snapshot) else model(snapshot)
 
 
 def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:

@@ -317,6 +317,25 @@ def test_keys_that_a_lenient_parser_would_fold(attacked: Attacked, message: str)
     assert refused(attacked.post(message))
 
 
+@pytest.mark.parametrize(
+    "also", ['"result":{}', '"error":{"code":1,"message":"x"}', '"result":null', '"r\\u0065sult":{}']
+)
+@pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks"])
+def test_calls_that_look_like_answers(attacked: Attacked, path: str, also: str) -> None:
+    for message in (
+        f"{HEAD}{BAD},{also}}}",
+        f'{{"jsonrpc":"2.0",{also},"id":1,"method":"tools/call","params":{BAD}}}',
+        f'{{"jsonrpc":"2.0",{also},"id":1,"m\\u0065thod":"tools/call","params":{BAD}}}',
+        f'{{"jsonrpc":"2.0",{also},"id":1,"Method":"tools/call","params":{BAD}}}',
+    ):
+        assert refused(attacked.post(message, path))
+
+
+def test_answers_to_the_server_pass_where_only_calls_are_asked_about(attacked: Attacked) -> None:
+    for also in ('"result":{"method":"x"}', '"error":{"code":1,"message":"method"}'):
+        assert not refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,{also}}}', "/asks"))
+
+
 def test_arguments_may_have_any_key(attacked: Attacked) -> None:
     assert not refused(attacked.post(call("add", {"Name": "x", "PARAMS": {"method": 1, "Method": 2}})))
 

@@ -1,0 +1,566 @@
+"""Attacks over HTTP/2: whatever frames are sent, no tool that policy denies reaches the backend, which records all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+from envoy_attacks import (
+    AGENT,
+    GATEWAY_API,
+    JSON_HEADERS,
+    NETWORKING,
+    SECRET,
+    Attacked,
+    call,
+    calls,
+    chunked,
+    policy,
+    request,
+    thing,
+)
+from envoy_lab import PATH, Lab, lab
+from envoy_lab import policy as lab_policy
+from http2_client import JSON, PREFACE, Answer, Header, Http2, post
+from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
+
+from conftest import unavailable
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy.names import FACT_HEADERS
+
+pytestmark = pytest.mark.engine
+
+HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
+OK, BAD = json.dumps(call("add")).encode(), json.dumps(call(SECRET)).encode()
+TRAILERS: list[Header] = [("x-checksum", "1")]
+OURS = ("caller", "method", "name", "uri", "path", "gateway", "backend", "absent")
+EVERY = ("/mcp", "/named", "/old", "/asks")
+EXPRESSIONS = {
+    "presence": "has(request.mcp.arguments.approved) && request.mcp.arguments.other == 1",
+    "capitals": "request.headers['X-Env'] == 'prod'",
+}
+RULE_ON_HOST = {"authorization": {"type": "Inline", "hosts": ["good.test"]}}
+
+
+def behind(name: str) -> list[dict[str, object]]:
+    """A backend of its own at `/<name>`."""
+    reference = {"group": NETWORKING, "kind": "XBackend", "name": name}
+    rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [reference]}
+    spec = {"mcp": {"serviceName": "s", "port": 80, "path": f"/{name}"}}
+    return [
+        thing(f"{NETWORKING}/v0alpha0", "XBackend", name, spec),
+        thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Attacked]:
+    more = [*behind("hosts"), policy("hosts", "hosts", [RULE_ON_HOST])]
+    for name, text in EXPRESSIONS.items():
+        rule = {"authorization": {"type": "CEL", "cel": {"expression": text}}}
+        more += [*behind(name), policy(name, name, [rule])]
+    more += [*behind("words"), policy("words", "words", [calls("ädd", "日本")])]
+    try:
+        one = Attacked(more)
+    except InputError as error:
+        unavailable(str(error))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def attacked(running: Attacked) -> Iterator[Attacked]:
+    running.recorder.requests.clear()
+    yield running
+    assert running.leaked() == []
+    with Http2(running.port) as one:
+        assert one.ask(post("/mcp", OK), OK).reached
+
+
+def with_certificate(attacked: Attacked, caller: str = AGENT) -> Http2:
+    return Http2(attacked.tls_port, attacked.authority.context(caller), "127.0.0.1")
+
+
+def alone(attacked: Attacked, headers: list[Header], *pieces: bytes, trailers: Sequence[Header] = ()) -> Answer:
+    """The answer to a request on a connection of its own, which the peer may close over it."""
+    with Http2(attacked.port) as one:
+        return one.ask(headers, *pieces, trailers=trailers)
+
+
+def in_pieces(one: Http2, headers: list[Header], *pieces: bytes) -> Answer:
+    """The answer to a request whose pieces are read one after the other."""
+    stream = one.open()
+    one.frames(one.headers(stream, headers))
+    for number, piece in enumerate(pieces):
+        one.round_trip()
+        one.frames(one.data(stream, piece, end=number == len(pieces) - 1))
+    one.wait([stream])
+    return one.answers[stream]
+
+
+def like(method: str, path: str, *more: Header, host: str = "gate.test") -> list[Header]:
+    return [(":method", method), *post(path, host=host)[1:], *more]
+
+
+def test_what_is_allowed_arrives_and_the_secret_tool_does_not(attacked: Attacked) -> None:
+    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
+        assert one.ask(post("/mcp", OK), OK).reached
+        assert agent.ask(post("/old", OK), OK).reached
+        for path in EVERY:
+            for who in (one, agent):
+                answer = who.ask(post(path, BAD), BAD)
+                assert answer.status == 200
+                assert "denied by XAccessPolicy" in json.loads(answer.body)["error"]["message"]
+
+
+def test_the_record_would_show_a_leak(running: Attacked) -> None:
+    alone(running, post("/open", BAD), BAD)
+    assert running.leaked()
+
+
+MESSAGES = (
+    f'{HEAD}{{"name":"add","name":"{SECRET}"}}}}',
+    f'{HEAD}{{"name":"{SECRET}","name":"add"}}}}',
+    f'{HEAD}{{"name":"add"}},"params":{{"name":"{SECRET}"}}}}',
+    f'{{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{{"name":"{SECRET}"}}}}',
+    f'{HEAD}{{"name":"add","Name":"{SECRET}"}}}}',
+    f'{HEAD}{{"name":"add","\\u006eame":"{SECRET}"}}}}',
+    f'{HEAD}{{"name":"add"}},"param\u017f":{{"name":"{SECRET}"}}}}',
+    f"[{BAD.decode()}]",
+    f"{OK.decode()}{BAD.decode()}",
+    f"{OK.decode()}\n{BAD.decode()}",
+    f"{OK.decode()},{BAD.decode()}",
+    f'{HEAD}{{"name":"add","arguments":{{"x":"}}{{"}}}}}}{BAD.decode()}',
+    f'{HEAD}{{"name":"add","arguments":{{"x":"{{\\""}}}}}},"y":{BAD.decode()}}}',
+    f'{HEAD}{{"name":"{SECRET}"}}}}',
+)
+
+
+@pytest.mark.parametrize("number", range(len(MESSAGES)))
+def test_every_split_into_two_frames(attacked: Attacked, number: int) -> None:
+    body = MESSAGES[number].encode()
+    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
+        for at in range(1, len(body)):
+            assert not in_pieces(one, post("/mcp"), body[:at], body[at:]).reached, at
+        for at in range(1, len(body), 7):
+            assert not in_pieces(one, post("/named"), body[:at], body[at:]).reached, at
+            assert not in_pieces(agent, post("/old"), body[:at], body[at:]).reached, at
+            assert not in_pieces(agent, post("/asks"), body[:at], body[at:]).reached, at
+
+
+@pytest.mark.parametrize("tail", [BAD, b"," + BAD, b"\n" + BAD, b"x", b"\0" + BAD, b"[" + BAD + b"]", b'"' + BAD, b"}"])
+def test_something_after_the_message_that_comes_later(attacked: Attacked, tail: bytes) -> None:
+    spaced = OK + b" \r\n\t"
+    with Http2(attacked.port) as one:
+        for message in (OK, spaced):
+            assert not in_pieces(one, post("/mcp"), message, tail).reached
+            assert not in_pieces(one, post("/mcp"), message[:40], message[40:], tail).reached
+            assert not in_pieces(one, post("/arguments"), message, tail).reached
+        assert in_pieces(one, post("/mcp"), OK, b" \r\n\t").reached
+
+
+def test_a_message_of_many_small_frames_arrives_whole(attacked: Attacked) -> None:
+    body = json.dumps(call("日本", {"long": "ä" * 300}), ensure_ascii=False).encode()
+    with Http2(attacked.port) as one:
+        assert one.ask(post("/words", body), *(body[at : at + 1] for at in range(len(body)))).reached
+        for at in range(30, 110):
+            assert in_pieces(one, post("/words"), body[:at], body[at:]).reached, at
+    assert all(found.body == body for found in attacked.recorder.requests)
+    assert len(attacked.recorder.requests) == 81
+    attacked.recorder.requests.clear()
+
+
+def test_frames_without_data(attacked: Attacked) -> None:
+    assert alone(attacked, post("/mcp", OK), OK, b"").reached
+    for path in EVERY:
+        for pieces in ((b"",), (b"", BAD), (BAD, b""), (BAD[:50], b"", BAD[50:]), (b"", b"", b"", BAD)):
+            assert not alone(attacked, post(path), *pieces).reached
+    with with_certificate(attacked) as agent:
+        assert not agent.ask(post("/old"), b"").reached
+
+
+def test_padded_data_and_headers_in_continuations(attacked: Attacked) -> None:
+    for body, arrives in ((OK, True), (BAD, False)):
+        with Http2(attacked.port) as one:
+            stream = one.open()
+            block = one.headers(stream, post("/mcp", body)).data
+            frames: list[Frame] = [HeadersFrame(stream, block[:5])]
+            frames += [ContinuationFrame(stream, block[at : at + 20]) for at in range(5, len(block), 20)]
+            frames[-1].flags.add("END_HEADERS")
+            frames += [DataFrame(stream, body, flags=["PADDED", "END_STREAM"], pad_length=200)]
+            one.frames(*frames)
+            one.wait()
+            assert one.answers[stream].reached is arrives
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks", "/agents"])
+def test_bodies_that_trailers_end(attacked: Attacked, path: str) -> None:
+    with with_certificate(attacked) as agent:
+        for length in (0, 1, 30, 50, 60, 85, len(BAD) - 2, len(BAD) - 1, len(BAD)):
+            assert not agent.ask(post(path), BAD[:length], trailers=TRAILERS).reached, length
+        assert not agent.ask(post(path), trailers=TRAILERS).reached
+        assert not agent.ask(post(path), *(BAD[at : at + 1] for at in range(len(BAD))), trailers=TRAILERS).reached
+    head = f"POST {path} HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    for length in (1, 50, len(BAD) - 1, len(BAD)):
+        attacked.send(head + chunked(BAD[:length], end=b"0\r\nX-Checksum: 1\r\n\r\n"))
+
+
+def test_trailers_that_name_another_tool(attacked: Attacked) -> None:
+    for name in ("mcp-name", "mcp-method", ":path", "content-length", "host", *(f"x-tierwall-{one}" for one in OURS)):
+        for path in EVERY:
+            alone(attacked, post(path), OK, trailers=[(name, SECRET)])
+            assert not alone(attacked, post(path), BAD, trailers=[(name, "add")]).reached
+        alone(attacked, like("GET", "/mcp"), trailers=[(name, SECRET)])
+    head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    attacked.send(head + chunked(OK, end=f"0\r\nMcp-Name: {SECRET}\r\nX-Tierwall-Name: {SECRET}\r\n\r\n".encode()))
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "post", "PoSt", "FOO", "PRI"])
+def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> None:
+    session = ("mcp-session-id", "s")
+    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
+        for path in (*EVERY, "/agents"):
+            for who in (one, agent):
+                # In one frame with the headers, in frames of their own, and with trailers: each is read differently.
+                assert not who.ask(like(method, path, session), BAD).reached
+                assert not who.ask(like(method, path, session, ("content-length", str(len(BAD)))), BAD).reached
+                assert not in_pieces(who, like(method, path, session), BAD[:50], BAD[50:]).reached
+                assert not in_pieces(who, like(method, path, session), BAD, b"").reached
+                assert not who.ask(like(method, path, session), BAD, trailers=TRAILERS).reached
+                assert not who.ask(like(method, path, session), b"1").reached
+
+
+def test_the_stream_and_the_end_of_a_session_pass(attacked: Attacked) -> None:
+    with Http2(attacked.port) as one:
+        assert one.ask(like("GET", "/mcp")).reached
+        assert one.ask(like("DELETE", "/mcp", ("mcp-session-id", "s"))).reached
+        assert one.ask(like("GET", "/mcp"), b"").reached
+    assert [found.method for found in attacked.recorder.requests] == ["GET", "DELETE", "GET"]
+
+
+PSEUDO: tuple[list[Header], ...] = (
+    [(":Method", "POST"), *post("/mcp")[1:]],
+    [(":METHOD", "POST"), (":method", "POST"), *post("/mcp")[1:]],
+    [(":method", "GET"), *post("/mcp")],
+    [*post("/mcp")[:4], (":path", "/open"), *JSON],
+    [*post("/open")[:4], (":path", "/mcp"), *JSON],
+    [*post("/mcp"), (":path", "/open")],
+    [*post("/open"), (":path", "/mcp")],
+    [*post("/mcp")[:4], (":Path", "/open"), *JSON],
+    [*post("/mcp")[:4], (":authority", "other.test"), *JSON],
+    [*post("/mcp")[:4], (":tool", "add"), *JSON],
+    [*post("/mcp")[:4], (":status", "200"), *JSON],
+    [*post("/mcp")[:4], ("", "x"), *JSON],
+    post("/mcp")[:3],
+    post("/mcp")[1:],
+    [one for one in post("/mcp") if one[0] != ":scheme"],
+    [one for one in post("/mcp") if one[0] != ":authority"],
+)
+
+
+@pytest.mark.parametrize("number", range(len(PSEUDO)))
+def test_pseudo_headers_that_are_misspelt_repeated_or_missing(attacked: Attacked, number: int) -> None:
+    assert not alone(attacked, PSEUDO[number], BAD).reached
+    assert not alone(attacked, PSEUDO[number], OK).reached
+
+
+def test_a_host_beside_the_authority(attacked: Attacked) -> None:
+    good, evil = ("host", "good.test"), ("host", "evil.test")
+    bare = [one for one in post("/hosts") if one[0] != ":authority"]
+    assert alone(attacked, post("/hosts", host="good.test"), OK).reached
+    assert alone(attacked, [*bare, good], OK).reached
+    alone(attacked, [*post("/hosts", host="good.test"), evil], OK)
+    alone(attacked, [*post("/hosts", host="good.test"), evil, evil], OK)
+    for headers in (
+        [*post("/hosts", host="evil.test"), good],
+        [*bare, good, evil],
+        [*bare, evil, good],
+        [*bare, evil],
+        bare,
+    ):
+        assert not alone(attacked, headers, BAD).reached
+    for host in (
+        "evil@good.test",
+        "good.test@evil",
+        "good.test/",
+        "good.test#",
+        "good.test.",
+        "good.test,evil",
+        "",
+        " ",
+    ):
+        assert not alone(attacked, post("/hosts", host=host), BAD).reached, host
+    # Policies and the backend saw the same host, and one only.
+    assert {one.headers["host"] for one in attacked.recorder.requests} == {"good.test"}
+
+
+def test_a_host_beside_an_absolute_target(attacked: Attacked) -> None:
+    def send(target: str, host: str, body: bytes) -> None:
+        head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\n{JSON_HEADERS}Content-Length: {len(body)}\r\n\r\n"
+        attacked.send(head.encode() + body)
+
+    send("http://good.test/hosts", "evil.test", OK)
+    send("http://evil.test/hosts", "good.test", BAD)
+    send("/hosts", "good.test\r\nHost: evil.test", BAD)
+    send("/hosts", "evil.test\r\nHost: good.test", BAD)
+    assert [one.headers["host"] for one in attacked.recorder.requests] == ["good.test"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "*",
+        "mcp",
+        "?/mcp",
+        "#/mcp",
+        "http://gate.test/mcp",
+        "//mcp",
+        "/./mcp",
+        "/.//mcp",
+        "/open/../mcp",
+        "/open/.%2e/mcp",
+        "/open/%2e%2e/mcp",
+        "/open\\..\\mcp",
+        "/open/..\\mcp",
+        "/open/..%5cmcp",
+        "/open%2f..%2fmcp",
+        "/open/..;/mcp",
+        "/open;/../mcp",
+        "/open/%00/../../mcp",
+        "/open/..\x7f/mcp",
+        "/mcp#/open",
+        "/open#/../mcp",
+        "/open?/../../mcp",
+        "/open /../mcp",
+        "/open HTTP/1.1",
+        "/open\tx",
+        "/open\r\nmcp-name: x",
+        "/open\0",
+        "/op\xe9n",
+        "/%6dcp",
+        "/MCP",
+        "/mcp%3fx",
+        "/mcp;x",
+    ],
+)
+def test_path_tricks(attacked: Attacked, path: str) -> None:
+    for method in ("POST", "GET"):
+        alone(attacked, [(":method", method), (":path", path.encode("latin-1")), *post("")[1:3], *JSON], BAD)
+    for one in attacked.recorder.requests:
+        # What nobody guards may be called; but then no server may take the path for a guarded one.
+        assert re.fullmatch(r"/open(/[a-z]+)*(\?.*)?", one.path), one.path
+    attacked.recorder.requests.clear()
+
+
+@pytest.mark.parametrize(
+    "method", ["", "POST ", " POST", "POST\t", "POST /mcp HTTP/1.1", "GET /mcp", "P\xd6ST", "CONNECT"]
+)
+def test_methods_that_are_none(attacked: Attacked, method: str) -> None:
+    for path in ("/mcp", "/open"):
+        alone(attacked, [(":method", method.encode("latin-1")), *post(path)[1:]], BAD)
+    assert attacked.recorder.requests == []
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "5", str(len(BAD) - 1), str(len(BAD) + 1), "-1", f"+{len(BAD)}", "0x6d", "9" * 23]
+)
+def test_lengths_that_disagree_with_the_data(attacked: Attacked, value: str) -> None:
+    hidden = request("POST", "/open", BAD)
+    for body in (OK, BAD, OK + hidden):
+        if value != str(len(body)):
+            assert not alone(attacked, post("/mcp", None, ("content-length", value)), body).reached
+    both = [("content-length", str(len(OK))), ("content-length", value)]
+    assert not alone(attacked, post("/mcp", None, *both), OK).reached
+    assert attacked.recorder.requests == []
+
+
+def test_headers_of_connections_cannot_split_a_message(attacked: Attacked) -> None:
+    for header in (
+        ("transfer-encoding", "chunked"),
+        ("transfer-encoding", "identity"),
+        ("connection", "close"),
+        ("connection", "mcp-name"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "close"),
+        ("upgrade", "h2c"),
+        ("upgrade", "websocket"),
+        ("te", "gzip"),
+        ("te", "trailers, chunked"),
+    ):
+        assert not alone(attacked, post("/mcp", None, header), BAD).reached
+        assert not alone(attacked, post("/mcp", None, header), chunked(OK) + request("POST", "/mcp", BAD)).reached
+        alone(attacked, post("/mcp", None, header), OK)
+    assert alone(attacked, post("/mcp", None, ("te", "trailers")), OK).reached
+    assert not alone(attacked, post("/mcp", None, ("te", "trailers")), BAD).reached
+    for one in attacked.recorder.requests:
+        assert one.body == OK
+        assert not {"upgrade", "keep-alive", "proxy-connection"} & one.headers.keys()
+
+
+def test_names_and_values_that_would_split_lines(attacked: Attacked) -> None:
+    for name, value in (
+        ("Mcp-Name", SECRET),
+        ("mcp_name", SECRET),
+        ("mcp-name ", SECRET),
+        ("mcp-name:", SECRET),
+        ("x", f"y\r\nmcp-name: {SECRET}"),
+        ("x", f"y\nmcp-name: {SECRET}"),
+        ("x", f"y\0{SECRET}"),
+        (f"x: y\r\nmcp-name: {SECRET}\r\nz", "1"),
+    ):
+        assert not alone(attacked, post("/mcp", None, (name, value)), OK).reached
+    assert attacked.recorder.requests == []
+
+
+@pytest.mark.parametrize("name", [*(f"x-tierwall-{one}" for one in OURS), "mcp-name", "mcp-method"])
+def test_headers_of_our_own_are_not_a_clients_to_send(attacked: Attacked, name: str) -> None:
+    values = ("add", "tools/call", "ping", "tools/list", AGENT, "/mcp", "", "0", "XAccessPolicy/prod/lists")
+    for path in (*EVERY, "/agents", "/arguments"):
+        with Http2(attacked.port) as one:
+            for value in values:
+                assert not one.ask(post(path, None, (name, value)), BAD).reached
+                assert not one.ask(post(path, None, (name, value), (name, SECRET)), BAD).reached
+        header = "".join(f"{name}: {value}\r\n{name.title()}: {value}\r\n" for value in values)
+        assert b"x-tierwall-reached" not in attacked.post(call(SECRET), path, JSON_HEADERS + header)
+    # Nor do they get to a backend, guarded or not.
+    for path in ("/mcp", "/open"):
+        alone(attacked, post(path, OK, (name, "forged")), OK)
+        alone(attacked, like("GET", path, (name, "forged")))
+    for found in attacked.recorder.requests:
+        assert found.headers.get(name) != "forged" or (found.path == "/open" and name not in FACT_HEADERS)
+
+
+def test_a_header_that_no_request_has(attacked: Attacked) -> None:
+    """Where an expression must fail, it reads a header that is never there: a client that sends it changes nothing."""
+    body = json.dumps(call(SECRET, {"other": 1})).encode()
+    for value in ("", "true", "prod", "x"):
+        for path in ("/presence", "/capitals"):
+            for header in ("x-tierwall-absent", "X-Tierwall-Absent"):
+                assert not alone(attacked, post(path, None, (header.lower(), value)), body).reached
+                answer = attacked.post(body, path, f"{JSON_HEADERS}{header}: {value}\r\n")
+                assert b"x-tierwall-reached" not in answer
+    assert b"x-tierwall-reached" in attacked.post(call("add", {"approved": "yes", "other": 1}), "/presence")
+
+
+def test_frames_after_the_end_of_a_stream(attacked: Attacked) -> None:
+    builds: tuple[Callable[[Http2, int], list[Frame]], ...] = (
+        lambda one, stream: [one.data(stream, OK, end=True), one.data(stream, BAD, end=True)],
+        lambda one, stream: [one.data(stream, OK, end=True), one.headers(stream, post("/mcp")), one.data(stream, BAD)],
+        lambda one, stream: [one.headers(stream, post("/open")), one.data(stream, BAD, end=True)],
+        lambda one, stream: [one.data(stream, OK), one.headers(stream, TRAILERS), one.data(stream, BAD, end=True)],
+        lambda one, stream: [one.data(stream, OK, end=True), one.headers(stream, [("mcp-name", SECRET)], end=True)],
+    )
+    for build in builds:
+        with Http2(attacked.port) as one:
+            stream = one.open()
+            one.frames(one.headers(stream, post("/mcp")), *build(one, stream))
+            one.wait()
+    with Http2(attacked.port) as one:
+        stream = one.open()
+        one.frames(one.headers(stream, post("/mcp"), end=True), one.data(stream, BAD, end=True))
+        one.wait()
+        assert not one.answers[stream].reached
+    with Http2(attacked.port) as one:
+        assert one.ask(post("/mcp"), OK).reached
+        one.frames(one.data(1, BAD, end=True))
+        assert not one.ask(post("/mcp"), BAD).reached
+    assert all(found.body == OK for found in attacked.recorder.requests)
+
+
+def test_tunnels(attacked: Attacked) -> None:
+    inside = request("POST", "/mcp", BAD)
+    there = f"127.0.0.1:{attacked.recorder.address.port}"
+    tunnels: list[list[Header]] = [
+        [(":method", "CONNECT"), (":authority", there)],
+        [(":method", "CONNECT"), (":authority", "gate.test")],
+    ]
+    tunnels += [
+        [(":method", "CONNECT"), (":protocol", protocol), *post(path)[1:4]]
+        for protocol in ("websocket", "connect-udp", "connect-tcp")
+        for path in ("/mcp", "/open")
+    ]
+    for headers in tunnels:
+        with Http2(attacked.port) as one:
+            stream = one.open()
+            one.frames(one.headers(stream, headers), one.data(stream, inside))
+            one.round_trip(1)
+            assert not one.answers[stream].reached
+    for target in (there, "gate.test:80", "/mcp"):
+        attacked.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + inside)
+    assert attacked.recorder.requests == []
+
+
+@pytest.mark.parametrize("what", ["h2c", "websocket", "H2C, websocket", "TLS/1.2"])
+def test_upgrades_of_http_1(attacked: Attacked, what: str) -> None:
+    settings = "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    with Http2(attacked.port) as one:
+        frames = one.headers(1, post("/mcp")).serialize() + one.data(1, BAD, end=True).serialize()
+    for connection in ("Upgrade", "Upgrade, HTTP2-Settings"):
+        headers = f"{JSON_HEADERS}Connection: {connection}\r\nUpgrade: {what}\r\n{settings}"
+        for after in (b"", PREFACE + b"\0\0\0\4\0\0\0\0\0" + frames, request("POST", "/mcp", BAD)):
+            for first in (request("POST", "/mcp", OK, headers), request("GET", "/open", b"", headers)):
+                attacked.send(first + after)
+            answer = attacked.send(request("POST", "/mcp", BAD, headers) + after)
+            assert b" 101 " not in answer.split(b"\r\n")[0]
+            assert b"x-tierwall-reached" not in answer
+    assert all("upgrade" not in found.headers for found in attacked.recorder.requests)
+
+
+def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
+    """Many streams at once, their frames mixed: each gets the verdict of its own caller and tool."""
+    other = "spiffe://cluster.local/ns/prod/sa/other"
+    with with_certificate(attacked) as agent, with_certificate(attacked, other) as stranger:
+        expected: dict[tuple[Http2, int], bool] = {}
+        bodies: dict[tuple[Http2, int], bytes] = {}
+        for number in range(40):
+            for who in (agent, stranger):
+                body = (OK, BAD)[number % 2]
+                stream = who.open()
+                path = ("/old", "/mcp", "/named")[number % 3]
+                who.frames(who.headers(stream, post(path)))
+                bodies[who, stream] = body
+                expected[who, stream] = body is OK and (path != "/old" or who is agent)
+        cuts = [0, 10, 45, 70, 90, 200]
+        for first, last in pairwise(cuts):
+            for (who, stream), body in bodies.items():
+                if body[first:last]:
+                    who.frames(who.data(stream, body[first:last], end=last >= len(body)))
+        agent.wait()
+        stranger.wait()
+        assert {key: key[0].answers[key[1]].reached for key in expected} == expected
+        assert len(attacked.recorder.requests) == sum(expected.values())
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Lab]:
+    try:
+        with lab() as one:
+            yield one
+    except InputError as error:
+        unavailable(str(error))
+
+
+def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
+    def ask(tool: str) -> tuple[list[Header], bytes]:
+        body = json.dumps(call(tool)).encode()
+        return post(PATH, body, host="localhost"), body
+
+    def is_allowed(answer: Answer) -> bool:
+        return "result" in json.loads(answer.body)
+
+    shop.publish([lab_policy("gate", "half", "allowed")])
+    shop.programmed()
+    shop.until_ready(shop.caller(), "half")
+    with Http2(shop.port, shop.context("shopper")) as one:
+        assert is_allowed(one.ask(*ask("half")))
+        shop.publish([lab_policy("gate", "allowed", created=2)])
+        shop.programmed()
+        before = len(shop.backend.calls)
+        assert not is_allowed(one.ask(*ask("half")))
+        assert is_allowed(one.ask(*ask("allowed")))
+        assert shop.backend.calls[before:] == ["allowed"]
+        assert not one.closed

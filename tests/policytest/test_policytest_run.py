@@ -157,6 +157,35 @@ def test_admit_says_whether_an_api_server_would_take_it(folder: Path, question: 
     assert result.exit_code == (0 if ok else 4), result.output
 
 
+@pytest.mark.parametrize(
+    ("inline", "file", "said"),
+    [
+        ("- {apiVersion: v1, kind: Namespace, metadata: {name: BAD}}", "", "t.yaml:8:56: error[TW105]: metadata.name"),
+        ("- {kind: Namespace, metadata: {name: two}}", "", "t.yaml:8:5: error[TW006]: expected a Kubernetes object"),
+        ("", REFUSED, "manifests/more.yaml:3:18: error[TW105]: metadata.name: Invalid value"),
+        ("", "just: text\n", "manifests/more.yaml:1:1: error[TW006]: expected a Kubernetes object"),
+        ("", f"{POD}---\n{POD}", "manifests/more.yaml:6:1: warning[TW007]: Pod/one/a is defined twice"),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json", "junit"])
+def test_what_is_wrong_with_the_judged_objects_is_shown_and_fails_no_case(
+    folder: Path, inline: str, file: str, said: str, output: str
+) -> None:
+    if file:
+        (folder / "manifests" / "more.yaml").write_text(file)
+    result = run(folder, TEST.replace("  cases:", f"  {inline}\n  cases:"), "-o", output)
+    assert result.exit_code == 0
+    assert said in result.stderr
+    assert "TW" not in result.stdout
+
+
+def test_an_object_that_many_tests_share_is_complained_about_once(folder: Path) -> None:
+    (folder / "manifests" / "bad.yaml").write_text(REFUSED)
+    result = run(folder, f"{TEST}---\n{TEST.replace('name: t}', 'name: u}')}")
+    assert result.stdout.endswith("2 passed, 0 failed\n")
+    assert result.stderr.count("TW105") == 1
+
+
 def test_a_missing_admit_file_is_an_error(folder: Path) -> None:
     result = run(folder, ADMIT % ("{file: nowhere.yaml}", ""))
     assert result.exit_code == 1

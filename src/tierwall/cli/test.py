@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tierwall.cli.input import FOUND, colour, fail, output_option
+from tierwall.cli.input import FOUND, colour, fail, output_option, show
 
 
 @click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
@@ -23,11 +23,12 @@ from tierwall.cli.input import FOUND, colour, fail, output_option
 def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
     """Run every PolicyTest in the given files or folders.
 
-    Exit code 0 when all cases passed, 4 when some failed, 1 when a test file cannot be used.
+    What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
+    passed, 4 when some failed, 1 when a test file cannot be used.
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.policytest.run import engine, run, summary
-    from tierwall.policytest.suite import suites
+    from tierwall.policytest.suite import doubts, suites
     from tierwall.render import json, junit, text
 
     try:
@@ -35,6 +36,7 @@ def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
         using = engine(engine_name)
     except InputError as error:
         fail(error)
+    show(doubts(found))
     results = []
     for result in run(found, using):
         results.append(result)

@@ -7,7 +7,7 @@ files, folders or globs relative to the test's own file; each file is read once,
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,10 @@ class Case(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """One PolicyTest: its cases, and the snapshot they are asked of."""
+    """One PolicyTest: its cases, and the snapshot they are asked of.
+
+    `noticed` is what was noticed when the objects were read and does not keep the cases from being asked.
+    """
 
     file: str
     name: str
@@ -40,6 +43,7 @@ class Suite(NamedTuple):
     snapshot: Snapshot
     defaults: Mapping[str, Any]
     cases: tuple[Case, ...]
+    noticed: tuple[Diagnostic, ...] = ()
 
 
 def suites(paths: Iterable[str]) -> list[Suite]:
@@ -71,6 +75,22 @@ def suites(paths: Iterable[str]) -> list[Suite]:
     return out
 
 
+def doubts(found: Iterable[Suite]) -> tuple[Diagnostic, ...]:
+    """What is wrong with the objects that tests judge: no error of the run, for planes fail closed, but worth knowing.
+
+    Objects that an API server would refuse, texts that are no objects, repeated keys, objects that are there twice.
+    """
+    out: dict[Diagnostic, None] = {}
+    judged: set[int] = set()
+    for suite in found:
+        out.update(dict.fromkeys(suite.noticed))
+        for resource in suite.snapshot:
+            if id(resource) not in judged:
+                judged.add(id(resource))
+                out.update(dict.fromkeys(problems(suite.snapshot, resource)))
+    return in_order(one for one in out if one.level != "note")
+
+
 def _malformed(snapshot: Snapshot, resource: Resource) -> Iterator[Diagnostic]:
     for problem in problems(snapshot, resource):
         if problem.level == "error":
@@ -83,7 +103,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
     file = place.file if place else ""
     folder = Path(file).parent if file and file != "-" else Path()
     diagnostics: list[Diagnostic] = []
-    base, missing = library.snapshot(folder, tuple(spec.get("resources") or ()))
+    base, noticed, missing = library.snapshot(folder, tuple(spec.get("resources") or ()))
     for index, text in missing:
         diagnostics.append(
             Diagnostic("TW702", f"no file or folder matches `{text}`", resource.position(("spec", "resources", index)))
@@ -104,18 +124,32 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
     if diagnostics:
         raise InputError(diagnostics)
-    inline = load_objects(spec.get("objects") or (), resource.origin, (*resource.prefix, "spec", "objects"))
+    objects = spec.get("objects") or ()
+    inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"))
     snapshot = base.changed(put=inline) if inline else base
-    return Suite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases))
+    noticed = (*noticed, *_no_objects(resource, objects))
+    return Suite(file, resource.name, resource, snapshot, spec.get("defaults") or {}, tuple(cases), noticed)
+
+
+def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
+    """Inline maps that are left out because they do not say what they are."""
+    for index, value in enumerate(values):
+        lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
+        if lacking:
+            words = f"expected a Kubernetes object, found a map without {' and '.join(lacking)}"
+            yield Diagnostic("TW006", words, resource.position(("spec", "objects", index)))
 
 
 class _Library:
     """Snapshots by the files they were read from, so that tests that share manifests share the work."""
 
     def __init__(self) -> None:
-        self._loaded: dict[tuple[str, ...], Snapshot] = {}
+        self._loaded: dict[tuple[str, ...], Loaded] = {}
 
-    def snapshot(self, folder: Path, patterns: tuple[str, ...]) -> tuple[Snapshot, list[tuple[int, str]]]:
+    def snapshot(
+        self, folder: Path, patterns: tuple[str, ...]
+    ) -> tuple[Snapshot, tuple[Diagnostic, ...], list[tuple[int, str]]]:
+        """The objects of some files, what was noticed about them, and the patterns that match no file."""
         files: dict[str, None] = {}
         missing = []
         for index, pattern in enumerate(patterns):
@@ -125,9 +159,9 @@ class _Library:
             files.update(dict.fromkeys(matched))
         key = tuple(files)
         if key not in self._loaded:
-            loaded: Loaded = load(key)
+            loaded = load(key)
             errors = [one for one in loaded.diagnostics if one.level == "error" and one.code not in ("TW004", "TW006")]
             if errors:
                 raise InputError(errors)
-            self._loaded[key] = loaded.snapshot
-        return self._loaded[key], missing
+            self._loaded[key] = loaded
+        return self._loaded[key].snapshot, self._loaded[key].diagnostics, missing

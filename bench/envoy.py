@@ -24,12 +24,12 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 
 from tierwall.engines.envoy import clusters, external_auth
 from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
+from tierwall.engines.envoy.checkpoints import Checkpoint, Shards, on
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP
+from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.rbac import guard
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
@@ -80,7 +80,8 @@ def resources(
     made = guarded(route, [Destination("backend", 1, protection)], options)
     if reject:
         for one in made:
-            del one.typed_per_filter_config[MCP]
+            del one.typed_per_filter_config[OPEN]
+            one.typed_per_filter_config[MCP].CopyFrom(on())
     virtual.routes.extend(made)
     manager = connection_manager("bench", routes, options, filters)
     sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "bench", static=True)

@@ -300,7 +300,6 @@ def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> Non
     # What makes the parser strict is not in the generated messages, but is in force.
     assert '"reject_duplicate_keys": true' in result.stdout
     assert '"path": "params.arguments.path"' in result.stdout
-    assert '"traffic_mode": "NOOP"' in result.stdout
     as_yaml = CliRunner().invoke(command, ["-f", str(file)])
     assert yaml.safe_load(as_yaml.stdout) == found
 

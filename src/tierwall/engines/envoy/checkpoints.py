@@ -67,14 +67,15 @@ class Checkpoint(Struct, frozen=True, eq=False):
         """What a route through it says to filters: which are on, and whom the policies ask."""
         out: dict[str, Any] = {}
         for slot, one in zip(self.slots, self.guards, strict=True):
-            out[slot.policy_filter(self.shard)] = _on()
+            out[slot.policy_filter(self.shard)] = on()
             if one.authorizer is not None:
                 out[slot.authorizer_filter] = one.authorizer
         return out
 
 
 @cache
-def _on() -> Any:
+def on() -> Any:
+    """A route's setting for a filter that is only to be turned on; Envoy reads it faster than any other."""
     out = route_components_pb2.FilterConfig()
     out.config.SetInParent()
     return packed(out)

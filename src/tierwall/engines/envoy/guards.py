@@ -11,9 +11,18 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy import mcp
 from tierwall.engines.envoy.cache import Cache
-from tierwall.engines.envoy.checkpoints import Checkpoint
+from tierwall.engines.envoy.checkpoints import Checkpoint, on
 from tierwall.engines.envoy.external_auth import Authorizer, authorizer
-from tierwall.engines.envoy.names import BODILESS, CHECKPOINT, FACTS, MCP, SLOTS_PER_LEVEL, STRICT
+from tierwall.engines.envoy.names import (
+    BODILESS,
+    CHECKPOINT,
+    FACTS,
+    MCP,
+    OPEN,
+    SLOTS_PER_LEVEL,
+    STRICT,
+    STRICT_ARGUMENTS,
+)
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
@@ -146,17 +155,17 @@ def _scoped(policy: Policy) -> list[str]:
 
 def mcp_settings(arguments: frozenset[tuple[str, ...]], options: Options) -> dict[str, Any]:
     """The settings of a protected route for MCP messages, besides its policies."""
-    out = {STRICT: mcp.strict(bool(arguments)), FACTS: mcp.facts()}
-    if arguments:
-        out[MCP] = mcp.reading_arguments(arguments, options.largest_message)
-    return out
+    if not arguments:
+        return {MCP: on(), STRICT: on(), FACTS: mcp.facts()}
+    reading = mcp.reading_arguments(arguments, options.largest_message)
+    return {MCP: reading, STRICT_ARGUMENTS: on(), FACTS: mcp.facts()}
 
 
 def plain_settings() -> dict[str, Any]:
     """The settings of a protected route for plain HTTP, besides its policies."""
-    return {MCP: mcp.not_mcp(), BODILESS: mcp.bodiless(), FACTS: mcp.facts()}
+    return {BODILESS: on(), FACTS: mcp.facts()}
 
 
 def open_settings() -> dict[str, Any]:
     """The settings of a route that no policy protects."""
-    return {MCP: mcp.any_traffic()}
+    return {OPEN: on()}

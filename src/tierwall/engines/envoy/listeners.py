@@ -18,7 +18,17 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 
 from tierwall.engines.envoy import external_auth, mcp
 from tierwall.engines.envoy.matchers import matcher, packed
-from tierwall.engines.envoy.names import BODILESS, FACTS, MCP, ROUTER, SHARDS, SLOTS, STRICT
+from tierwall.engines.envoy.names import (
+    BODILESS,
+    FACTS,
+    MCP,
+    OPEN,
+    ROUTER,
+    SHARDS,
+    SLOTS,
+    STRICT,
+    STRICT_ARGUMENTS,
+)
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.replies import local_replies
 
@@ -28,10 +38,12 @@ _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]:
     """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
-    yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message))
+    yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
+    yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
-    yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(), disabled=True)
+    yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(False), disabled=True)
+    yield hcm_pb2.HttpFilter(name=STRICT_ARGUMENTS, typed_config=mcp.strict_filter(True), disabled=True)
     for slot in SLOTS:
         yield from (_policies(slot.policy_filter(shard), options, policies) for shard in range(SHARDS))
         asking = packed(external_auth.slot_filter(slot))

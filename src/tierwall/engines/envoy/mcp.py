@@ -8,7 +8,7 @@ copied to headers of our own, because only headers can be looked up (section 8).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -26,12 +26,10 @@ from tierwall.tool.request import BY_URI, CALL
 _REJECT_DUPLICATE_KEYS = b"\x42\x02\x08\x01"  # Mcp.reject_duplicate_keys = {value: true}
 _OVERRIDE_REJECT_DUPLICATE_KEYS = b"\x30\x01"  # McpOverride.reject_duplicate_keys = true
 _OVERRIDE_PARSER_CONFIG = 4  # McpOverride.parser_config
-_NOOP = 2  # Mcp.TrafficMode
-_SCRIPT, _SCRIPT_WITH_ARGUMENTS = "strict", "strict-arguments"
 
 
 def mcp_filter(largest_message: int) -> Any:
-    """The filter as it is unless a route says otherwise: only MCP passes."""
+    """The filter where policies are: only MCP passes."""
     out = mcp_pb2.Mcp(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
     out.max_request_body_size.value = largest_message
     found = packed(out)
@@ -66,45 +64,26 @@ def _field(number: int, value: bytes) -> bytes:
     return bytes((number << 3 | 2, *size, length)) + value
 
 
-@cache
-def not_mcp() -> Any:
-    """A route's settings for plain HTTP: nothing is parsed."""
-    return packed(mcp_pb2.McpOverride(traffic_mode=_NOOP))
+def open_filter() -> Any:
+    """The filter where no policy is: MCP is read for the log, and nothing is refused."""
+    return packed(mcp_pb2.Mcp(traffic_mode=mcp_pb2.Mcp.PASS_THROUGH))
 
 
-@cache
-def any_traffic() -> Any:
-    """A route's settings where no policy is: MCP is read for the log, and nothing is refused."""
-    return packed(mcp_pb2.McpOverride(traffic_mode=mcp_pb2.Mcp.PASS_THROUGH))
-
-
-def strict_filter() -> Any:
-    """The filter that refuses what others might read differently."""
+def strict_filter(with_arguments: bool) -> Any:
+    """The filter that refuses what others might read differently; with arguments, also in those."""
     script = files(__package__).joinpath("strict.lua").read_text()
+    if with_arguments:
+        script = script.replace("LOOKS_AT_ARGUMENTS = false", "LOOKS_AT_ARGUMENTS = true")
     out = lua_pb2.Lua()
-    out.source_codes[_SCRIPT].inline_string = script
-    with_arguments = script.replace("LOOKS_AT_ARGUMENTS = false", "LOOKS_AT_ARGUMENTS = true")
-    out.source_codes[_SCRIPT_WITH_ARGUMENTS].inline_string = with_arguments
+    out.default_source_code.inline_string = script
     return packed(out)
-
-
-@cache
-def strict(with_arguments: bool) -> Any:
-    """A route's settings: be strict, about arguments, too."""
-    return packed(lua_pb2.LuaPerRoute(name=_SCRIPT_WITH_ARGUMENTS if with_arguments else _SCRIPT))
 
 
 def bodiless_filter() -> Any:
     """The filter that refuses bodies."""
     out = lua_pb2.Lua()
-    out.source_codes[_SCRIPT].inline_string = files(__package__).joinpath("bodiless.lua").read_text()
+    out.default_source_code.inline_string = files(__package__).joinpath("bodiless.lua").read_text()
     return packed(out)
-
-
-@cache
-def bodiless() -> Any:
-    """A route's settings: refuse bodies."""
-    return packed(lua_pb2.LuaPerRoute(name=_SCRIPT))
 
 
 def facts_filter() -> Any:

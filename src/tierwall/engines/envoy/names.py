@@ -14,7 +14,9 @@ from tierwall.resources.resource import Resource
 
 MCP: Final = "envoy.filters.http.mcp"  # also the namespace of its metadata
 RBAC: Final = "envoy.filters.http.rbac"  # the namespace of the metadata of all RBAC filters
+OPEN: Final = "tierwall.mcp-open"
 STRICT: Final = "tierwall.strict"
+STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
 ROUTER: Final = "envoy.filters.http.router"

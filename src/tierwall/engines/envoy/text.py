@@ -96,8 +96,6 @@ def _unknown(kind: str, wire: bytes) -> Iterator[tuple[str, Any]]:
     for number, value in _fields(wire):
         if number == (8 if kind == _MCP else 6):
             yield "reject_duplicate_keys", True
-        elif kind == _OVERRIDE and number == 1 and value == 2:
-            yield "traffic_mode", "NOOP"
         elif kind == _OVERRIDE and number == 4 and isinstance(value, bytes):
             yield "parser_config", {"methods": [_method(one) for _, one in _fields(value) if isinstance(one, bytes)]}
 

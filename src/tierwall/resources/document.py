@@ -105,6 +105,10 @@ class Document:
         # Whether a key is repeated; None where nobody has looked yet.
         self._repeats = repeats
 
+    def moved(self, source: Source, start: int, end: int) -> Document:
+        """The document that has the same text elsewhere: it has the same value, which is not parsed again."""
+        return Document(self.value, source, start, end, self.is_json, self._repeats)
+
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Where the node at `path`, or its key, was written; its nearest ancestor if there is no such node."""
         found = self._places().offset(path, key)

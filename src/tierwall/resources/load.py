@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.core.source import Origin
+from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
-from tierwall.resources.read import Read, read_paths
+from tierwall.resources.memory import Memory
+from tierwall.resources.read import Read, read_paths, without_collection
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -34,17 +36,69 @@ class Loaded(NamedTuple):
 
 def load(paths: Iterable[str]) -> Loaded:
     """Read files and folders; problems are collected, never raised."""
-    read = read_paths(list(paths))
-    diagnostics = list(read.diagnostics)
-    resources: list[Resource] = []
-    for document in read.documents:
-        for found in _objects(document.value, document, (), "", ""):
-            if isinstance(found, Diagnostic):
-                diagnostics.append(found)
-            else:
-                resources.append(found)
-    diagnostics += _twice(resources)
-    return Loaded(tuple(resources), Snapshot.of(resources), in_order(diagnostics), read)
+    return Loader(paths).load()
+
+
+class _Found(NamedTuple):
+    document: Document
+    resources: tuple[Resource, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+class Loader:
+    """Reads the same files and folders again and again.
+
+    Each load is what a first one would be, but what has not changed is the same object as in the load before. Nothing
+    is kept of anything older.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = list(paths)
+        self._memory = Memory()
+        # What was found in the documents of the last load, by the identity of their values: no two documents share one,
+        # but where a document has moved in its file, the new one has the value of the old one.
+        self._found: dict[int, _Found] = {}
+        self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
+        self._resources: tuple[Resource, ...] = ()
+        self._snapshot = Snapshot({})
+
+    def load(self) -> Loaded:
+        """Everything as it is now; problems are collected, never raised."""
+        with without_collection():
+            return self._load()
+
+    def _load(self) -> Loaded:
+        read = read_paths(self._paths, memory=self._memory)
+        diagnostics = list(read.diagnostics)
+        listed: list[Resource] = []
+        known, self._found = self._found, {}
+        for document in read.documents:
+            found = known.get(id(document.value))
+            if found is None or found.document is not document:
+                found = _found(document, found)
+            self._found[id(document.value)] = found
+            listed += found.resources
+            diagnostics += found.problems
+        resources = tuple(listed)
+        self._snapshot = self._snapshot.following(self._resources, resources)
+        self._resources = resources
+        # Only where an identity occurs twice a snapshot has fewer objects than were found.
+        repeated = _repeated(resources) if len(self._snapshot) < len(resources) else ()
+        self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
+        diagnostics += self._twice.values()
+        return Loaded(resources, self._snapshot, in_order(diagnostics), read)
+
+
+def _found(document: Document, before: _Found | None) -> _Found:
+    """The objects of a document; `before` is what was found when its value stood elsewhere."""
+    if before is not None and not before.problems:
+        return _Found(document, tuple([one.moved(document) for one in before.resources]), ())
+    found = list(_objects(document.value, document, (), "", ""))
+    return _Found(
+        document,
+        tuple([one for one in found if isinstance(one, Resource)]),
+        tuple([one for one in found if isinstance(one, Diagnostic)]),
+    )
 
 
 def load_objects(
@@ -109,7 +163,8 @@ def _name(value: Any) -> str:
     return "a string" if isinstance(value, str) else f"`{str(value).lower()}`"
 
 
-def _twice(resources: Iterable[Resource]) -> Iterator[Diagnostic]:
+def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resource]]:
+    """Each object that replaces one of the same identity, after that one."""
     first: dict[tuple[str, str, str, str], Resource] = {}
     for resource in resources:
         identity = resource.group, resource.kind, resource.namespace, resource.name
@@ -117,10 +172,14 @@ def _twice(resources: Iterable[Resource]) -> Iterator[Diagnostic]:
         first[identity] = resource
         # Tests are no cluster objects: two of one name do not replace each other.
         if earlier is not None and resource.name and resource.kind != "PolicyTest":
-            yield Diagnostic(
-                "TW007",
-                f"{resource.reference} is defined twice; the later one counts",
-                resource.position(),
-                subject=resource.reference,
-                related=(("defined here before", earlier.position()),),
-            )
+            yield earlier, resource
+
+
+def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
+    return Diagnostic(
+        "TW007",
+        f"{resource.reference} is defined twice; the later one counts",
+        resource.position(),
+        subject=resource.reference,
+        related=(("defined here before", earlier.position()),),
+    )

@@ -2,7 +2,7 @@
 
 Nothing here raises on bad input. Folders are walked recursively in the order of their names; of what they hold the
 files ending in .yaml, .yml and .json are read, and names that start with a dot are passed over. A file that is reached
-twice is read once.
+twice is read once. With a memory (`resources.memory`) only what has changed since the last reading is parsed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
+from tierwall.resources.memory import Memory, Remembered, Stamp, lasting_stamp, now, stamp
 from tierwall.resources.yaml.read import StreamReader
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -48,21 +50,36 @@ class Read(NamedTuple):
 _DEFAULT = Limits()
 
 
-def read_paths(paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limits = _DEFAULT) -> Read:
-    """Read files, folders, glob patterns and `-` (standard input)."""
-    reader = _Reader(limits, stdin)
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No looking for cycles: what loading builds has none, counting references frees it, and time would multiply."""
     collecting = gc.isenabled()
-    # What loading builds has no cycles: counting references frees it, and looking for cycles would multiply the time.
     gc.disable()
     try:
-        for path in paths:
-            reader.read(path)
+        yield
     finally:
-        if reader.octets > _BULK:
-            # Otherwise the first collection after this would look at everything that was loaded.
-            gc.freeze()
         if collecting:
             gc.enable()
+
+
+def read_paths(
+    paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limits = _DEFAULT, memory: Memory | None = None
+) -> Read:
+    """Read files, folders, glob patterns and `-` (standard input).
+
+    A memory is for readings with the same limits, one after the other; it holds what the last of them read.
+    """
+    memory = Memory() if memory is None else memory
+    reader = _Reader(limits, stdin, memory)
+    with without_collection():
+        try:
+            for path in paths:
+                reader.read(path)
+        finally:
+            if reader.parsed > _BULK:
+                # Otherwise the first collection after this would look at everything that was loaded.
+                gc.freeze()
+    memory.files = reader.files
     return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)
 
 
@@ -86,20 +103,25 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 class _Reader:
-    def __init__(self, limits: Limits, stdin: BinaryIO | None) -> None:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: Memory) -> None:
         self.documents: list[Document] = []
         self.problems: list[Diagnostic] = []
         self.sources: dict[str, Source] = {}
+        self.files: dict[str | None, Remembered] = {}
+        self.parsed = 0
+        self._begun = now()
         self._limits = limits
         self._stdin = stdin
+        self._memory = memory
         self._stream = StreamReader(limits.depth)
         self._seen: set[tuple[int, int]] = set()
-        self.octets = 0
+        self._octets = 0
         self._files = 0
+        self._stdin_is_read = False
 
     def read(self, path: str) -> None:
         if path == "-":
-            self._take(STDIN_NAME, self._octets_of(STDIN_NAME, self._stdin or sys.stdin.buffer))
+            self._read_stdin()
         elif not os.path.lexists(path) and glob.has_magic(path):
             found = sorted(glob.iglob(path, recursive=True))
             for one in found:
@@ -108,6 +130,15 @@ class _Reader:
                 self._refuse(path, "no file matches the pattern")
         else:
             self._read_existing(path, named=True)
+
+    def _read_stdin(self) -> None:
+        if self._stdin_is_read:
+            return
+        self._stdin_is_read = True
+        once = self._memory.once
+        if None not in once:
+            once[None] = self._octets_of(STDIN_NAME, self._stdin or sys.stdin.buffer)
+        self._take(None, STDIN_NAME, once[None])
 
     def _read_existing(self, path: str, named: bool) -> None:
         try:
@@ -155,48 +186,79 @@ class _Reader:
             if stat.S_ISDIR(status.st_mode):
                 return
             self._seen.add((status.st_dev, status.st_ino))
+            known = self._memory.files.get(path)
+            if known is not None and known.stamp == stamp(status):
+                if self._fits(path, len(known.source.data)):
+                    self._add(path, known)
+                return
             # A pipe is read where it is named (`<(helm template …)`), but not where it merely lies in a folder.
-            if not stat.S_ISREG(status.st_mode) and not (named and stat.S_ISFIFO(status.st_mode)):
+            if named and stat.S_ISFIFO(status.st_mode):
+                self._read_pipe(path, (status.st_dev, status.st_ino))
+                return
+            if not stat.S_ISREG(status.st_mode):
                 self._refuse(path, f"expected a file, found {_kind_of(status.st_mode)}")
                 return
             if status.st_size > self._limits.file_octets:
-                self._too_large(path, status.st_size)
+                self.problems.append(self._too_large(path, status.st_size))
                 return
             with open(path, "rb", buffering=0) as file:
-                self._take(path, self._octets_of(path, file))
+                lasting = lasting_stamp(os.fstat(file.fileno()), self._begun)
+                self._take(path, path, self._octets_of(path, file), lasting)
         except (OSError, ValueError) as error:
             self._refuse_os(path, error)
 
-    def _octets_of(self, name: str, file: BinaryIO) -> bytes | None:
-        """Everything in a file, or None if that is too much."""
+    def _read_pipe(self, path: str, place: tuple[int, int]) -> None:
+        once = self._memory.once
+        if place not in once:
+            with open(path, "rb", buffering=0) as pipe:
+                once[place] = self._octets_of(path, pipe)
+        self._take(path, path, once[place])
+
+    def _octets_of(self, name: str, file: BinaryIO) -> bytes | Diagnostic:
+        """Everything in a file, or why that is too much."""
         parts: list[bytes] = []
         size = 0
         while part := file.read(1 << 20 if size < 1 << 24 else 1 << 24):
             parts.append(part)
             size += len(part)
             if size > self._limits.file_octets:
-                self._too_large(name, size)
-                return None
+                return self._too_large(name, size)
         return b"".join(parts)
 
-    def _take(self, name: str, data: bytes | None) -> None:
-        if data is None:
-            return
-        self.octets += len(data)
-        if self.octets > self._limits.total_octets:
-            self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
-            return
-        source = self.sources[name] = Source(name, data)
-        if problem := _binary(source):
-            self.problems.append(problem)
-            return
-        documents, problems = self._stream.read(source)
-        self.documents += documents
-        self.problems += problems
+    def _take(self, key: str | None, name: str, data: bytes | Diagnostic, lasting: Stamp | None = None) -> None:
+        if isinstance(data, Diagnostic):
+            self.problems.append(data)
+        elif self._fits(name, len(data)):
+            known = self._memory.files.get(key)
+            if known is not None and known.source.data == data:
+                self._add(key, known._replace(stamp=lasting))
+            else:
+                self._add(key, self._parse(Source(name, data), known.documents if known is not None else (), lasting))
 
-    def _too_large(self, path: str, size: int) -> None:
-        limit = self._limits.file_octets
-        self._problem("TW003", f"file is too large: {_size(size)} or more, the limit is {_size(limit)}", path)
+    def _fits(self, name: str, size: int) -> bool:
+        self._octets += size
+        if self._octets <= self._limits.total_octets:
+            return True
+        self._problem("TW003", f"all files together have more than {_size(self._limits.total_octets)}", name)
+        return False
+
+    def _parse(self, source: Source, known: Sequence[Document], lasting: Stamp | None) -> Remembered:
+        if problem := _binary(source):
+            return Remembered(lasting, source, (), (problem,))
+        self.parsed += len(source.data)
+        documents, problems = self._stream.read(source, known)
+        return Remembered(lasting, source, tuple(documents), tuple(problems))
+
+    def _add(self, key: str | None, file: Remembered) -> None:
+        self.files[key] = file
+        self.sources[file.source.name] = file.source
+        self.documents += file.documents
+        self.problems += file.problems
+
+    def _too_large(self, path: str, size: int) -> Diagnostic:
+        limit = _size(self._limits.file_octets)
+        message = f"file is too large: {_size(size)} or more, the limit is {limit}"
+        return Diagnostic("TW003", message, Position(path, 1, 1))
 
     def _refuse_os(self, path: str, error: OSError | ValueError) -> None:
         if isinstance(error, OSError) and error.errno == errno.ENOENT:

@@ -6,7 +6,7 @@ built on first use and kept with the snapshot (`once`); deriving a changed snaps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from tierwall.core.labels import Selector
@@ -58,12 +58,33 @@ class Snapshot:
             bucket(resource)[resource.namespace, resource.name] = resource
         return Snapshot(kinds)
 
+    def following(self, before: Sequence[Resource], after: Sequence[Resource]) -> Snapshot:
+        """The snapshot of the objects `after`, where this is the one of the objects `before`.
+
+        If only contents differ it shares untouched kinds with this one; if nothing does, it is this one.
+        """
+        # As many objects as identities: none stands for another.
+        if len(before) == len(after) == len(self):
+            pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
+            if all(_identity(old) == _identity(new) for old, new in pairs):
+                return self.changed(new for _, new in pairs) if pairs else self
+        return Snapshot.of(after)
+
     def __iter__(self) -> Iterator[Resource]:
         for by_name in self._kinds.values():
             yield from by_name.values()
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
+
+    def changes(self, before: Snapshot) -> Iterator[Resource]:
+        """The objects that are not the same as in another snapshot: that came, were read anew, or went."""
+        for key in self._kinds.keys() | before._kinds.keys():
+            now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
+            if now is then or now == then:  # resources are equal only to themselves
+                continue
+            yield from (one for name, one in then.items() if name not in now)
+            yield from (one for name, one in now.items() if then.get(name) is not one)
 
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
         """All objects of one kind, in the order they were read."""
@@ -108,6 +129,10 @@ class Snapshot:
         except KeyError:
             found = self._memo[key] = build(self)
         return found
+
+
+def _identity(resource: Resource) -> tuple[str, str, str, str]:
+    return resource.group, resource.kind, resource.namespace, resource.name
 
 
 def _by_namespace(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:

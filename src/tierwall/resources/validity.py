@@ -1,6 +1,9 @@
 """Whether an object of a snapshot would pass admission, as diagnostics at their places; judged once an object.
 
 Planes ask this to fail closed: an object that fails validation never silently disappears from a decision.
+
+INVARIANT: what admission says depends on the object alone (kinds and their schemas are ours, and fixed; CRDs among the
+objects define none), so that it holds in every snapshot that has the object.
 """
 
 from __future__ import annotations
@@ -16,10 +19,9 @@ AT_THE_KEY = ("TW101",)
 
 def problems(snapshot: Snapshot, resource: Resource) -> tuple[Diagnostic, ...]:
     """Every problem admission has with the object, warnings included."""
-    judged: dict[int, tuple[Diagnostic, ...]] = snapshot.once(problems, lambda _: {})
-    key = id(resource)  # INVARIANT: the snapshot keeps the resource alive, so its id stays its own
-    if key not in judged:
-        judged[key] = tuple(
+    found = resource.judged
+    if found is None:
+        found = tuple(
             Diagnostic(
                 problem.code,
                 problem.message,
@@ -31,7 +33,8 @@ def problems(snapshot: Snapshot, resource: Resource) -> tuple[Diagnostic, ...]:
             )
             for problem in admit(resource.value)
         )
-    return judged[key]
+        resource.judge(found)
+    return found
 
 
 def is_valid(snapshot: Snapshot, resource: Resource) -> bool:

@@ -1,4 +1,6 @@
-"""Watching manifests: everything is read anew after each change, and given on with all that is wrong with it.
+"""Watching manifests: after each change they are given on as they are now, with all that is wrong with them.
+
+Only what has changed is read anew; the rest are the objects of the load before (`resources.load.Loader`).
 
 Whether a load comes into force is for the caller to say; a broken edit must leave the last good state alone. Standard
 input (`-`) is read once and counts for every load.
@@ -11,9 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tierwall.core.diagnostics import in_order
-from tierwall.resources.load import Loaded, load
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.load import Loaded, Loader
 
 STDIN = "-"
 # Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are one. `STEP` is how long
@@ -24,7 +24,7 @@ STEP, LONGEST = 10, 100
 async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Loaded]:
     """The manifests as they are, then again after each change, until `stop` is set."""
     files = [path for path in paths if path != STDIN]
-    piped = await asyncio.to_thread(load, [STDIN]) if STDIN in paths else None
+    loader = Loader(paths)
     changed, watchers = asyncio.Event(), []
     folders = [path for path in files if Path(path).is_dir()]
     if folders:
@@ -40,7 +40,7 @@ async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Load
             await watcher.begun.wait()
         while not stop.is_set():
             changed.clear()
-            yield _with(piped, await asyncio.to_thread(load, files)) if files or piped is None else piped
+            yield await asyncio.to_thread(loader.load)
             waiting = asyncio.ensure_future(changed.wait())
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
@@ -84,10 +84,3 @@ class _Watcher:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-
-
-def _with(piped: Loaded | None, read: Loaded) -> Loaded:
-    if piped is None:
-        return read
-    resources = (*piped.resources, *read.resources)
-    return Loaded(resources, Snapshot.of(resources), in_order((*piped.diagnostics, *read.diagnostics)), read.read)

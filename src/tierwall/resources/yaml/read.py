@@ -7,6 +7,7 @@ value is none. Documents that are empty or null are left out.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tierwall.core.diagnostics import Diagnostic
@@ -40,9 +41,14 @@ class StreamReader:
         # document is not for it, the next ones seldom are.
         self._pass_by = 0
         self._passed_by = 0
+        self._known: dict[bytes, Document] = {}
 
-    def read(self, source: Source) -> tuple[list[Document], list[Diagnostic]]:
-        """Every document of a source, and every problem."""
+    def read(self, source: Source, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
+        """Every document of a source, and every problem.
+
+        A YAML document that has the text of a known one gets its value, each at most once: no two documents share one.
+        """
+        self._known = {_octets(one.source, one.start, one.end): one for one in known if not one.is_json}
         documents: list[Document] = []
         problems: list[Diagnostic] = []
         start = 0
@@ -84,7 +90,11 @@ class StreamReader:
                 documents.append(Document(value, source, start, at, True))
 
     def _read_yaml(self, source: Source, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
-        octets = document_octets(source.data, chunk).removeprefix(_BOM)
+        octets = _octets(source, chunk.start, chunk.end)
+        same = self._known.pop(octets, None)
+        if same is not None:
+            documents.append(same.moved(source, chunk.start, chunk.end))
+            return None
         try:
             text = _decoded(octets)
             found = self._by_lines(octets, text) or self._fast.value(octets)
@@ -112,6 +122,10 @@ class StreamReader:
         else:
             self._pass_by = self._passed_by = min(2 * self._passed_by + 1, _LONGEST_PASS)
         return found
+
+
+def _octets(source: Source, start: int, end: int) -> bytes:
+    return document_octets(source.data, Chunk(start, end)).removeprefix(_BOM)
 
 
 def _decoded(octets: bytes) -> str:

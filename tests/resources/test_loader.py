@@ -1,0 +1,457 @@
+"""Loading again: whatever happens to the files, a later load is what a first one would be, and what stayed is the same.
+
+Random histories run on real files with a clock of their own: the times that the file system gives are replaced by those
+of a clock that counts in steps of `STEP`, as coarse as any may be, so that edits often leave a file's times alone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierwall.analyze.admission import admission
+from tierwall.resources import memory, read, validity
+from tierwall.resources.admission import admit
+from tierwall.resources.load import Loaded, Loader, load
+from tierwall.resources.memory import STEP
+from tierwall.resources.resource import Resource
+
+# ---- files that change ---------------------------------------------------------------------------------------------
+
+NAMES = ["a.yaml", "b.yml", "c.json", "sub/d.yaml", "sub/deep/e.yaml", "z.txt", ".hidden.yaml"]
+MOUNTED = ["m1.yaml", "m2.yaml"]
+POLICY = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {}, namespace: {}}}\n"
+DOCUMENTS = st.one_of(
+    st.builds(
+        "apiVersion: v1\nkind: {}\nmetadata:\n  name: {}\n  labels: {{k: {}}}\n".format,
+        st.sampled_from(["Pod", "Namespace"]),
+        st.sampled_from("xy"),
+        st.sampled_from("12"),
+    ),
+    st.builds((POLICY + "spec: {{podSelector: {{}}, polcyTypes: []}}\n").format, st.sampled_from("xy"), st.just("n")),
+    st.builds(POLICY.format, st.sampled_from("xy"), st.sampled_from(["n", "o"])),
+    st.sampled_from(
+        [
+            "",
+            "# nothing\n",
+            "null\n",
+            "5\n",
+            "just: a map\n",
+            "kind: [\n",
+            "kind: @\n",
+            "apiVersion: v1\nkind: Pod\nkind: Pod\nmetadata: {name: x}\n",
+            "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: x}\n- metadata: {name: y}\n- 7\n",
+            "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: x}}\n",
+            "apiVersion: tierwall.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: x}\n",
+            '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}\n',
+            '{"apiVersion": "v1", "kind": \n',
+            "a: é\x00\n",
+            "anchored: &a {apiVersion: v1}\nagain: *a\n",
+        ]
+    ),
+)
+TEXTS = st.builds(
+    lambda documents, separator, bom, ends: (bom + separator.join(documents)).replace("\n", ends).encode(),
+    st.lists(DOCUMENTS, max_size=4),
+    st.sampled_from(["---\n", "---\n", "--- # c\n", "--- x\n", ""]),
+    st.sampled_from(["", "", "", "\ufeff"]),
+    st.sampled_from(["\n", "\n", "\n", "\r\n"]),
+)
+
+
+class World:
+    """A folder, and the times of its files by a coarse clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = 10 * STEP + STEP * 3 // 5
+        self.versions = 0
+        self._known: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._times: dict[tuple[int, int], int] = {}
+
+    def look(self) -> None:
+        """Give every file that was changed by the last step the time of now."""
+        for file in [one for one in self.folder.rglob("*") if one.is_file() and not one.is_symlink()]:
+            status = file.stat()
+            inode, state = (status.st_dev, status.st_ino), (status.st_ctime_ns, file.read_bytes())
+            if self._known.get(inode) != state:
+                self._known[inode], self._times[inode] = state, self.clock // STEP * STEP
+
+    def seen(self, status: os.stat_result) -> Any:
+        """What a file system with that clock says of a file."""
+        time = self._times[status.st_dev, status.st_ino]
+        return SimpleNamespace(
+            st_mode=status.st_mode,
+            st_ino=status.st_ino,
+            st_dev=status.st_dev,
+            st_size=status.st_size,
+            st_mtime_ns=time,
+            st_ctime_ns=time,
+        )
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        stamp, lasting = memory.stamp, memory.lasting_stamp
+        with (
+            mock.patch.object(read, "now", side_effect=lambda: self.clock),
+            mock.patch.object(read, "stamp", side_effect=lambda status: stamp(self.seen(status))),
+            mock.patch.object(read, "lasting_stamp", side_effect=lambda *now: lasting(self.seen(now[0]), now[1])),
+        ):
+            yield
+
+    def some(self, number: int) -> Path:
+        """One of the files and folders, if there is any."""
+        found = sorted(self.folder.rglob("*")) or [self.folder / "none"]
+        return found[number % len(found)]
+
+    def place(self, name: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+# What the file system refuses (a file where a folder is, a link that leads nowhere) does not happen.
+Step = Callable[[World], object]
+
+
+def write(name: str, text: bytes) -> Step:
+    return lambda world: world.place(name).write_bytes(text)
+
+
+def replace(name: str, text: bytes) -> Step:
+    """As editors do: another file takes the name."""
+
+    def step(world: World) -> None:
+        other = world.place(".new")
+        other.write_bytes(text)
+        other.replace(world.place(name))
+
+    return step
+
+
+def delete(number: int) -> Step:
+    def step(world: World) -> None:
+        path = world.some(number)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+    return step
+
+
+def rename(number: int, name: str) -> Step:
+    return lambda world: world.some(number).replace(world.place(name))
+
+
+def link(name: str, number: int, hard: bool) -> Step:
+    def step(world: World) -> None:
+        if hard:
+            world.place(name).hardlink_to(world.some(number))
+        else:
+            world.place(name).symlink_to(world.some(number))
+
+    return step
+
+
+def folder(name: str) -> Step:
+    return lambda world: world.place(name).mkdir()
+
+
+def mount(texts: dict[str, bytes], back: bool) -> Step:
+    """As kubelet does: files are links into `..data`, which is a link that is switched to another folder."""
+
+    def step(world: World) -> None:
+        data = world.folder / "..data"
+        world.versions += 0 if back and world.versions > 1 else 1
+        version = world.folder / f"..v{world.versions - 1 if back and world.versions > 1 else world.versions}"
+        if not version.exists():
+            version.mkdir()
+            for name, text in texts.items():
+                (version / name).write_bytes(text)
+        switch = world.folder / "..data_tmp"
+        switch.symlink_to(version.name)
+        switch.replace(data)
+        for name in MOUNTED:
+            if not (path := world.folder / name).is_symlink():
+                path.symlink_to(f"..data/{name}")
+
+    return step
+
+
+def wait(steps: float) -> Step:
+    def step(world: World) -> None:
+        world.clock += int(steps * STEP)
+
+    return step
+
+
+def shift(number: int) -> Step:
+    """A document at the top: every other one moves."""
+
+    def step(world: World) -> None:
+        path = world.some(number)
+        path.write_bytes(b"# moved\n---\n" + path.read_bytes())
+
+    return step
+
+
+def swap(number: int) -> Step:
+    """An edit that keeps the length."""
+
+    def step(world: World) -> None:
+        path = world.some(number)
+        path.write_bytes(path.read_bytes().translate(bytes.maketrans(b"xy12", b"yx21")))
+
+    return step
+
+
+SOME, NUMBER = st.sampled_from(NAMES), st.integers(0, 9)
+STEPS = st.one_of(
+    st.builds(write, SOME, TEXTS),
+    st.builds(replace, SOME, TEXTS),
+    st.builds(swap, NUMBER),
+    st.builds(swap, NUMBER),
+    st.builds(shift, NUMBER),
+    st.builds(wait, st.sampled_from([0.3, 1, 3])),
+    st.builds(wait, st.sampled_from([0.3, 1, 3])),
+    st.builds(delete, NUMBER),
+    st.builds(rename, NUMBER, SOME),
+    st.builds(link, SOME, NUMBER, st.booleans()),
+    st.builds(folder, SOME),
+    st.builds(mount, st.dictionaries(st.sampled_from(MOUNTED), TEXTS), st.booleans()),
+)
+WAYS = st.sampled_from([(".",), ("sub", ".", "a.yaml"), ("b.yml", "*.yaml", "sub/**"), ("gone.yaml", "a.yaml", "sub")])
+
+
+# ---- what a load says ----------------------------------------------------------------------------------------------
+
+
+def identity(one: Resource) -> tuple[str, ...]:
+    return one.group, one.version, one.kind, one.namespace, one.name
+
+
+def said(loaded: Loaded) -> dict[str, Any]:
+    """Everything there is to know of a load, without the identity of objects."""
+    return {
+        "resources": [(identity(one), one.value, one.prefix, one.position()) for one in loaded.resources],
+        "snapshot": [(identity(one), one.value, one.prefix, one.position()) for one in loaded.snapshot],
+        "diagnostics": loaded.diagnostics,
+        "documents": [
+            (one.value, one.source.name, one.start, one.end, one.is_json, one.repeated) for one in loaded.read.documents
+        ],
+        "read": loaded.read.diagnostics,
+        "sources": [(name, source.data) for name, source in loaded.read.sources.items()],
+        "admission": list(admission(loaded.snapshot)),
+    }
+
+
+def in_file(loaded: Loaded, name: str) -> tuple[list[int], list[int]]:
+    documents = [one for one in loaded.read.documents if one.source.name == name]
+    known = {id(one) for one in documents}
+    return [id(one) for one in documents], [id(one) for one in loaded.resources if id(one.origin) in known]
+
+
+@settings(max_examples=400, deadline=None)
+@given(WAYS, st.lists(st.tuples(STEPS, st.booleans()), max_size=20))
+def test_a_later_load_is_what_a_first_one_would_be(ways: tuple[str, ...], steps: list[tuple[Step, bool]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        world = World(Path(name))
+        paths = [str(world.folder / way) for way in ways]
+        loader = Loader(paths)
+        with world.in_force():
+            before = loader.load()
+            for step, loads in [*steps, (wait(0), True)]:
+                with suppress(OSError):
+                    step(world)
+                world.look()
+                if not loads:
+                    continue
+                after = loader.load()
+                assert said(after) == said(load(paths))
+                assert {id(one) for one in after.snapshot} <= {id(one) for one in after.resources}
+                for file, source in after.read.sources.items():
+                    known = before.read.sources.get(file)
+                    if known is not None and known.data == source.data:
+                        assert source is known
+                        assert in_file(after, file) == in_file(before, file)
+                before = after
+
+
+# ---- single cases --------------------------------------------------------------------------------------------------
+
+
+def pod(name: str, label: str = "1") -> str:
+    return f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels:\n    k: '{label}'\n"
+
+
+def only(loaded: Loaded) -> Resource:
+    [found] = loaded.resources
+    return found
+
+
+def test_edits_that_keep_the_length_and_come_within_a_tick_of_the_clock_are_seen(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(pod("x", "0"))
+    loader = Loader([str(tmp_path)])
+    for number in range(200):
+        file.write_text(pod("x", str(number % 10)))
+        assert only(loader.load()).labels == {"k": str(number % 10)}
+
+
+def test_a_file_that_was_left_alone_is_not_even_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(pod("a"))
+    (tmp_path / "b.yaml").write_text(pod("b"))
+    later = memory.now() + 10 * STEP
+    with mock.patch.object(read, "now", return_value=later):
+        loader = Loader([str(tmp_path)])
+        first = loader.load()
+        (tmp_path / "b.yaml").write_text(pod("b", "longer"))
+        with mock.patch("builtins.open", wraps=open) as opened:
+            second = loader.load()
+    assert [str(call.args[0]) for call in opened.call_args_list] == [str(tmp_path / "b.yaml")]
+    assert second.resources[0] is first.resources[0]
+    assert second.resources[1].labels == {"k": "longer"}
+
+
+def test_the_state_of_the_file_that_was_opened_is_remembered_not_of_its_name(tmp_path: Path) -> None:
+    """The link is switched after the file was looked at and before it is opened, and then switched back."""
+    for version in "12":
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "a.yaml").write_text(pod(f"v{version}"))
+    (tmp_path / "current").symlink_to("1")
+
+    def switch(to: str) -> None:
+        (tmp_path / "other").symlink_to(to)
+        (tmp_path / "other").replace(tmp_path / "current")
+
+    really = open
+
+    def opening(*arguments: Any, **options: Any) -> Any:
+        switch("2")
+        return really(*arguments, **options)
+
+    loader = Loader([str(tmp_path / "current" / "a.yaml")])
+    later = memory.now() + 10 * STEP
+    with mock.patch.object(read, "now", return_value=later):
+        with mock.patch("builtins.open", opening):
+            assert only(loader.load()).name == "v2"
+        switch("1")
+        assert only(loader.load()).name == "v1"
+
+
+def test_a_document_that_moves_in_its_file_keeps_its_value_and_learns_its_new_place(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text("---\n".join(map(pod, "abc")))
+    loader = Loader([str(file)])
+    before = loader.load()
+    assert list(admission(before.snapshot)) == []
+    with mock.patch.object(validity, "admit", side_effect=AssertionError("judged again")):
+        file.write_text("# a line more\n" + "---\n".join([pod("a"), pod("c"), pod("b")]))
+        after = loader.load()
+        assert [one.name for one in after.resources] == ["a", "c", "b"]
+        for one in after.resources:
+            old = before.snapshot.get("", "Pod", "default", one.name)
+            assert old is not None
+            # The first document has another text: the comment belongs to it.
+            assert (one.value is old.value) == (one.name != "a")
+            if one.name != "a":
+                assert not list(admission(type(after.snapshot).of([one])))
+    assert [one.position() and str(one.position()).rpartition("all.yaml:")[2] for one in after.resources] == [
+        "2:1",
+        "9:1",
+        "16:1",
+    ]
+
+
+def test_two_documents_of_one_text_do_not_share_a_value(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text("---\n".join([pod("a"), pod("a"), pod("b")]))
+    loader = Loader([str(file)])
+    loader.load()
+    file.write_text("---\n".join([pod("a"), pod("a"), pod("a"), pod("c")]))
+    found = loader.load()
+    assert len({id(one.value) for one in found.resources}) == 4
+    assert [one.code for one in found.diagnostics] == ["TW007", "TW007"]
+
+
+def test_problems_of_an_object_that_moves_are_told_at_its_new_place(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    wrong = POLICY.format("x", "n") + "spec: {podSelector: {}, polcyTypes: []}\n"
+    file.write_text(pod("a") + "---\n" + wrong)
+    loader = Loader([str(file)])
+    before = [one.position for one in admission(loader.load().snapshot)]
+    file.write_text(pod("a") + "    l: more\n---\n" + wrong)
+    after = [one.position for one in admission(loader.load().snapshot)]
+    assert before
+    assert after == [one and one._replace(line=one.line + 1) for one in before]
+
+
+def test_nothing_changed_is_the_same_snapshot_and_a_change_shares_the_other_kinds(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(pod("a"))
+    (tmp_path / "n.yaml").write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n")
+    loader = Loader([str(tmp_path)])
+    first = loader.load()
+    assert loader.load().snapshot is first.snapshot
+    (tmp_path / "a.yaml").write_text(pod("a", "2"))
+    second = loader.load().snapshot
+    assert second is not first.snapshot
+    assert list(second.of_kind("", "Namespace")) == list(first.snapshot.of_kind("", "Namespace"))
+    assert [one.labels["k"] for one in second.of_kind("", "Pod")] == ["2"]
+
+
+def test_what_admission_said_of_an_object_is_not_asked_again(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.yaml").write_text(pod(name))
+    loader = Loader([str(tmp_path)])
+    list(admission(loader.load().snapshot))
+    (tmp_path / "b.yaml").write_text(pod("b") + "status: {phase: 7}\n")
+    with mock.patch.object(validity, "admit", wraps=admit) as asked:
+        found = list(admission(loader.load().snapshot))
+        assert found == list(admission(loader.load().snapshot))
+    assert [call.args[0]["metadata"]["name"] for call in asked.call_args_list] == ["b"]
+
+
+def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
+    loader = Loader([str(tmp_path)])
+    for number in range(5):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text("---\n".join(pod(f"p{number}-{one}") for one in range(3)))
+        (tmp_path / f"{number - 1}.yaml").unlink(missing_ok=True)
+        loader.load()
+        assert list(loader._memory.files) == [str(file)]
+        assert len(loader._found) == 3
+
+
+@pytest.mark.parametrize(("octets", "code"), [(pod("x").encode(), ""), (b"kind: [", "TW002"), (b"x" * 300, "TW003")])
+def test_standard_input_and_pipes_are_read_once_and_count_for_every_load(
+    tmp_path: Path, octets: bytes, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(octets)))
+    ours, theirs = os.pipe()
+    os.write(theirs, octets)
+    os.close(theirs)
+    (tmp_path / "stdin").write_text(pod("file"))
+    monkeypatch.chdir(tmp_path)
+    paths = ["-", "stdin", "-", f"/dev/fd/{ours}"]
+    found = memory.Memory()
+    first = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)
+    for _ in range(2):
+        again = read.read_paths(paths, limits=read.Limits(file_octets=200), memory=found)
+        assert [id(one) for one in again.documents] == [id(one) for one in first.documents]
+        assert len(again.documents) == (1 if code else 3)
+        assert again.diagnostics == first.diagnostics
+        assert [one.code for one in again.diagnostics] == [code] * (2 if code else 0)
+    os.close(ours)

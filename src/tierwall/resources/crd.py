@@ -1,7 +1,7 @@
 """From our schemas to CustomResourceDefinitions (`apiextensions.k8s.io/v1`).
 
-The result obeys the rules of structural schemas. What a CRD cannot say is left out: warnings, checks of a map's keys,
-and formats that only Go validation of native kinds knows.
+The result obeys the rules of structural schemas. What a CRD cannot say is left out: warnings, checks of a map's keys
+and of its size, and formats that only Go validation of native kinds knows.
 """
 
 import re

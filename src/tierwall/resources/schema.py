@@ -75,6 +75,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     keys: "Schema | None" = None  # what a map's keys must be; not part of OpenAPI v3, left out of CRDs
     min_properties: int | None = None
     max_properties: int | None = None
+    max_bytes: int | None = None  # of a map's keys and texts together; not part of OpenAPI v3 either
     items: "Schema | None" = None
     min_items: int | None = None
     max_items: int | None = None
@@ -240,6 +241,7 @@ def mapping(
     keys: Schema | None = None,
     min_properties: int | None = None,
     max_properties: int | None = None,
+    max_bytes: int | None = None,
     default: Any = UNSET,
     description: str = "",
 ) -> Schema:
@@ -251,6 +253,7 @@ def mapping(
         rules=rules,
         min_properties=min_properties,
         max_properties=max_properties,
+        max_bytes=max_bytes,
         default=default,
         description=description,
     )

@@ -86,8 +86,11 @@ def dns_label_1035(text: str) -> list[str]:
 
 def path_segment(text: str) -> list[str]:
     """A name that may stand in a URL: RBAC objects."""
-    if text in (".", ".."):
-        return [f"may not be '{text}'"]
+    return [f"may not be '{text}'"] if text in (".", "..") else path_segment_prefix(text)
+
+
+def path_segment_prefix(text: str) -> list[str]:
+    """What such a name may begin with."""
     return [f"may not contain '{part}'" for part in ("/", "%") if part in text]
 
 
@@ -190,11 +193,30 @@ def _named(reasons: Callable[[str], list[str]]) -> Reasons:
     return lambda text: reasons(text) if text else []
 
 
+def _prefix(reasons: Callable[[str], list[str]]) -> Reasons:
+    """A text that something is appended to: it may end in a dash.
+
+    As upstream does it, the dash goes with the byte before it, whatever that is (`maskTrailingDash`).
+    """
+
+    def of(text: str) -> list[str]:
+        octets = text.encode("utf-8", "replace")
+        if len(octets) > 1 and text.endswith("-"):
+            text = octets[:-2].decode("utf-8", "replace") + "a"
+        return reasons(text) if text else []
+
+    return of
+
+
 KUBERNETES: dict[str, Reasons] = {
     "k8s-long-name": _named(dns_subdomain),
     "k8s-short-name": _named(dns_label),
     "k8s-service-name": _named(dns_label_1035),
     "k8s-path-segment-name": path_segment,
+    "k8s-long-name-prefix": _prefix(dns_subdomain),
+    "k8s-short-name-prefix": _prefix(dns_label),
+    "k8s-service-name-prefix": _prefix(dns_label_1035),
+    "k8s-path-segment-name-prefix": path_segment_prefix,
     "k8s-label-key": label_key,
     "k8s-annotation-key": annotation_key,
     "k8s-label-value": label_value,

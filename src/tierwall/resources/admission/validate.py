@@ -135,7 +135,7 @@ class Compiler:
         keys = self.compile(schema.keys) if schema.keys is not None else None
         # Without a type it is a part of anyOf or its like, which judges only the fields that it names.
         closed = self.strict and schema.type == "object" and not schema.preserve_unknown and extra is None
-        least, most = schema.min_properties, schema.max_properties
+        least, most, largest = schema.min_properties, schema.max_properties, schema.max_bytes
         hints = {part.name: part.hint for part in schema.properties if part.hint}
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
@@ -165,6 +165,9 @@ class Compiler:
             if known and not (least is None and most is None):
                 _count(len(value), least, most, trail, problems)
                 sound &= most is None or len(value) <= most
+            if largest is not None and _octets(value) > largest:
+                path = steps(trail)
+                problems.append(Problem(COUNT, path, wording.too_long(path, largest)))
             return sound
 
         return check
@@ -226,6 +229,12 @@ def _count(count: int, least: int | None, most: int | None, trail: Trail, proble
         problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
     if most is not None and count > most:
         problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
+
+
+def _octets(value: dict[str, Any]) -> int:
+    """The bytes of a map's keys and texts."""
+    texts = (text for item in value.items() for text in item if type(text) is str)
+    return sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def _unknown(name: str, trail: Trail, value: dict[str, Any], properties: Iterable[Property]) -> Problem:

@@ -6,7 +6,7 @@ The checks and their words are those of apimachinery (`pkg/api/validation/object
 
 from collections.abc import Iterable
 
-from tierwall.resources.kinds.kind import Kind
+from tierwall.resources.kinds.kind import Kind, NameFormat
 from tierwall.resources.schema import (
     Property,
     Rule,
@@ -29,6 +29,9 @@ from tierwall.resources.schema import (
 )
 
 labels = mapping(string(format="k8s-label-value"), keys=string(format="k8s-label-key"))
+
+# All keys and values together (`TotalAnnotationSizeLimitB`).
+_annotations = mapping(string(), keys=string(format="k8s-annotation-key"), max_bytes=256 * 1024)
 
 _REQUIREMENT_RULES = (
     rule(
@@ -103,13 +106,41 @@ _condition = obj(
 conditions = array(_condition, list_type="map", keys=("type",))
 
 _owner_reference = obj(
-    required("apiVersion", string(min_length=1)),
+    required("apiVersion", string(rule("self.matches('^([^/]*/)?[^/]+$')", "version must not be empty"))),
     required("kind", string(min_length=1)),
     required("name", string(min_length=1)),
     required("uid", string(min_length=1)),
     optional("controller", boolean()),
     optional("blockOwnerDeletion", boolean()),
+    rule(
+        "!(self.apiVersion in ['v1', '/v1']) || self.kind != 'Event'",
+        "/v1, Kind=Event is disallowed from being an owner",
+    ),
 )
+_owner_references = array(
+    _owner_reference,
+    rule(
+        "self.filter(one, has(one.controller) && one.controller).size() < 2",
+        "Only one reference can have Controller set to true",
+    ),
+)
+_finalizers = array(
+    string(format="k8s-label-key"),
+    rule(
+        "!('orphan' in self) || !('foregroundDeletion' in self)",
+        "finalizer orphan and foregroundDeletion cannot be both set",
+    ),
+)
+
+
+# A generated name is the first 58 characters of generateName and five random ones.
+_GENERATED = "self.generateName.substring(0, size(self.generateName) > 58 ? 58 : size(self.generateName)) + 'xxxxx'"
+_FORGIVEN = "self.generateName.substring(0, size(self.generateName) - 2) + 'a'"
+_GENERATED_FORMATS: dict[NameFormat, str] = {
+    "k8s-long-name": "dns1123Subdomain",
+    "k8s-short-name": "dns1123Label",
+    "k8s-service-name": "dns1035Label",
+}
 
 
 def object_meta(kind: Kind) -> Schema:
@@ -124,6 +155,20 @@ def object_meta(kind: Kind) -> Schema:
                 reason="FieldValueRequired",
             )
         )
+    if name_format := _GENERATED_FORMATS.get(kind.name_format):
+        # A prefix that passes for one may still make no name: upstream forgives the character before a last dash.
+        form = f"format.{name_format}()"
+        checked = f"{form}.validate({_GENERATED})"
+        rules.append(
+            rule(
+                "has(self.name) && size(self.name) > 0 || !has(self.generateName) || size(self.generateName) < 2"
+                f" || !self.generateName.endsWith('-') || {form}.validate({_FORGIVEN}).hasValue()"
+                f" || !{checked}.hasValue()",
+                "makes no valid name",
+                message_expression=f"{checked}.value().join(', ')",
+                field_path=".generateName",
+            )
+        )
     if kind.scope == "Cluster":
         rules.append(
             warning(
@@ -132,20 +177,21 @@ def object_meta(kind: Kind) -> Schema:
                 field_path=".namespace",
             )
         )
+    prefix = f"{kind.name_format}-prefix" if kind.name_format else ""
     namespace = string(format="k8s-short-name" if kind.scope == "Namespaced" else "")
     return obj(
         optional("name", string(format=kind.name_format), "Unique in the namespace, or in the cluster."),
-        optional("generateName", string(), "A prefix from which the server makes a unique name."),
+        optional("generateName", string(format=prefix), "A prefix from which the server makes a unique name."),
         optional("namespace", namespace, "The namespace; the client's own if left out."),
         optional("labels", labels, "What selectors look at."),
-        optional("annotations", mapping(string(), keys=string(format="k8s-annotation-key")), "Notes for tools."),
+        optional("annotations", _annotations, "Notes for tools."),
         optional("creationTimestamp", string(format="date-time", nullable=True)),
         optional("deletionTimestamp", string(format="date-time", nullable=True)),
         optional("deletionGracePeriodSeconds", integer(format="int64")),
-        optional("finalizers", array(string(format="k8s-label-key"))),
+        optional("finalizers", _finalizers),
         optional("generation", integer(minimum=0, format="int64")),
         optional("managedFields", array(any_object())),
-        optional("ownerReferences", array(_owner_reference)),
+        optional("ownerReferences", _owner_references),
         optional("resourceVersion", string()),
         optional("selfLink", string()),
         optional("uid", string()),

@@ -10,7 +10,8 @@ import codecs
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -49,6 +50,17 @@ def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha
     return thing(
         f"{NETWORKING}/{version}", "XAccessPolicy", name, {"targetRefs": [target], "rules": listed, **action, **spec}
     )
+
+
+def behind(name: str) -> list[Object]:
+    """A backend of its own at `/<name>`."""
+    reference = {"group": NETWORKING, "kind": "XBackend", "name": name}
+    rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [reference]}
+    spec = {"mcp": {"serviceName": "s", "port": 80, "path": f"/{name}"}}
+    return [
+        thing(f"{NETWORKING}/v0alpha0", "XBackend", name, spec),
+        thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]}),
+    ]
 
 
 def calls(*tools: str) -> Object:
@@ -128,17 +140,17 @@ def objects(secure: bool = False) -> list[Object]:
 class Attacked:
     """The Envoy under attack; `recorder` is all that was let through. At `tls_port` callers have certificates."""
 
-    def __init__(self, more: Sequence[Object] = ()) -> None:
+    def __init__(self, more: Sequence[Object] = (), endpoints: Mapping[str, Address] = MappingProxyType({})) -> None:
         self.recorder = Recorder()
         self.authority = Authority()
         self.port, self.tls_port = free_port(), free_port()
-        found = Snapshot.of(load_objects([*objects(secure=True), *more]))
+        self.snapshot = found = Snapshot.of(load_objects([*objects(secure=True), *more]))
         backends = {str(one.reference): self.recorder.address for one in found if one.kind == "XBackend"}
         ports = {80: self.port, 443: self.tls_port}
         options = Options(
             static=True,
             bind={f"prod/gate:{number}": Address("127.0.0.1", port) for number, port in ports.items()},
-            endpoints=backends,
+            endpoints=backends | endpoints,
             certificate=self.authority.server(),
             client_authority=self.authority.pem,
         )

@@ -10,17 +10,15 @@ from itertools import pairwise
 import pytest
 from envoy_attacks import (
     AGENT,
-    GATEWAY_API,
     JSON_HEADERS,
-    NETWORKING,
     SECRET,
     Attacked,
+    behind,
     call,
     calls,
     chunked,
     policy,
     request,
-    thing,
 )
 from envoy_lab import PATH, Lab, lab
 from envoy_lab import policy as lab_policy
@@ -43,17 +41,6 @@ EXPRESSIONS = {
     "capitals": "request.headers['X-Env'] == 'prod'",
 }
 RULE_ON_HOST = {"authorization": {"type": "Inline", "hosts": ["good.test"]}}
-
-
-def behind(name: str) -> list[dict[str, object]]:
-    """A backend of its own at `/<name>`."""
-    reference = {"group": NETWORKING, "kind": "XBackend", "name": name}
-    rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [reference]}
-    spec = {"mcp": {"serviceName": "s", "port": 80, "path": f"/{name}"}}
-    return [
-        thing(f"{NETWORKING}/v0alpha0", "XBackend", name, spec),
-        thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]}),
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 A filter in each slot asks the authorizer of the policy in that slot, if a rule of it said so before. It fails closed:
 no answer is no. A body that is larger than the authorizer is to get is refused, never cut: a part of a body can be
-innocent where the whole is not.
+innocent where the whole is not. An authorizer may add headers for the backend, but none that policies after it, or the
+backend, take for the truth about the request.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from envoy.type.matcher.v3 import string_pb2
 from tierwall.attach.backend import refer
 from tierwall.attach.grant import permitted
 from tierwall.attach.place import SERVICE
-from tierwall.engines.envoy.names import MCP, RBAC, Slot, authorizer_cluster
+from tierwall.engines.envoy.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 TIMEOUT_S = 5
+# Headers that say what the request is, and that no authorizer may change: ours, those of MCP, body and connection.
+# The pattern must not grow: Envoy takes programs up to size 100 (`options.largest_pattern`).
+_NOT_ITS_OWN = f"(:|{HEADER_PREFIX}|mcp-|content-|transfer-|x-forwarded-client-).*|host|connection|upgrade"
 # What a filter in a slot refers to until a route says whom to ask; it is no cluster, so the answer is no.
 NOBODY = "authorizer/nobody"
 
@@ -52,6 +56,8 @@ def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
     if type(port) is not int:
         return f"it does not say which port of Service `{place.namespace}/{place.name}` to ask"
     grpc = value.get("protocol") == "GRPC"
+    if grpc and isinstance(value.get("grpc"), dict) and _names(value["grpc"].get("allowedHeaders")):
+        return "Envoy cannot keep headers from a gRPC authorizer, and `grpc.allowedHeaders` says which it may get"
     return Authorizer(authorizer_cluster(service.namespace, service.name, port, grpc), service, port, grpc, value)
 
 
@@ -82,6 +88,9 @@ def slot_filter(slot: Slot) -> Any:
     out.filter_enabled_metadata.value.string_match.exact = "allowed"
     out.metadata_context_namespaces.append(MCP)
     out.include_peer_certificate = True
+    out.disallowed_headers.patterns.add().prefix = HEADER_PREFIX
+    out.decoder_header_mutation_rules.disallow_expression.regex = _NOT_ITS_OWN
+    out.decoder_header_mutation_rules.disallow_is_error.value = True
     return out
 
 
@@ -94,14 +103,15 @@ def route_settings(found: Authorizer) -> Any:
     if type(size) is int and size > 0:
         settings.with_request_body.max_request_bytes = size
         settings.with_request_body.allow_partial_message = False
-        settings.with_request_body.pack_as_bytes = found.is_grpc
+    host = f"{found.service.name}.{found.service.namespace}"
     if found.is_grpc:
         settings.grpc_service.envoy_grpc.cluster_name = found.cluster
+        settings.grpc_service.envoy_grpc.authority = f"{host}:{found.port}"
         settings.grpc_service.timeout.seconds = TIMEOUT_S
         return out
     http = found.value.get("http")
     http = http if isinstance(http, dict) else {}
-    uri = http_uri_pb2.HttpUri(uri=f"http://{found.service.name}.{found.service.namespace}", cluster=found.cluster)
+    uri = http_uri_pb2.HttpUri(uri=f"http://{host}", cluster=found.cluster)
     uri.timeout.seconds = TIMEOUT_S
     service = settings.http_service
     service.server_uri.CopyFrom(uri)

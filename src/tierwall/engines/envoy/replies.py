@@ -1,7 +1,8 @@
 """What a denied client gets: a JSON-RPC error with its request's id that names the policy, or plain HTTP 403.
 
 MCP clients take any code but 2xx for a broken transport and drop the session, so the error comes as HTTP 200 unless
-options say otherwise. Plain HTTP always gets 403.
+options say otherwise; but 401 of an authorizer stays what it is, because clients log in and try again. Plain HTTP gets
+403, or what the authorizer says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tierwall.engines.envoy.options import Denial, Options, Reveal
 # Of the range that JSON-RPC leaves to servers.
 DENIED_CODE = -32003
 _Filter = accesslog_pb2.AccessLogFilter
+_BY_AUTHORIZER = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
 
 
 def local_replies(options: Options) -> Any:
@@ -35,23 +37,29 @@ def _mappers(options: Options) -> Iterator[Any]:
     """The first whose filter fits counts."""
     reveal = options.reveal is Reveal.POLICY
     for fits, who in _deniers():
+        who = who if reveal else ""
+        if _BY_AUTHORIZER in fits:
+            yield _mapper(Denial.HTTP, who, [*fits, _status(401)], is_mcp=True)
         for is_mcp in (True, False):
-            yield _mapper(options, who if reveal else "", fits, is_mcp)
+            yield _mapper(options.denial, who, fits, is_mcp)
 
 
 def _deniers() -> Iterator[tuple[list[Any], str]]:
     """Who denied: the authorizer that was asked last, or else the policy that Envoy gives as reason for the denial."""
-    by_authorizer = _Filter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=["UAEX"]))
     for slot in reversed(SLOTS):
-        yield [by_authorizer, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
-    forbidden = _Filter()
-    forbidden.status_code_filter.comparison.value.default_value = 403
-    forbidden.status_code_filter.comparison.value.runtime_key = "tierwall.denied"
+        yield [_BY_AUTHORIZER, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
     # `rbac_access_denied_matched_policy[…]`; the metadata of the filter that denies is written only afterwards.
-    yield [forbidden], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
+    yield [_status(403)], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
 
 
-def _mapper(options: Options, who: str, fits: list[Any], is_mcp: bool) -> Any:
+def _status(code: int) -> Any:
+    out = _Filter()
+    out.status_code_filter.comparison.value.default_value = code
+    out.status_code_filter.comparison.value.runtime_key = f"tierwall.status.{code}"
+    return out
+
+
+def _mapper(denial: Denial, who: str, fits: list[Any], is_mcp: bool) -> Any:
     out = hcm_pb2.ResponseMapper()
     filters = [*fits, _metadata(MCP, "method")] if is_mcp else fits
     if len(filters) == 1:
@@ -64,7 +72,7 @@ def _mapper(options: Options, who: str, fits: list[Any], is_mcp: bool) -> Any:
     if not is_mcp:
         body.text_format_source.inline_string = f"{message}\n"
         return out
-    if options.denial is Denial.JSON_RPC:
+    if denial is Denial.JSON_RPC:
         out.status_code.value = 200
     body.content_type = "application/json"
     error: dict[str, Any] = {"code": DENIED_CODE, "message": message}

@@ -1,0 +1,373 @@
+"""ExternalAuth against a running Envoy: what an authorizer is told, what its answers do, and what it may not do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import pytest
+from envoy.service.auth.v3 import external_auth_pb2
+from envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
+from http2_client import Answer, Header, Http2, post
+
+from conftest import unavailable
+from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy import external_auth
+from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.rbac import NO_AUTHORIZER
+from tierwall.tool.question import ask
+
+pytestmark = pytest.mark.engine
+
+Reply = Callable[[Any], Any]
+MCP = "envoy.filters.http.mcp"
+OK, BAD = json.dumps(call("add")).encode(), json.dumps(call(SECRET)).encode()
+LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+CALLS = {"authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call"}]}}}
+PERMISSION_DENIED = 7
+FORGED = ["x-tierwall-name", "x-tierwall-backend", "x-tierwall-caller", "mcp-name", "content-type", "host"]
+SERVICES = ("asked", "web", "silent", "nobody")
+BACKENDS = ("plain", "agent", "every", "body", "silent", "nobody", "chain", "http", "length", "narrow")
+
+
+class Authorizer:
+    """A service of gRPC; `reply` is what it answers, `checks` what it was asked, and by which name it was called."""
+
+    def __init__(self) -> None:
+        self.checks: list[Any] = []
+        self.reply: Reply = allowed()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._check, external_auth_pb2.CheckRequest.FromString, external_auth_pb2.CheckResponse.SerializeToString
+        )
+        service = grpc.method_handlers_generic_handler("envoy.service.auth.v3.Authorization", {"Check": handler})
+        self._server.add_generic_rpc_handlers((service,))
+        self.address = Address("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        self._server.start()
+
+    def _check(self, request: Any, context: Any) -> Any:
+        self.checks.append(request)
+        return self.reply(context)
+
+    def close(self) -> None:
+        self._server.stop(0).wait()
+
+
+class WebAuthorizer:
+    """A service of HTTP that always allows; `headers` is what it answers, `asked` what came."""
+
+    def __init__(self) -> None:
+        self.headers: tuple[Header, ...] = ()
+        self.asked: list[dict[str, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                outer.asked.append({name.lower(): value for name, value in self.headers.items()})
+                self.send_response(200)
+                for name, value in outer.headers:
+                    self.send_header(str(name), str(value))
+                self.send_header("content-length", "3")
+                self.end_headers()
+                self.wfile.write(b"yes")
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = Address("127.0.0.1", self._server.server_port)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def allowed(*headers: Header, remove: tuple[str, ...] = ()) -> Reply:
+    """Yes, and change these headers."""
+    out = external_auth_pb2.CheckResponse()
+    out.ok_response.headers_to_remove.extend(remove)
+    for name, value in headers:
+        option = out.ok_response.headers.add()
+        option.header.key, option.header.value = name, value
+    return lambda context: out
+
+
+def denied(status: int = 0, body: str = "", *headers: Header) -> Reply:
+    """No, in these words."""
+    out = external_auth_pb2.CheckResponse()
+    out.status.code = PERMISSION_DENIED
+    if status:
+        out.denied_response.status.code = status
+        out.denied_response.body = body
+    for name, value in headers:
+        option = out.denied_response.headers.add()
+        option.header.key, option.header.value = name, value
+    return lambda context: out
+
+
+def failed(context: Any) -> Any:
+    context.abort(grpc.StatusCode.INTERNAL, "it fell over")
+
+
+def asks(service: str = "asked", grpc: Object | None = None, **more: Any) -> Object:
+    settings = {"protocol": "GRPC", "grpc": grpc or {}, "backendRef": {"name": service, "port": 9000}, **more}
+    return {"action": "ExternalAuth", "externalAuth": settings}
+
+
+def asks_web(*copied: str) -> Object:
+    http = {"path": "/check", "allowedHeaders": ["x-sent", *FORGED], "allowedResponseHeaders": list(copied)}
+    settings = {"protocol": "HTTP", "http": http, "backendRef": {"name": "web", "port": 9000}}
+    return {"action": "ExternalAuth", "externalAuth": settings}
+
+
+def objects() -> list[Object]:
+    every = policy("every", "every", [], **asks())
+    del every["spec"]["rules"]
+    source = {"type": "SPIFFE", "spiffe": AGENT}
+    return [
+        *(thing("v1", "Service", one, {"ports": [{"port": 9000}]}) for one in SERVICES),
+        *(one for name in BACKENDS for one in behind(name)),
+        every,
+        policy("plain", "plain", [CALLS], **asks()),
+        policy("agent", "agent", [{"source": source, **CALLS}], **asks()),
+        policy("body", "body", [CALLS], **asks(forwardBody={"maxSize": 200})),
+        policy("silent", "silent", [CALLS], **asks("silent")),
+        policy("nobody", "nobody", [CALLS], **asks("nobody")),
+        policy("a-asks", "chain", [CALLS], **asks()),
+        policy("b-lists", "chain", [calls("add")]),
+        policy("a-web", "http", [CALLS], **asks_web("x-good", *FORGED)),
+        policy("b-web", "http", [calls("add")]),
+        policy("length", "length", [CALLS], **asks_web("content-length")),
+        policy("narrow", "narrow", [CALLS], **asks(grpc={"allowedHeaders": ["x-good"]})),
+    ]
+
+
+class World:
+    """An Envoy whose policies ask, and whom they ask."""
+
+    def __init__(self) -> None:
+        self.authorizer, self.web = Authorizer(), WebAuthorizer()
+        # Somebody listens there who never takes a connection up.
+        self._silent = socket.create_server(("127.0.0.1", 0), backlog=8)
+        silent = Address("127.0.0.1", self._silent.getsockname()[1])
+        addresses = (self.authorizer.address, self.web.address, silent, Address("127.0.0.1", free_port()))
+        endpoints = dict(zip((f"Service/prod/{one}" for one in SERVICES), addresses, strict=True))
+        self.attacked = Attacked(objects(), endpoints)
+        self.context = self.attacked.authority.context(AGENT)
+
+    def send(self, path: str, body: bytes = OK, reply: Reply | None = None, *headers: Header) -> Answer:
+        """Send a message as the agent."""
+        self.authorizer.reply = reply or allowed()
+        self.authorizer.checks.clear()
+        self.attacked.recorder.requests.clear()
+        with Http2(self.attacked.tls_port, self.context, "127.0.0.1") as one:
+            return one.ask(post(path, body, *headers), body)
+
+    def model(self, backend: str, method: str, tool: str | None, answers: dict[str, str]) -> str:
+        """What the model says to a message of the agent."""
+        question = {
+            "gateway": "prod/gate",
+            "listener": "secure",
+            "backend": f"prod/{backend}",
+            "caller": AGENT,
+            "method": method,
+            **({"tool": tool} if tool else {}),
+            "externalAuth": {f"XAccessPolicy/prod/{name}": word for name, word in answers.items()},
+        }
+        return str(ask(self.attacked.snapshot, question, {})["verdict"])
+
+    def close(self) -> None:
+        self.attacked.close()
+        self.web.close()
+        self.authorizer.close()
+        self._silent.close()
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(external_auth, "TIMEOUT_S", 1)
+        try:
+            one = World()
+        except InputError as error:
+            unavailable(str(error))
+    yield one
+    one.close()
+
+
+REPLIES: dict[str, tuple[Reply, str | None]] = {
+    "yes": (allowed(), "Allow"),
+    "no": (denied(), "Deny"),
+    "no in other words": (denied(404, "no such thing"), "Deny"),
+    "no that looks like yes": (denied(200, '{"result": {}}'), "Deny"),
+    "an error": (failed, None),
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize(
+    ("backend", "deciders"),
+    [("plain", ["plain"]), ("agent", ["agent"]), ("every", ["every"]), ("body", ["body"]), ("chain", ["a-asks"])],
+)
+def test_the_verdict_is_that_of_the_model(world: World, backend: str, deciders: list[str], name: str) -> None:
+    reply, word = REPLIES[name]
+    answers = dict.fromkeys(deciders, word) if word else {}
+    for body, method, tool in ((OK, "tools/call", "add"), (BAD, "tools/call", SECRET), (LIST, "tools/list", None)):
+        answer = world.send(f"/{backend}", body, reply)
+        assert answer.reached is (world.model(backend, method, tool, answers) == "Allow"), (body, answer)
+        # Exactly those requests that rules select are asked about.
+        assert len(world.authorizer.checks) == (method == "tools/call" or backend == "every")
+        if not answer.reached:
+            assert answer.status == 200
+            assert json.loads(answer.body)["error"]["data"]["policy"].startswith("XAccessPolicy/prod/")
+
+
+@pytest.mark.parametrize("backend", ["silent", "nobody"])
+def test_no_answer_is_no(world: World, backend: str) -> None:
+    answer = world.send(f"/{backend}", OK)
+    assert not answer.reached
+    assert f"XAccessPolicy/prod/{backend}" in json.loads(answer.body)["error"]["message"]
+    assert world.model(backend, "tools/call", "add", {}) == "Deny"
+    assert world.send(f"/{backend}", LIST).reached
+    assert world.model(backend, "tools/list", None, {}) == "Allow"
+
+
+def test_what_the_authorizer_is_told(world: World) -> None:
+    assert world.send("/plain", OK, None, ("x-hello", "there"), ("x-tierwall-caller", "forged")).reached
+    [check] = world.authorizer.checks
+    about = check.attributes
+    assert about.source.principal == AGENT
+    assert unquote(about.source.certificate).startswith("-----BEGIN CERTIFICATE-----")
+    http = about.request.http
+    assert (http.method, http.path, http.host) == ("POST", "/plain", "gate.test")
+    assert http.headers["x-hello"] == "there"
+    assert not [name for name in http.headers if name.startswith("x-tierwall-")]
+    assert not http.body
+    told = about.metadata_context.filter_metadata[MCP]
+    assert told["method"] == "tools/call"
+    assert told["params"]["name"] == "add"
+
+
+def test_a_body_goes_whole_or_the_request_goes_not_at_all(world: World) -> None:
+    assert world.send("/body", OK).reached
+    [check] = world.authorizer.checks
+    assert check.attributes.request.http.body.encode() == OK
+    empty = len(json.dumps(call("add", {"x": ""})).encode())
+    for size in (200, 201, 5000, 16_000):
+        body = json.dumps(call("add", {"x": "y" * (size - empty)})).encode()
+        assert len(body) == size
+        answer = world.send("/body", body)
+        if size == 200:
+            assert answer.reached
+            assert world.authorizer.checks[0].attributes.request.http.body.encode() == body
+        else:
+            assert answer.status == 413
+            assert world.authorizer.checks == []
+            assert world.attacked.recorder.requests == []
+
+
+def test_a_body_in_pieces_goes_whole(world: World) -> None:
+    world.authorizer.reply = allowed()
+    world.authorizer.checks.clear()
+    with Http2(world.attacked.tls_port, world.context, "127.0.0.1") as one:
+        assert one.ask(post("/body"), *(OK[at : at + 7] for at in range(0, len(OK), 7))).reached
+    assert [check.attributes.request.http.body.encode() for check in world.authorizer.checks] == [OK]
+
+
+def test_an_authorizer_may_add_headers_for_the_backend(world: World) -> None:
+    assert world.send("/chain", OK, allowed(("x-good", "yes"), remove=("x-hello",)), ("x-hello", "there")).reached
+    [found] = world.attacked.recorder.requests
+    assert found.headers["x-good"] == "yes"
+    assert "x-hello" not in found.headers
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-tierwall-name", "add"),
+        ("X-Tierwall-Name", "add"),
+        ("x-tierwall-method", "ping"),
+        ("x-tierwall-caller", "spiffe://cluster.local/ns/prod/sa/other"),
+        ("x-tierwall-backend", "0"),
+        ("x-tierwall-gateway", "0"),
+        ("mcp-name", "add"),
+        ("mcp-method", "ping"),
+        (":path", "/open"),
+        (":method", "GET"),
+        (":authority", "other.test"),
+        ("host", "other.test"),
+        ("content-length", "3"),
+        ("content-type", "text/plain"),
+        ("content-encoding", "gzip"),
+        ("transfer-encoding", "chunked"),
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/prod/sa/other"),
+    ],
+)
+def test_an_authorizer_may_not_change_what_the_request_is(world: World, name: str, value: str) -> None:
+    """The policies behind it, and the backend, must see what the client sent."""
+    for body in (BAD, OK):
+        for reply in (allowed((name, value)), allowed(remove=(name,))):
+            answer = world.send("/chain", body, reply)
+            for found in world.attacked.recorder.requests:
+                assert (found.method, found.path, found.body) == ("POST", "/chain", OK)
+                assert found.headers["host"] == "gate.test"
+                assert f"URI={AGENT}" in found.headers["x-forwarded-client-cert"]
+                assert name.lower() not in found.headers or value not in found.headers[name.lower()]
+            assert not (answer.reached and body is BAD)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
+    value = "add" if name == "x-tierwall-name" else "forged"
+    world.web.headers = (("x-good", "yes"),)
+    assert world.send("/http", OK, None, ("x-sent", "1")).reached
+    [found] = world.attacked.recorder.requests
+    assert found.headers["x-good"] == "yes"
+    told = world.web.asked[-1]
+    assert "x-sent" in told
+    assert not [one for one in told if one.startswith("x-tierwall-")]
+    world.web.headers = ((name, value),)
+    assert not world.send("/http", BAD).reached
+    world.send("/http", OK)
+    for found in world.attacked.recorder.requests:
+        assert found.body == OK
+        assert found.headers["host"] == "gate.test"
+        assert found.headers.get(name) != value
+
+
+def test_the_length_of_an_answer_is_not_taken_for_that_of_the_request(world: World) -> None:
+    assert not world.send("/length", OK).reached
+    assert world.attacked.recorder.requests == []
+
+
+def test_a_demand_to_log_in_gets_to_the_client(world: World) -> None:
+    """MCP clients log in at 401 and its header; a denial that is one is not dressed up as an answer."""
+    header = 'Bearer resource_metadata="https://login.test"'
+    answer = world.send("/plain", OK, denied(401, "log in", ("www-authenticate", header)))
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == header
+    assert json.loads(answer.body)["id"] == 1
+    assert not answer.reached
+
+
+def test_headers_that_cannot_be_kept_back_are_not_sent(world: World) -> None:
+    assert not world.send("/narrow", OK).reached
+    assert world.authorizer.checks == []
+    assert world.send("/narrow", LIST).reached
+    assert any(
+        one.code == NO_AUTHORIZER and "allowedHeaders" in one.message for one in world.attacked.resources.diagnostics
+    )

@@ -1,7 +1,20 @@
 """What an AgentgatewayPolicy may target, by reference or by label, and with which section or port."""
 
+from typing import Any
+
 from tierwall.resources.kinds.gateway_types.names import group, kind, object_name, port_number, section_name
-from tierwall.resources.schema import array, at_most_one_of, mapping, obj, optional, required, rule, string
+from tierwall.resources.schema import (
+    Property,
+    Schema,
+    array,
+    at_most_one_of,
+    mapping,
+    obj,
+    optional,
+    required,
+    rule,
+    string,
+)
 
 _ONE_SECTION = at_most_one_of("sectionName", "port")
 
@@ -26,33 +39,12 @@ _SECTION = optional(
 )
 _PORT = optional("port", port_number, "A Gateway's port; for frontend-only policies.")
 
-target_refs = array(
-    obj(
-        required("group", group()),
-        required("kind", kind()),
-        required("name", object_name, "An object in the policy's own namespace."),
-        _SECTION,
-        _PORT,
-        _ONE_SECTION,
-    ),
-    _KNOWN_KINDS,
-    _ONE_KIND,
-    min_items=1,
-    max_items=16,
-    list_type="atomic",
-)
 
-target_selectors = array(
-    obj(
-        required("group", group()),
-        required("kind", kind()),
-        required("matchLabels", mapping(string()), "Labels that all must be on the target."),
-        _SECTION,
-        _PORT,
-        _ONE_SECTION,
-    ),
-    _KNOWN_KINDS,
-    _ONE_KIND,
-    min_items=1,
-    max_items=16,
-)
+def _targets(which: Property, **more: Any) -> Schema:
+    """References to targets of one kind, or selectors of them."""
+    parts = required("group", group()), required("kind", kind()), which, _SECTION, _PORT, _ONE_SECTION
+    return array(obj(*parts), _KNOWN_KINDS, _ONE_KIND, min_items=1, max_items=16, **more)
+
+
+target_refs = _targets(required("name", object_name, "An object in the policy's own namespace."), list_type="atomic")
+target_selectors = _targets(required("matchLabels", mapping(string()), "Labels that all must be on the target."))

@@ -2,18 +2,9 @@
 
 from msgspec.structs import replace
 
-from tierwall.resources.kinds.gateway_api.routes import (
-    DISTINCT_RULE_NAMES,
-    backend_reference,
-    bounded_matches,
-    session_persistence,
-)
+from tierwall.resources.kinds.gateway_api.routes import named_matches, route_kind, route_rule, route_rules
 from tierwall.resources.kinds.gateway_types.filters import grpc_filters
-from tierwall.resources.kinds.gateway_types.names import header_name, hostname, section_name
-from tierwall.resources.kinds.gateway_types.references import GATEWAY_GROUP, parent_references
-from tierwall.resources.kinds.gateway_types.status import route_status
-from tierwall.resources.kinds.kind import Column, Kind
-from tierwall.resources.schema import array, enum, obj, optional, required, rule, string
+from tierwall.resources.schema import array, enum, obj, optional, rule, string
 
 _SERVICE_NAME = r"^(?i)\.?[a-z_][a-z_0-9]*(\.[a-z_][a-z_0-9]*)*$"
 _METHOD_NAME = r"^[A-Za-z_][A-Za-z_0-9]*$"
@@ -38,70 +29,15 @@ _method_match = obj(
     title="GRPCMethodMatch",
 )
 
-_rule = obj(
-    optional("name", section_name, "The name by which a policy's sectionName refers to this rule."),
-    optional(
-        "matches",
-        array(
-            obj(
-                optional("method", _method_match),
-                optional(
-                    "headers",
-                    array(
-                        obj(
-                            required("name", header_name),
-                            optional("type", enum("Exact", "RegularExpression", default="Exact")),
-                            required("value", string(min_length=1, max_length=4096)),
-                        ),
-                        max_items=16,
-                        list_type="map",
-                        keys=("name",),
-                    ),
-                ),
-            ),
-            max_items=64,
-            list_type="atomic",
-        ),
-    ),
-    optional("filters", grpc_filters),
-    optional("backendRefs", array(backend_reference(grpc_filters), max_items=16, list_type="atomic")),
-    optional("sessionPersistence", session_persistence),
-    title="GRPCRouteRule",
+_match = obj(
+    optional("method", _method_match),
+    optional("headers", named_matches(string(min_length=1, max_length=4096))),
 )
 
-grpc_route = Kind(
-    group=GATEWAY_GROUP,
-    version="v1",
-    kind="GRPCRoute",
-    plural="grpcroutes",
-    categories=("gateway-api",),
-    columns=(
-        Column("Hostnames", "string", ".spec.hostnames"),
-        Column("Age", "date", ".metadata.creationTimestamp"),
-    ),
-    status_subresource=True,
-    description="Routes gRPC requests from Gateways and ListenerSets to backends.",
-    schema=obj(
-        required(
-            "spec",
-            obj(
-                optional("parentRefs", parent_references),
-                optional("hostnames", array(hostname, max_items=16, list_type="atomic")),
-                optional(
-                    "rules",
-                    array(
-                        _rule,
-                        bounded_matches("(has(self[{0}].matches) ? self[{0}].matches.size() : 0)"),
-                        DISTINCT_RULE_NAMES,
-                        max_items=16,
-                        list_type="atomic",
-                    ),
-                ),
-                optional("useDefaultGateways", enum("All", "None")),
-            ),
-        ),
-        optional("status", route_status),
-    ),
+_rule = route_rule(array(_match, max_items=64, list_type="atomic"), grpc_filters, title="GRPCRouteRule")
+
+grpc_route = route_kind(
+    "GRPCRoute", "gRPC", route_rules(_rule, "(has(self[{0}].matches) ? self[{0}].matches.size() : 0)")
 )
 
 KINDS = (grpc_route, replace(grpc_route, version="v1alpha2", storage=False))

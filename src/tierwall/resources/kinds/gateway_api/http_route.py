@@ -2,26 +2,10 @@
 
 from msgspec.structs import replace
 
-from tierwall.resources.kinds.gateway_api.routes import (
-    DISTINCT_RULE_NAMES,
-    backend_reference,
-    bounded_matches,
-    session_persistence,
-)
+from tierwall.resources.kinds.gateway_api.routes import named_matches, route_kind, route_rule, route_rules
 from tierwall.resources.kinds.gateway_types.filters import http_filters
-from tierwall.resources.kinds.gateway_types.names import (
-    PATH_CHARACTERS,
-    duration,
-    header_name,
-    header_value,
-    hostname,
-    http_method,
-    section_name,
-)
-from tierwall.resources.kinds.gateway_types.references import GATEWAY_GROUP, parent_references
-from tierwall.resources.kinds.gateway_types.status import route_status
-from tierwall.resources.kinds.kind import Column, Kind
-from tierwall.resources.schema import Rule, array, enum, integer, obj, optional, required, rule, string
+from tierwall.resources.kinds.gateway_types.names import PATH_CHARACTERS, duration, header_value, http_method
+from tierwall.resources.schema import Rule, array, enum, integer, obj, optional, rule, string
 
 _LITERAL = "(self.type in ['Exact','PathPrefix'])"
 _TYPES = "['Exact', 'PathPrefix']"
@@ -60,32 +44,8 @@ _path_match = obj(
 
 _match = obj(
     optional("path", _path_match),
-    optional(
-        "headers",
-        array(
-            obj(
-                required("name", header_name),
-                optional("type", enum("Exact", "RegularExpression", default="Exact")),
-                required("value", header_value),
-            ),
-            max_items=16,
-            list_type="map",
-            keys=("name",),
-        ),
-    ),
-    optional(
-        "queryParams",
-        array(
-            obj(
-                required("name", header_name),
-                optional("type", enum("Exact", "RegularExpression", default="Exact")),
-                required("value", string(min_length=1, max_length=1024)),
-            ),
-            max_items=16,
-            list_type="map",
-            keys=("name",),
-        ),
-    ),
+    optional("headers", named_matches(header_value)),
+    optional("queryParams", named_matches(string(min_length=1, max_length=1024))),
     optional("method", http_method),
     title="HTTPRouteMatch",
 )
@@ -138,17 +98,13 @@ def _prefix_rules(name: str, member: str, within: str) -> tuple[Rule, Rule]:
     )
 
 
-_rule = obj(
-    optional("name", section_name, "The name by which a policy's sectionName refers to this rule."),
-    optional(
-        "matches",
-        array(_match, max_items=64, list_type="atomic", default=[{"path": {"type": "PathPrefix", "value": "/"}}]),
-    ),
-    optional("filters", http_filters),
-    optional("backendRefs", array(backend_reference(http_filters), max_items=16, list_type="atomic")),
+_EVERYTHING = [{"path": {"type": "PathPrefix", "value": "/"}}]
+
+_rule = route_rule(
+    array(_match, max_items=64, list_type="atomic", default=_EVERYTHING),
+    http_filters,
     optional("timeouts", _timeouts),
     optional("retry", retry),
-    optional("sessionPersistence", session_persistence),
     rule(
         "(has(self.backendRefs) && size(self.backendRefs) > 0) ? "
         "(!has(self.filters) || self.filters.all(f, !has(f.requestRedirect))) : true",
@@ -159,41 +115,10 @@ _rule = obj(
     title="HTTPRouteRule",
 )
 
-http_route = Kind(
-    group=GATEWAY_GROUP,
-    version="v1",
-    kind="HTTPRoute",
-    plural="httproutes",
-    categories=("gateway-api",),
-    columns=(
-        Column("Hostnames", "string", ".spec.hostnames"),
-        Column("Age", "date", ".metadata.creationTimestamp"),
-    ),
-    status_subresource=True,
-    description="Routes HTTP requests from Gateways and ListenerSets to backends.",
-    schema=obj(
-        required(
-            "spec",
-            obj(
-                optional("parentRefs", parent_references),
-                optional("hostnames", array(hostname, max_items=16, list_type="atomic")),
-                optional(
-                    "rules",
-                    array(
-                        _rule,
-                        bounded_matches("self[{0}].matches.size()"),
-                        DISTINCT_RULE_NAMES,
-                        min_items=1,
-                        max_items=16,
-                        list_type="atomic",
-                        default=[{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}],
-                    ),
-                ),
-                optional("useDefaultGateways", enum("All", "None")),
-            ),
-        ),
-        optional("status", route_status),
-    ),
+http_route = route_kind(
+    "HTTPRoute",
+    "HTTP",
+    route_rules(_rule, "self[{0}].matches.size()", min_items=1, default=[{"matches": _EVERYTHING}]),
 )
 
 KINDS = (http_route, replace(http_route, version="v1beta1", storage=False))

@@ -1,12 +1,95 @@
-"""What HTTPRoute and GRPCRoute share: backend references with inline policies, session persistence, rules on rules."""
+"""What HTTPRoute and GRPCRoute share: the kind itself, and of its rules names, backends, persistence and matches."""
+
+from typing import Any
 
 from tierwall.resources.kinds.agentgateway.backend import backend_section
-from tierwall.resources.kinds.gateway_types.names import duration
-from tierwall.resources.kinds.gateway_types.references import backend_object_reference
-from tierwall.resources.schema import Rule, Schema, enum, extend, integer, obj, optional, rule, string
+from tierwall.resources.kinds.gateway_types.names import duration, header_name, hostname, section_name
+from tierwall.resources.kinds.gateway_types.references import (
+    GATEWAY_GROUP,
+    backend_object_reference,
+    parent_references,
+)
+from tierwall.resources.kinds.gateway_types.status import route_status
+from tierwall.resources.kinds.kind import Column, Kind
+from tierwall.resources.schema import (
+    Property,
+    Rule,
+    Schema,
+    array,
+    enum,
+    extend,
+    integer,
+    obj,
+    optional,
+    required,
+    rule,
+    string,
+)
 
 
-def backend_reference(filters: Schema) -> Schema:
+def route_kind(name: str, what: str, rules: Schema) -> Kind:
+    """A kind of routes, by the schema of its rules (`route_rules`)."""
+    return Kind(
+        group=GATEWAY_GROUP,
+        version="v1",
+        kind=name,
+        plural=f"{name.lower()}s",
+        categories=("gateway-api",),
+        columns=(
+            Column("Hostnames", "string", ".spec.hostnames"),
+            Column("Age", "date", ".metadata.creationTimestamp"),
+        ),
+        status_subresource=True,
+        description=f"Routes {what} requests from Gateways and ListenerSets to backends.",
+        schema=obj(
+            required(
+                "spec",
+                obj(
+                    optional("parentRefs", parent_references),
+                    optional("hostnames", array(hostname, max_items=16, list_type="atomic")),
+                    optional("rules", rules),
+                    optional("useDefaultGateways", enum("All", "None")),
+                ),
+            ),
+            optional("status", route_status),
+        ),
+    )
+
+
+def route_rules(rule_schema: Schema, count: str, **more: Any) -> Schema:
+    """The rules of a route; `count` says how many matches rule `{0}` has."""
+    return array(rule_schema, _bounded_matches(count), _DISTINCT_RULE_NAMES, max_items=16, list_type="atomic", **more)
+
+
+def route_rule(matches: Schema, filters: Schema, *parts: Property | Rule, title: str) -> Schema:
+    """One rule of a route: what it matches, what it does with it, and where that goes."""
+    return obj(
+        optional("name", section_name, "The name by which a policy's sectionName refers to this rule."),
+        optional("matches", matches),
+        optional("filters", filters),
+        optional("backendRefs", array(_backend_reference(filters), max_items=16, list_type="atomic")),
+        *(part for part in parts if isinstance(part, Property)),
+        optional("sessionPersistence", _session_persistence),
+        *(part for part in parts if isinstance(part, Rule)),
+        title=title,
+    )
+
+
+def named_matches(value: Schema) -> Schema:
+    """Headers or query parameters by name: each exactly, or by a regular expression."""
+    return array(
+        obj(
+            required("name", header_name),
+            optional("type", enum("Exact", "RegularExpression", default="Exact")),
+            required("value", value),
+        ),
+        max_items=16,
+        list_type="map",
+        keys=("name",),
+    )
+
+
+def _backend_reference(filters: Schema) -> Schema:
     """A weighted backend of a route rule.
 
     `policies` is not of the Gateway API: it is a backend section, as an AgentgatewayPolicy has it, for this reference.
@@ -19,7 +102,7 @@ def backend_reference(filters: Schema) -> Schema:
     )
 
 
-session_persistence = obj(
+_session_persistence = obj(
     optional("sessionName", string(max_length=128)),
     optional("type", enum("Cookie", "Header", default="Cookie")),
     optional("absoluteTimeout", duration),
@@ -34,13 +117,13 @@ session_persistence = obj(
     title="SessionPersistence",
 )
 
-DISTINCT_RULE_NAMES = rule(
+_DISTINCT_RULE_NAMES = rule(
     "self.all(l1, !has(l1.name) || self.exists_one(l2, has(l2.name) && l1.name == l2.name))",
     "Rule name must be unique within the route",
 )
 
 
-def bounded_matches(count: str) -> Rule:
+def _bounded_matches(count: str) -> Rule:
     """At most 128 matches in all rules together; `count` says how many rule `{0}` has."""
     terms = " + ".join(f"(self.size() > {index} ? {count.format(index)} : 0)" for index in range(16))
     return rule(

@@ -110,13 +110,7 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
             if result.verdict is not NO_OPINION:
                 return _settled(answer.authorizer, result, asked, steps)
             errors.append(result.error)
-        return ChainDecision(
-            verdict=NO_OPINION,
-            reason="no authorizer has an opinion",
-            error=_joined(*errors),
-            steps=tuple(steps),
-            asked=tuple(asked),
-        )
+        return _unsettled(asked, errors, steps)
 
     def _in_turn(self) -> Iterator[tuple[Answer, bool]]:
         for answer in self.answers:
@@ -179,13 +173,7 @@ class Chain:
                 return _conditional(answers, asked, errors, steps, Rest(self.authorizers[index + 1 :], attributes))
         if answers:
             return _conditional(answers, asked, errors, steps)
-        return ChainDecision(
-            verdict=NO_OPINION,
-            reason="no authorizer has an opinion",
-            error=_joined(*errors),
-            steps=tuple(steps),
-            asked=tuple(asked),
-        )
+        return _unsettled(asked, errors, steps)
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The concrete answer to one member's conditions."""
@@ -263,6 +251,16 @@ def _settled(authorizer: Authorizer, result: Decision, asked: list[str], steps: 
         steps=tuple(steps),
         asked=tuple(asked),
         decided_by=result.decided_by if isinstance(result, ChainDecision) else authorizer.name,
+    )
+
+
+def _unsettled(asked: list[str], errors: list[str], steps: list[Step]) -> ChainDecision:
+    return ChainDecision(
+        verdict=NO_OPINION,
+        reason="no authorizer has an opinion",
+        error=_joined(*errors),
+        steps=tuple(steps),
+        asked=tuple(asked),
     )
 
 

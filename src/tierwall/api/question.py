@@ -18,7 +18,7 @@ from tierwall.api.configuration import chain_of
 from tierwall.api.data import UNKNOWN, ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.expectation import mismatches
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, unknown_keys
 from tierwall.core.labels import Requirement
 from tierwall.core.trace import DEFAULT, Settled
 from tierwall.resources.snapshot import Snapshot
@@ -143,14 +143,10 @@ def _conditions(name: str, decision: Decision) -> Iterator[dict[str, Any]]:
 
 def attributes_of(question: Mapping[str, Any]) -> Attributes:
     """What a question asks; InputError lists everything that is wrong with it."""
-    problems: list[Diagnostic] = []
+    problems = unknown_keys("TW703", question, _KEYS, "an `api` question")
 
     def problem(message: str, hint: str = "") -> None:
         problems.append(Diagnostic("TW703", message, hint=hint))
-
-    for key in question:
-        if key not in _KEYS:
-            problem(f"unknown key `{key}` in an `api` question", near_miss(str(key), _KEYS))
 
     def text(key: str) -> str:
         value = question.get(key)

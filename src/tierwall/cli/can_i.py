@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierwall.cli.api_options import resolved, resource, who, who_options
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 if TYPE_CHECKING:
     from tierwall.api.permissions import Permission
@@ -50,7 +50,6 @@ def command(
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
     from tierwall.render import json
-    from tierwall.resources.load import load
 
     if listed and (verb or what):
         raise click.UsageError("--list takes no VERB and no RESOURCE")
@@ -59,10 +58,7 @@ def command(
     question = who(user, groups, uid, extra) | {"namespace": namespace}
     if not listed:
         question |= {"verb": verb} | _place(what or "", namespace, subresource)
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     if not listed:
         question = resolved(question, loaded.snapshot)
     try:

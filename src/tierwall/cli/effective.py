@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 
 @click.command(
@@ -52,7 +52,6 @@ def command(
     from tierwall.gateway.provenance import both, explain
     from tierwall.gateway.question import Question, read, terms
     from tierwall.render import json
-    from tierwall.resources.load import load
 
     place = {
         "gateway": gateway,
@@ -67,10 +66,7 @@ def command(
         raise click.UsageError("--all means every place: name none beside it")
     if not everywhere and not any((gateway, listener_set, route, backend)):
         raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or say --all")
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     question: dict[str, Any] = {key: value for key, value in place.items() if value is not None}
     question |= {"profile": profile, "phase": phase, "request": _facts(facts)}
     try:
@@ -152,8 +148,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _short(value: Any) -> str:
     import msgspec
 
+    from tierwall.render.text import shortened
+
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 160 else f"{text[:159]}…"
+    return shortened(text, 160)
 
 
 def _names(sources: str | list[str]) -> str:

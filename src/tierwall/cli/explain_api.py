@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierwall.cli.api_options import document_of, resource, who, who_options
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 if TYPE_CHECKING:
     from tierwall.api.question import Asked
@@ -66,13 +66,9 @@ def command(paths: tuple[str, ...], output: str, conditions: str, operation: str
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
     from tierwall.render import json
-    from tierwall.resources.load import load
 
     question = _question(given, conditions, operation)
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     try:
         asked = decide(chain_of(loaded.snapshot), question)
     except InputError as error:

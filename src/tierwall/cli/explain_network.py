@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 if TYPE_CHECKING:
     from tierwall.network.decide import Decision
@@ -39,12 +39,8 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
     from tierwall.core.verdict import EXIT_CODES
     from tierwall.network.question import answer, document, with_shadow
     from tierwall.render import json
-    from tierwall.resources.load import load
 
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     question = {"from": _end(source), "to": _end(destination), "port": port, "protocol": protocol.upper()}
     try:
         decision = answer(loaded.snapshot, question)
@@ -70,6 +66,7 @@ def _end(text: str) -> Any:
 def _lines(decision: Decision, shadow: Would | None, loaded: Loaded) -> Iterator[str]:
     from tierwall.network.question import steps
     from tierwall.network.sentence import sentence, walk
+    from tierwall.render.text import shortened
 
     yield sentence(decision)
     if shadow is not None:
@@ -93,8 +90,4 @@ def _lines(decision: Decision, shadow: Would | None, loaded: Loaded) -> Iterator
         yield f"{position}: {step.policy} {step.rule} {step.outcome}"
         text = loaded.line(position.file, position.line)
         if text is not None and text.strip():
-            yield f"    {_shortened(text.strip())}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:99]}…"
+            yield f"    {shortened(text.strip())}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 from tierwall.cli.tool_options import caller as caller_of
-from tierwall.cli.tool_options import pairs
+from tierwall.cli.tool_options import caller_option, pairs
 
 if TYPE_CHECKING:
     from tierwall.resources.load import Loaded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--gateway", required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
 @click.option("--listener", metavar="NAME", help="Its listener; needed where it has several.")
 @click.option("--backend", required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
-@click.option("--caller", metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity.")
+@caller_option
 @click.option("--tool", metavar="NAME", help="The tool or prompt; the method is tools/call unless --method says else.")
 @click.option("--method", metavar="METHOD", help="The JSON-RPC method, such as tools/list.")
 @click.option("--uri", metavar="URI", help="The resource of resources/read and its kin.")
@@ -70,7 +70,6 @@ def command(
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
     from tierwall.render import json
-    from tierwall.resources.load import load
     from tierwall.tool.question import answer, document
 
     http = {"method": http_method, "path": path, "host": host, "headers": pairs(headers, "--header", ":") or None}
@@ -87,10 +86,7 @@ def command(
         "externalAuth": pairs(answers, "--external-auth", "="),
         "time": time,
     }
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     try:
         asked = answer(loaded.snapshot, question)
     except InputError as error:
@@ -129,6 +125,7 @@ def _note_missing_route(asked: Asked, loaded: Loaded) -> None:
 
 
 def _lines(asked: Asked, loaded: Loaded) -> Iterator[str]:
+    from tierwall.render.text import shortened
     from tierwall.tool.question import steps
     from tierwall.tool.sentence import sentence
 
@@ -141,8 +138,4 @@ def _lines(asked: Asked, loaded: Loaded) -> Iterator[str]:
             yield f"         {step.note}"
         position = step.position
         if position is not None:
-            yield f"         {position}: {_shortened((loaded.line(position.file, position.line) or '').strip())}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:99]}…"
+            yield f"         {position}: {shortened((loaded.line(position.file, position.line) or '').strip())}"

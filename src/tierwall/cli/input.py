@@ -45,6 +45,18 @@ def snapshot_from(paths: Sequence[str]) -> Snapshot:
     return snapshot
 
 
+def loaded_from(paths: Sequence[str]) -> Loaded:
+    """All that is read under `paths`; unreadable input is shown and ends the command with exit code 1."""
+    from tierwall.core.diagnostics import InputError
+    from tierwall.resources.load import load
+
+    loaded = load(paths)
+    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    if errors:
+        fail(InputError(errors), loaded)
+    return loaded
+
+
 def snapshots_from(*folders: Sequence[str]) -> list[Snapshot]:
     """A snapshot for each set of paths; what is unreadable in any of them is shown before the command ends."""
     from tierwall.resources.load import load

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option
+from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 
 @click.command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
@@ -25,12 +25,8 @@ def command(policies: tuple[str, ...], paths: tuple[str, ...], output: str) -> N
     from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
     from tierwall.gateway.policy_status import standing
     from tierwall.render import json
-    from tierwall.resources.load import load
 
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
+    loaded = loaded_from(paths)
     snapshot = loaded.snapshot
     found = [
         one

@@ -6,6 +6,10 @@ from typing import Any
 
 import click
 
+caller_option = click.option(
+    "--caller", metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity."
+)
+
 
 def caller(text: str | None) -> Any:
     """`caller` of a question: a SPIFFE id as it is, anything else as a ServiceAccount `namespace/name`."""

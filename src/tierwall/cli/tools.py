@@ -9,6 +9,7 @@ import click
 
 from tierwall.cli.input import fail, file_option, output_option, snapshot_from
 from tierwall.cli.tool_options import caller as caller_of
+from tierwall.cli.tool_options import caller_option
 
 if TYPE_CHECKING:
     from tierwall.resources.snapshot import Snapshot
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
-@click.option("--caller", metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity.")
+@caller_option
 @click.option("--gateway", metavar="NS/NAME", help="Only through this Gateway.")
 @click.option("--backend", metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
 @click.option("--tool", "more", multiple=True, metavar="NAME", help="A tool to ask about that no policy names.")

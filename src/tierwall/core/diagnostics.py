@@ -71,6 +71,16 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
 
 
+def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where: str) -> list[Diagnostic]:
+    """A problem for each key that is none of the known ones, with the nearest of them."""
+    words = tuple(known)
+    return [
+        Diagnostic(code, f"unknown key `{key}` in {where}", hint=near_miss(str(key), words))
+        for key in given
+        if key not in words
+    ]
+
+
 def near_miss(word: str, known: Iterable[str], lead: str = "did you mean") -> str:
     """A hint naming the known word nearest to `word`, or nothing if none is near.
 

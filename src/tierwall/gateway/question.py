@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.gateway.ask_place import PLACE_KEYS, asked_place
 from tierwall.gateway.conditional import PROFILES, FactError, Facts, Profile
 from tierwall.gateway.fields import FIELDS
@@ -34,11 +34,7 @@ def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, 
 
 def read(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> Question:
     """The question with its place found; InputError lists all that is wrong with it."""
-    problems = [
-        _problem(f"unknown key `{key}` in a gateway question", near_miss(str(key), KEYS))
-        for key in question
-        if key not in KEYS
-    ]
+    problems = unknown_keys("TW703", question, KEYS, "a gateway question")
     asked = asked_place(snapshot, question, problems)
     profile, phase, facts = terms(question, defaults, problems)
     if problems:
@@ -85,11 +81,7 @@ def conflicts(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
     """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = [
-        _malformed(f"unknown key `{key}` in `expect` of a gateway case", near_miss(str(key), EXPECTED))
-        for key in expect
-        if key not in EXPECTED
-    ]
+    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a gateway case")
     out: list[str] = []
     fields = expect.get("effective", {})
     if not isinstance(fields, dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.trace import DEFAULT, Step
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import Decision, Judgement, decide
@@ -43,11 +43,7 @@ def answer(snapshot: Snapshot, question: Mapping[str, Any]) -> Decision:
 
 
 def _answer(this: Model, question: Mapping[str, Any]) -> Decision:
-    problems = [
-        _problem(f"unknown key `{key}` in a network question", near_miss(str(key), KEYS))
-        for key in question
-        if key not in KEYS
-    ]
+    problems = unknown_keys("TW703", question, KEYS, "a network question")
     source, destination = (end(this, question.get(key), key, problems) for key in ("from", "to"))
     protocol, port = question.get("protocol", "TCP"), question.get("port")
     if protocol not in PROTOCOLS:
@@ -163,11 +159,7 @@ def _same_node(decision: Decision) -> bool:
 
 def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
     """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = [
-        Diagnostic("TW701", f"unknown key `{key}` in `expect` of a network case", hint=near_miss(str(key), EXPECTED))
-        for key in expect
-        if key not in EXPECTED
-    ]
+    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a network case")
     out: list[str] = []
     for key in ("verdict", "egress", "ingress"):
         if key not in expect:

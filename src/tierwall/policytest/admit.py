@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import InputError, unknown_keys
 from tierwall.core.verdict import Verdict
 from tierwall.resources.admission import admit
 from tierwall.resources.snapshot import Snapshot
+
+EXPECTED = ("verdict", "message")
 
 
 def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,12 +26,9 @@ def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, 
 
 def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
     """`verdict` must be equal, `message` a part of some problem's message."""
-    unknown = [key for key in expect if key not in ("verdict", "message")]
+    unknown = unknown_keys("TW701", expect, EXPECTED, "`expect` of an admit case")
     if unknown:
-        raise InputError(
-            Diagnostic("TW701", f"unknown key `{key}` in expect", hint=near_miss(key, ("verdict", "message")))
-            for key in unknown
-        )
+        raise InputError(unknown)
     out = []
     if "verdict" in expect and expect["verdict"] != got["verdict"]:
         out.append(f"verdict: expected `{expect['verdict']}`, got `{got['verdict']}`")

@@ -89,6 +89,11 @@ def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{tier}: {subject + ' ' if subject else ''}{step['outcome']}{note}{place}"
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """A line that fits beside others, with `…` where it was cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def count(number: int, noun: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -12,7 +12,7 @@ from typing import Any
 from tierwall.attach.index import ACCESS_POLICIES
 from tierwall.cel.failure import Failure
 from tierwall.cel.library.time import parse_timestamp
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Answers
@@ -38,7 +38,7 @@ HTTP_KEYS = ("method", "path", "host", "headers")
 
 def read(snapshot: Snapshot, question: Mapping[str, Any]) -> tuple[Way, Request, Answers]:
     """The way, the request on it, and what authorizers say; InputError lists all that is wrong."""
-    problems = _unknown(question, KEYS, "a tool question")
+    problems = unknown_keys("TW703", question, KEYS, "a tool question")
     found = way(snapshot, question.get("gateway"), question.get("listener"), question.get("backend"), problems)
     caller = _caller(question.get("caller"), problems)
     method, tool, uri = (_text(question, key, problems) for key in ("method", "tool", "uri"))
@@ -50,7 +50,7 @@ def read(snapshot: Snapshot, question: Mapping[str, Any]) -> tuple[Way, Request,
     if not isinstance(http, Mapping):
         problems.append(problem(f"expected a map as `http`, found `{http}`"))
         http = {}
-    problems += _unknown(http, HTTP_KEYS, "`http`")
+    problems += unknown_keys("TW703", http, HTTP_KEYS, "`http`")
     http_method, path, host = (_text(http, key, problems, "http.") for key in ("method", "path", "host"))
     headers = _headers(http.get("headers"), problems)
     time = _time(question.get("time"), problems)
@@ -150,7 +150,3 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
 
 def _policies(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(str(one.reference) for kind in ACCESS_POLICIES for one in snapshot.of_kind(*kind))
-
-
-def _unknown(value: Mapping[str, Any], keys: tuple[str, ...], what: str) -> list[Diagnostic]:
-    return [problem(f"unknown key `{key}` in {what}", near_miss(str(key), keys)) for key in value if key not in keys]

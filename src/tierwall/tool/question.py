@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.trace import DEFAULT, Step
 from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
@@ -88,11 +88,7 @@ def steps(decision: Decision) -> Iterator[Step]:
 
 def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
     """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = [
-        _malformed(f"unknown key `{key}` in `expect` of a tool case", near_miss(str(key), EXPECTED))
-        for key in expect
-        if key not in EXPECTED
-    ]
+    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a tool case")
     out: list[str] = []
     for key, words in (("verdict", _VERDICTS), ("level", tuple(map(str, Level)))):
         if key in expect:

@@ -5,7 +5,6 @@ A change of pods alone becomes a change of elements; anything else is compiled a
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,12 +19,11 @@ from tierwall.engines.nftables.options import Options
 from tierwall.network.model.model import model, model_with_shadow
 from tierwall.resources.load import load
 from tierwall.resources.resource import Resource
+from tierwall.resources.signature import Signature, signature
 from tierwall.resources.snapshot import Snapshot
 
 # More pods at once than this, and compiling is no slower.
 _MOST_PODS = 200
-
-Signature = tuple[tuple[str, int, int], ...]
 
 
 class Step(NamedTuple):
@@ -96,22 +94,6 @@ def follow(keeper: Keeper, paths: Sequence[str], interval: float, stopped: Calla
                 yield Step("the last good table stays in force", error.diagnostics)
         if stopped(interval):
             return
-
-
-def signature(paths: Sequence[str]) -> Signature:
-    """What changes when a file is written, comes or goes."""
-    out: list[tuple[str, int, int]] = []
-    for path in paths:
-        files = [path]
-        if os.path.isdir(path):
-            files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-        for file in files:
-            try:
-                found = os.stat(file)
-            except OSError:
-                continue
-            out.append((file, found.st_mtime_ns, found.st_size))
-    return tuple(sorted(out))
 
 
 def wait(seconds: float) -> bool:

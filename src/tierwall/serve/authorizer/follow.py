@@ -10,6 +10,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 
+from tierwall.resources.signature import signature
+
 LOOK_SECONDS = 10.0
 STEP_MS, DEBOUNCE_MS, TIMEOUT_MS = 20, 200, 500
 
@@ -50,22 +52,6 @@ async def changes(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[No
             if now != before:
                 before = now
                 yield
-
-
-def signature(paths: Sequence[str]) -> tuple[tuple[str, int, int, int], ...]:
-    """What changes when a file is written, replaced, comes or goes."""
-    out: list[tuple[str, int, int, int]] = []
-    for path in paths:
-        files = [path]
-        if os.path.isdir(path):
-            files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-        for file in files:
-            try:
-                found = os.stat(file)
-            except OSError:
-                continue
-            out.append((file, found.st_mtime_ns, found.st_size, found.st_ino))
-    return tuple(sorted(out))
 
 
 def _folder(path: str) -> str:

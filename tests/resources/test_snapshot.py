@@ -71,6 +71,21 @@ def test_a_changed_snapshot_is_the_snapshot_of_the_changed_objects(
     assert {one.reference: one for one in snapshot} == held
 
 
+@given(PODS, st.lists(st.tuples(st.integers(0, 7), st.sampled_from(["as it was", "read anew", "gone"]))), PODS)
+def test_a_following_snapshot_is_the_one_of_its_objects_in_their_order(
+    before: list[Resource], edits: list[tuple[int, str]], more: list[Resource]
+) -> None:
+    after: list[Resource] = []
+    what = dict(edits)
+    for number, one in enumerate(before):
+        edit = what.get(number, "as it was")
+        if edit != "gone":
+            after.append(one if edit == "as it was" else pod(one.namespace, one.name, new="1"))
+    for objects in (after, [*after, *more]):
+        followed = Snapshot.of(before).following(before, objects)
+        assert [id(one) for one in followed] == [id(one) for one in Snapshot.of(objects)]
+
+
 def test_kinds_that_do_not_change_are_shared_with_the_snapshot_before() -> None:
     first = Snapshot.of(
         [pod("x", "a"), *load_objects([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])]

@@ -113,6 +113,63 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
     asyncio.run(main())
 
 
+def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load(tmp_path: Path) -> None:
+    folder = tmp_path / "node_modules" / ".venv" / "manifests"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "twice.yaml").write_text("---\n".join([NAMESPACE, NAMESPACE]))
+    (folder / "link.yaml").symlink_to(".git/linked")
+    (folder / ".git" / "linked").write_text(NAMESPACE.replace("NAME", "linked"))
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        watched = aiter(loads([str(folder)], stop))
+        assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == [
+            "linked",
+            "NAME",
+            "NAME",
+        ]
+        (folder / ".git" / "index").write_text("x")
+        (folder / "twice.yaml").touch()
+        following = asyncio.ensure_future(anext(watched))
+        done, _ = await asyncio.wait([following], timeout=0.3)
+        assert not done
+        (folder / ".git" / "new").write_text(NAMESPACE.replace("NAME", "other"))
+        (folder / ".git" / "new").replace(folder / ".git" / "linked")
+        assert [one.name for one in (await asyncio.wait_for(following, 20)).resources] == ["other", "NAME", "NAME"]
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())
+
+
+def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: Path) -> None:
+    def version(name: str, *objects: str) -> None:
+        (tmp_path / name).mkdir()
+        for one in objects:
+            (tmp_path / name / f"{one[0]}.yaml").write_text(NAMESPACE.replace("NAME", one))
+        (tmp_path / "..data_tmp").symlink_to(name)
+        (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        version("..v1", "a1", "b1")
+        for name in "ab":
+            (tmp_path / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
+        watched = aiter(loads([str(tmp_path)], stop))
+        first = await asyncio.wait_for(anext(watched), 20)
+        assert [one.name for one in first.resources] == ["a1", "b1"]
+        version("..v2", "a1", "b2")
+        second = await asyncio.wait_for(anext(watched), 20)
+        while [one.name for one in second.resources] != ["a1", "b2"]:
+            second = await asyncio.wait_for(anext(watched), 20)
+        # The file is another one, but its text is the same: so is the object.
+        assert second.resources[0] is first.resources[0]
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())
+
+
 def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BytesIO(NAMESPACE.replace("NAME", "piped").encode())

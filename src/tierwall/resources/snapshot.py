@@ -63,11 +63,13 @@ class Snapshot:
 
         If only contents differ it shares untouched kinds with this one; if nothing does, it is this one.
         """
+        if before == after:  # resources are equal only to themselves
+            return self
         # As many objects as identities: none stands for another.
         if len(before) == len(after) == len(self):
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
             if all(_identity(old) == _identity(new) for old, new in pairs):
-                return self.changed(new for _, new in pairs) if pairs else self
+                return self.changed(new for _, new in pairs)
         return Snapshot.of(after)
 
     def __iter__(self) -> Iterator[Resource]:

@@ -22,9 +22,10 @@ STEP, LONGEST = 10, 100
 
 
 async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Loaded]:
-    """The manifests as they are, then again after each change, until `stop` is set."""
+    """The manifests as they are, then again after each change of what is in them, until `stop` is set."""
     files = [path for path in paths if path != STDIN]
     loader = Loader(paths)
+    last: Loaded | None = None
     changed, watchers = asyncio.Event(), []
     folders = [path for path in files if Path(path).is_dir()]
     if folders:
@@ -40,7 +41,11 @@ async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Load
             await watcher.begun.wait()
         while not stop.is_set():
             changed.clear()
-            yield await asyncio.to_thread(loader.load)
+            loaded = await asyncio.to_thread(loader.load)
+            # Resources are equal only to themselves: the same ones say that nothing was read anew.
+            if last is None or loaded.resources != last.resources or loaded.diagnostics != last.diagnostics:
+                last = loaded
+                yield loaded
             waiting = asyncio.ensure_future(changed.wait())
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
@@ -66,6 +71,9 @@ class _Watcher:
 
         async for changes in awatch(
             *folders,
+            # Any change counts: what is read may be a link to what is passed over, and looking costs little. The filter
+            # that comes with it leaves out folders of some names, even if they are above those that are watched.
+            watch_filter=None,
             step=STEP,
             debounce=LONGEST,
             # The first time-out says that watching has begun; after that it only bounds how long an end takes.

@@ -188,6 +188,52 @@ def test_can_i_asks_for_the_group_and_version_that_are_given(folder: Path, name:
     assert run(folder, "can-i", "create", name, "--as", "bob").exit_code == 3
 
 
+@pytest.mark.parametrize("name", ["deployments", "deployment", "deploy", "deploy.apps", "deployments.v1.apps", "wd"])
+@pytest.mark.parametrize("subresource", ["", "/status"])
+def test_explain_takes_the_same_names(folder: Path, name: str, subresource: str) -> None:
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    result = run(folder, "explain", "api", "--verb", "create", "--resource", name + subresource, "--user", "bob")
+    assert (result.exit_code, result.stderr) == (0, "")
+    plural = "widgets" if name == "wd" else "deployments"
+    assert result.stdout.startswith(f"`bob` may create {plural}")
+    assert ("status" in result.stdout.splitlines()[0]) is bool(subresource)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("deployments", "--group", ""),
+        ("deployments.apps", "--group", ""),
+        ("deployments", "--version", ""),
+        ("deployments", "--group", "extensions"),
+        ("deploy", "--version", "v1beta1"),
+        ("deployments.extensions",),
+    ],
+)
+def test_explain_asks_for_the_group_and_version_that_are_given(folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    assert run(folder, "explain", "api", "--verb", "create", "--user", "bob", "--resource", *words).exit_code == 3
+
+
+def test_explain_asks_for_an_unknown_name_as_it_stands_and_warns(folder: Path) -> None:
+    result = run(folder, "explain", "api", "--user", "alice", "--verb", "get", "--resource", "deploymentz.apps")
+    assert result.exit_code == 3
+    assert result.stdout.startswith("`alice` may not get deploymentz.apps")
+    warning = "there is no resource type `deploymentz.apps` that Tierwall knows of (did you mean `deployments.apps`?)"
+    assert result.stderr == f"warning: {warning}\n"
+
+
+def test_a_policy_test_is_asked_literally(folder: Path) -> None:
+    from tierwall.api.question import ask
+    from tierwall.resources.load import load
+
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    snapshot = load([str(folder / "policies")]).snapshot
+    question = {"user": "bob", "verb": "create", "resource": "deployments"}
+    assert ask(snapshot, question, {})["verdict"] == "NoOpinion"
+    assert ask(snapshot, question | {"group": "apps", "version": "v1"}, {})["verdict"] == "Allow"
+
+
 def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> None:
     result = run(folder, "can-i", "creat", "podz", "--as", "alice")
     assert (result.exit_code, result.stdout) == (3, "no - no authorizer has an opinion\n")

@@ -140,5 +140,6 @@ def doubts(verb: str, name: str, found: ApiResource | None, known: Iterable[ApiR
         hint = near_miss(verb, VERBS)
         yield f"`{verb}` is not a known verb" + (f" ({hint})" if hint else "")
     if found is None and name not in ("", "*"):
-        hint = near_miss(name, (one.plural for one in known))
+        whole = (f"{one.plural}.{one.group}" for one in known if one.group)
+        hint = near_miss(name, whole if "." in name else (one.plural for one in known))
         yield f"there is no resource type `{name}` that Tierwall knows of" + (f" ({hint})" if hint else "")

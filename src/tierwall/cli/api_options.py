@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -51,18 +51,22 @@ def resource(text: str) -> dict[str, str]:
     return {"resource": name, "group": group, "version": version, "subresource": subresource}
 
 
-def resolved(question: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
-    """The question with its resource by plural, group and version, as `kubectl` asks; doubts go to stderr."""
+def resolved(question: dict[str, Any], snapshot: Snapshot, given: Collection[str] = ()) -> dict[str, Any]:
+    """The question with its resource by plural, group and version, as `kubectl` asks; doubts go to stderr.
+
+    What is `given` (`group`, `version`) is meant as it is, also if it is empty.
+    """
     from tierwall.api.api_resources import api_resources, doubts, resolve
 
     known = api_resources(snapshot)
     name, group = question.get("resource", ""), question.get("group", "")
-    found = resolve(name, group, known)
-    for doubt in doubts(question["verb"], name, found, known):
+    candidates = [one for one in known if one.group == ""] if "group" in given and not group else known
+    found = resolve(name, group, candidates)
+    for doubt in doubts(question["verb"], f"{name}.{group}" if group else name, found, known):
         click.echo(f"warning: {doubt}", err=True)
     if found is None:
         return question
-    version = question.get("version") or found.version
+    version = question.get("version") or ("" if "version" in given else found.version)
     return question | {"resource": found.plural, "group": found.group, "version": version}
 
 

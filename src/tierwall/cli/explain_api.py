@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.api_options import document_of, resource, who, who_options
+from tierwall.cli.api_options import document_of, resolved, resource, who, who_options
 from tierwall.cli.input import fail, file_option, loaded_from, output_option
 
 if TYPE_CHECKING:
     from tierwall.api.question import Asked
 
+# Taken as they are where they are given, whatever the name of the resource says.
+_ATTRIBUTES = ("group", "version", "subresource")
 _DATA = {
     "object": "The object as it is to be.",
     "old_object": "The object as it is stored.",
@@ -36,10 +38,16 @@ def _data_options(function: Any) -> Any:
 )
 @who_options
 @click.option("--verb", required=True, help="create, update, get, impersonate, …")
-@click.option("--resource", "what", default="", metavar="RESOURCE[.GROUP][/SUBRESOURCE]", help="The resource.")
-@click.option("--group", "--api-group", "group", default="", help="Its API group.")
-@click.option("--version", "--api-version", "version", default="", help="Its API version.")
-@click.option("--subresource", default="", help="Its subresource.")
+@click.option(
+    "--resource",
+    "what",
+    default="",
+    metavar="RESOURCE[.VERSION][.GROUP][/SUBRESOURCE]",
+    help="The resource by any name that kubectl takes: `deployments`, `deploy`, `deployments.apps`, `pods/log`.",
+)
+@click.option("--group", "--api-group", "group", default=None, help="Its API group, if not that of the name.")
+@click.option("--version", "--api-version", "version", default=None, help="Its API version, if not that of the name.")
+@click.option("--subresource", default=None, help="Its subresource.")
 @click.option("--name", default="", help="The name of the object.")
 @click.option("--path", default="", help="A path, for requests that are about no resource.")
 @click.option(
@@ -58,8 +66,10 @@ def command(paths: tuple[str, ...], output: str, conditions: str, operation: str
     """May this user do this, and under which conditions?
 
     The first line is the answer in plain words. Conditions follow as CEL, each with the policy it came from. With
-    `--object` (or other data) the conditions are evaluated and the final decision is shown. Exit code 0 allowed,
-    3 denied, 5 conditional, 1 the input failed.
+    `--object` (or other data) the conditions are evaluated and the final decision is shown.
+
+    Group and version of what Kubernetes or a CustomResourceDefinition has are known; `--group` and `--version` are
+    taken as they are, also if they are empty. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
     """
     from tierwall.api.configuration import chain_of
     from tierwall.api.question import decide, document
@@ -69,6 +79,8 @@ def command(paths: tuple[str, ...], output: str, conditions: str, operation: str
 
     question = _question(given, conditions, operation)
     loaded = loaded_from(paths)
+    if given["what"]:
+        question = resolved(question, loaded.snapshot, [key for key in _ATTRIBUTES if given[key] is not None])
     try:
         asked = decide(chain_of(loaded.snapshot), question)
     except InputError as error:
@@ -88,10 +100,8 @@ def _question(given: dict[str, Any], conditions: str, operation: str | None) -> 
     question = who(given["user"], given["groups"], given["uid"], given["extra"])
     question |= {key: given[key] for key in ("verb", "name", "namespace", "path")}
     if given["what"]:
-        parts = resource(given["what"])
-        question |= {key: given.get(key) or value for key, value in parts.items()}
-    else:
-        question |= {key: given[key] for key in ("group", "version", "subresource") if given[key]}
+        question |= resource(given["what"])
+    question |= {key: given[key] for key in _ATTRIBUTES if given[key] is not None}
     if given["what"] and given["path"]:
         raise click.UsageError("--resource and --path exclude each other")
     if not given["what"] and not given["path"]:

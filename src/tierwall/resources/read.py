@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import BinaryIO, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
@@ -159,7 +160,7 @@ class _Reader:
             one = todo.pop()
             try:
                 with os.scandir(one) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
+                    found = sorted(entries, key=attrgetter("name"))
             except OSError as error:
                 self._refuse_os(one, error)
                 continue
@@ -181,11 +182,10 @@ class _Reader:
             return
         try:
             status = os.stat(path)
-            if (status.st_dev, status.st_ino) in self._seen:
+            place = status.st_dev, status.st_ino
+            if place in self._seen or stat.S_ISDIR(status.st_mode):
                 return
-            if stat.S_ISDIR(status.st_mode):
-                return
-            self._seen.add((status.st_dev, status.st_ino))
+            self._seen.add(place)
             known = self._memory.files.get(path)
             if known is not None and known.stamp == stamp(status):
                 if self._fits(path, len(known.source.data)):
@@ -193,7 +193,7 @@ class _Reader:
                 return
             # A pipe is read where it is named (`<(helm template …)`), but not where it merely lies in a folder.
             if named and stat.S_ISFIFO(status.st_mode):
-                self._read_pipe(path, (status.st_dev, status.st_ino))
+                self._read_pipe(path, place)
                 return
             if not stat.S_ISREG(status.st_mode):
                 self._refuse(path, f"expected a file, found {_kind_of(status.st_mode)}")

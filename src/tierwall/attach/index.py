@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from bisect import insort
 from collections.abc import Iterable
 
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import Target, targets
+from tierwall.core.order import Seniority
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_valid
@@ -23,32 +25,56 @@ class Attachments:
 
     def __init__(self, snapshot: Snapshot, policies: Iterable[Resource]) -> None:
         self._targets: dict[int, tuple[Target, ...]] = {}
-        self.policies = tuple(sorted(policies, key=lambda one: (one.seniority, one.kind, one.group)))
+        self.policies = tuple(sorted(policies, key=_order))
         by_place: dict[Place, list[Resource]] = {}
+        by_whole: dict[Place, list[Resource]] = {}
         for policy in self.policies:
             # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
             found = self._targets[id(policy)] = targets(snapshot, policy)
             for target in found:
                 by_place.setdefault(target.place, []).append(policy)
+            for place in wholes(found):
+                by_whole.setdefault(place, []).append(policy)
         self._by_place = {place: tuple(found) for place, found in by_place.items()}
+        self._by_whole = {place: tuple(found) for place, found in by_whole.items()}
 
     def at(self, place: Place) -> tuple[Resource, ...]:
         """The policies that target a place, oldest first, then by name; each once."""
         return self._by_place.get(place, ())
 
+    def on(self, whole: Place) -> tuple[Resource, ...]:
+        """The policies that target an object or any section of it, in the same order."""
+        return self._by_whole.get(whole, ())
+
     def of(self, policy: Resource) -> tuple[Target, ...]:
         """The targets of one of these policies."""
         return self._targets[id(policy)]
 
-    def replaced(self, before: Resource, after: Resource) -> Attachments:
-        """The same index with another text of one policy that has the same age and the same targets."""
+    def following(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> Attachments:
+        """The index of a snapshot that differs only in policies: some are gone, some have come."""
         out = copy.copy(self)
-        out._targets = dict(self._targets)
-        found = out._targets[id(after)] = out._targets.pop(id(before))
-        out.policies = _replaced(self.policies, before, after)
-        out._by_place = dict(self._by_place)
-        for target in found:
-            out._by_place[target.place] = _replaced(self._by_place[target.place], before, after)
+        out._targets, out._by_place, out._by_whole = dict(self._targets), dict(self._by_place), dict(self._by_whole)
+        lost = {id(one) for one in gone}
+        added = list(come)
+        policies = [one for one in self.policies if id(one) not in lost]
+        for one in added:
+            insort(policies, one, key=_order)
+        out.policies = tuple(policies)
+        touched: set[Place] = set()
+        for key in lost:
+            touched |= {target.place for target in out._targets.pop(key)}
+        for one in added:
+            found = out._targets[id(one)] = targets(snapshot, one)
+            touched |= {target.place for target in found}
+        for index, places, named in (
+            (out._by_place, touched, _places),
+            (out._by_whole, {one.whole for one in touched}, wholes),
+        ):
+            for place in places:
+                stay = [one for one in index.pop(place, ()) if id(one) not in lost]
+                new = [one for one in added if place in named(out._targets[id(one)])]
+                if stay or new:
+                    index[place] = tuple(sorted((*stay, *new), key=_order))
         return out
 
     @property
@@ -57,15 +83,29 @@ class Attachments:
         return tuple(sorted(self._by_place))
 
 
-def _replaced(those: tuple[Resource, ...], before: Resource, after: Resource) -> tuple[Resource, ...]:
-    return tuple(after if one is before else one for one in those)
+def wholes(found: Iterable[Target]) -> tuple[Place, ...]:
+    """The objects that targets are, or are sections of; each once."""
+    return tuple(dict.fromkeys(target.place.whole for target in found))
 
 
-def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> Attachments:
-    """The index of all policies of these kinds; with `admitted`, of those that admission takes."""
+def _places(found: Iterable[Target]) -> tuple[Place, ...]:
+    return tuple(target.place for target in found)
+
+
+def _order(policy: Resource) -> tuple[Seniority, str, str]:
+    return policy.seniority, policy.kind, policy.group
+
+
+def attachments(
+    snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool, made: Attachments | None = None
+) -> Attachments:
+    """The index of all policies of these kinds; with `admitted`, of those that admission takes.
+
+    Who has made it already from that of another snapshot gives it as `made`.
+    """
 
     def build(this: Snapshot) -> Attachments:
         policies = (one for group, kind in kinds for one in this.of_kind(group, kind))
-        return Attachments(this, (one for one in policies if not admitted or is_valid(this, one)))
+        return made or Attachments(this, (one for one in policies if not admitted or is_valid(this, one)))
 
     return snapshot.once((attachments, kinds, admitted), build)

@@ -7,10 +7,11 @@ rejected on all of its targets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from tierwall.attach.index import ACCESS_POLICIES, attachments
+from tierwall.attach.index import ACCESS_POLICIES, attachments, wholes
 from tierwall.attach.place import Place
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -35,7 +36,11 @@ class Excess(NamedTuple):
 
 def excesses(snapshot: Snapshot, policy: Resource) -> tuple[Excess, ...]:
     """Each limit that a policy goes beyond, by target; none if it is within all of them."""
-    return snapshot.once(excesses, _excesses).get(id(policy), ())
+    found: dict[int, tuple[Excess, ...]] = snapshot.once(excesses, lambda _: {})
+    key = id(policy)  # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
+    if key not in found:
+        found[key] = tuple(_excesses(snapshot, policy))
+    return found[key]
 
 
 def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
@@ -43,25 +48,17 @@ def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
     return bool(excesses(snapshot, policy))
 
 
-def _excesses(snapshot: Snapshot) -> Mapping[int, tuple[Excess, ...]]:
+def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[Excess]:
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
-    seniors: dict[Place, list[Resource]] = {}
-    authorizers: dict[Place, list[Resource]] = {}
-    found: dict[int, tuple[Excess, ...]] = {}
-    for policy in index.policies:  # the most senior first
-        asks = policy.spec.get("action") == "ExternalAuth"
-        over: list[Excess] = []
-        for place in dict.fromkeys(target.place.whole for target in index.of(policy)):
-            before = seniors.setdefault(place, [])
-            if len(before) >= MOST_POLICIES:
-                over.append(Excess(place, MOST_POLICIES, tuple(before[:MOST_POLICIES]), False))
-            before.append(policy)
-            if asks:
-                before = authorizers.setdefault(place, [])
-                if len(before) >= MOST_EXTERNAL_AUTH:
-                    over.append(Excess(place, MOST_EXTERNAL_AUTH, tuple(before[:MOST_EXTERNAL_AUTH]), True))
-                before.append(policy)
-        if over:
-            # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
-            found[id(policy)] = tuple(over)
-    return found
+    for place in wholes(index.of(policy)):
+        standing = index.on(place)  # the most senior first
+        if all(one is not policy for one in standing[:MOST_POLICIES]):
+            yield Excess(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
+        if _asks(policy):
+            askers = tuple(islice(filter(_asks, standing), MOST_EXTERNAL_AUTH))
+            if all(one is not policy for one in askers):
+                yield Excess(place, MOST_EXTERNAL_AUTH, askers, True)
+
+
+def _asks(policy: Resource) -> bool:
+    return policy.spec.get("action") == "ExternalAuth"

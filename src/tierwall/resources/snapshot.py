@@ -79,14 +79,14 @@ class Snapshot:
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
 
-    def changes(self, before: Snapshot) -> Iterator[Resource]:
-        """The objects that are not the same as in another snapshot: that came, were read anew, or went."""
+    def changes(self, before: Snapshot) -> Iterator[tuple[Resource | None, Resource | None]]:
+        """The objects that are not the same as in another snapshot, before and after: read anew, come, or gone."""
         for key in self._kinds.keys() | before._kinds.keys():
             now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
             if now is then or now == then:  # resources are equal only to themselves
                 continue
-            yield from (one for name, one in then.items() if name not in now)
-            yield from (one for name, one in now.items() if then.get(name) is not one)
+            yield from ((one, None) for name, one in then.items() if name not in now)
+            yield from ((then.get(name), one) for name, one in now.items() if then.get(name) is not one)
 
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
         """All objects of one kind, in the order they were read."""

@@ -6,14 +6,13 @@ sections. A policy that admission or a controller would refuse closes its target
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tierwall.attach.acceptance import refusals
-from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments
+from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments, wholes
 from tierwall.attach.limits import is_rejected
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
@@ -31,8 +30,6 @@ from tierwall.tool.scope import Names, names_of
 
 BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
 DEFAULT_PATH = "/mcp"
-# What of a policy's text decides where it counts, besides its age and name: its targets, and limits by action.
-_PLACING = ("targetRefs", "targetSelectors", "action")
 
 
 class Stack(NamedTuple):
@@ -47,14 +44,14 @@ class Model:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
+        self.attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
         self._policies: dict[int, Policy] = {}
         self._at: dict[tuple[Place, ...], tuple[Policy, ...]] = {}
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """All AccessPolicies, the most senior first."""
-        return self._attachments.policies
+        return self.attachments.policies
 
     def policy(self, resource: Resource) -> Policy:
         """An AccessPolicy in the one form."""
@@ -78,21 +75,23 @@ class Model:
             elif policy.resource.value == resource.value:
                 self._policies[id(resource)] = replace(policy, resource=resource)
 
-    def revised(self, snapshot: Snapshot, before: Resource, after: Resource) -> Model | None:
-        """The model of a snapshot that differs in the text of one policy; None if it may count elsewhere by now."""
-        if before.metadata != after.metadata or any(before.spec.get(key) != after.spec.get(key) for key in _PLACING):
-            return None
-        old, new = self.policy(before), _read(snapshot, after)
-        out = copy.copy(self)
-        out.snapshot = snapshot
-        out._attachments = self._attachments.replaced(before, after)
-        out._policies = {**self._policies, id(after): new}
-        del out._policies[id(before)]
-        out._at = {
-            places: tuple(new if one is old else one for one in those) if old in those else those
-            for places, those in self._at.items()
+    def take_over(self, before: Model, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
+        """Take over everything of an earlier model that policies which are gone or have come do not touch."""
+        lost = {id(one) for one in gone}
+        self._policies = {key: one for key, one in before._policies.items() if key not in lost}
+        sides = (before.attachments, gone), (self.attachments, come)
+        touched = {place for index, those in sides for one in those for place in wholes(index.of(one))}
+        # Whom a limit rejects there is rejected everywhere.
+        touched |= {
+            place
+            for index, _ in sides
+            for whole in tuple(touched)
+            for one in index.on(whole)
+            for place in wholes(index.of(one))
         }
-        return out
+        self._at = {
+            places: those for places, those in before._at.items() if not any(place.whole in touched for place in places)
+        }
 
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
         """The policies that guard the way from a listener of a Gateway to a backend."""
@@ -109,7 +108,7 @@ class Model:
         """The policies that guard any of these places, by age and then name."""
         found = self._at.get(places)
         if found is None:
-            named = {id(one): one for place in places for one in self._attachments.at(place)}
+            named = {id(one): one for place in places for one in self.attachments.at(place)}
             kept = sorted((one for one in named.values() if not is_rejected(self.snapshot, one)), key=_order)
             found = self._at[places] = tuple(map(self.policy, kept))
         return found
@@ -120,13 +119,11 @@ def model(snapshot: Snapshot) -> Model:
     return snapshot.once(model, Model)
 
 
-def revise(before: Snapshot, snapshot: Snapshot, old: Resource, new: Resource) -> Model | None:
-    """The model of a snapshot that differs in one policy from another, made from the other's.
-
-    It is then the model of that snapshot for everybody; None if there is more to it than the text of the policy.
-    """
-    found = model(before).revised(snapshot, old, new)
-    return snapshot.once(model, lambda _: found) if found is not None else None
+def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
+    """Make the model of a snapshot from that of another, from which it differs only in AccessPolicies."""
+    old = model(before)
+    attachments(snapshot, ACCESS_POLICIES, admitted=False, made=old.attachments.following(snapshot, gone, come))
+    model(snapshot).take_over(old, gone, come)
 
 
 def backend_of(resource: Resource) -> Backend:

@@ -10,7 +10,7 @@ So does a policy that changes before all proxies have taken the last change of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -19,7 +19,7 @@ from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
 from tierwall.engines.envoy.rbac import Guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import model, revise
+from tierwall.tool.model import follow, model
 
 # How many checkpoints that routes have left are known at least; and as many as there are others.
 FEWEST_LEFT = 64
@@ -44,35 +44,38 @@ class Cache:
         self.last: Any = None
         self._undo: Any = None, {}, {}, {}, {}, None
 
-    def begin(self, snapshot: Snapshot) -> tuple[Resource, Resource] | None:
+    def begin(self, snapshot: Snapshot) -> bool:
         """A compilation of this snapshot begins: policies that it has in common with the last need not be read anew.
 
-        If it differs in the text of one policy, which stays where it is: that policy, before and after.
+        True if it differs from the last in AccessPolicies only.
         """
         self._undo = self._before, dict(self._tags), dict(self._unsettled), self._passed, self._left, self.last
         self.number += 1
         before, self._before = self._before, snapshot
-        if before is None or before is snapshot:
-            return None
-        changed = list(snapshot.changes(before))
-        texts = [one for one in changed if not _is_same_text(one, before)]
-        for one in texts:
-            key = _key(one)
-            if key not in self._tags:
+        if before is None:
+            return False
+        changes = list(snapshot.changes(before))
+        self._retag([(old, new) for old, new in changes if not _is_same_text(old, new)])
+        gone = [old for old, _ in changes if old is not None]
+        come = [new for _, new in changes if new is not None]
+        if all((one.group, one.kind) in ACCESS_POLICIES for one in (*gone, *come)):
+            if before is not snapshot:
+                follow(before, snapshot, gone, come)
+            return True
+        model(snapshot).inherit(model(before))
+        return False
+
+    def _retag(self, changes: list[tuple[Resource | None, Resource | None]]) -> None:
+        for old, new in changes:
+            one = new or old
+            key = _key(one) if one is not None else ""
+            if one is None or key not in self._tags:
                 continue
-            if len(texts) > 1 or self._unsettled.keys() - {key}:
+            if len(changes) > 1 or self._unsettled.keys() - {key}:
                 # Follows on the old tag, so that a text that comes back is still another.
                 self._tags[key] = _digest(one, self._tags[key])
             else:
                 self._unsettled[key] = self.number
-        if len(changed) == 1:
-            [after] = changed
-            old = before.get(after.group, after.kind, after.namespace, after.name)
-            is_policy = (after.group, after.kind) in ACCESS_POLICIES
-            if old is not None and old is not after and is_policy and revise(before, snapshot, old, after):
-                return old, after
-        model(snapshot).inherit(model(before))
-        return None
 
     def settle(self, number: int) -> None:
         """Every proxy has taken this compilation, and with it all before it."""
@@ -115,8 +118,9 @@ class Cache:
         self._messages[kind, name] = message
         return message
 
-    def forget(self, policies: set[str], messages: set[tuple[str, str]]) -> None:
-        """Keep only these."""
+    def forget(self, those: Iterable[Resource], messages: set[tuple[str, str]]) -> None:
+        """Keep only these policies and messages."""
+        policies = set(map(_key, those))
         self._guards = {name: kept for name, kept in self._guards.items() if name in policies}
         # Tags of policies that went are kept for a while: they may come back with another text.
         if len(self._tags) > 2 * len(policies) + MOST_GONE:
@@ -124,9 +128,8 @@ class Cache:
         self._messages = {key: kept for key, kept in self._messages.items() if key in messages}
 
 
-def _is_same_text(one: Resource, before: Snapshot) -> bool:
-    old = before.get(one.group, one.kind, one.namespace, one.name)
-    return old is not None and old is not one and (old.version, old.value) == (one.version, one.value)
+def _is_same_text(old: Resource | None, new: Resource | None) -> bool:
+    return old is not None and new is not None and (old.version, old.value) == (new.version, new.value)
 
 
 def _digest(policy: Resource, after: str = "") -> str:

@@ -37,6 +37,9 @@ class Checkpoint(Struct, frozen=True, eq=False):
     level: str
     name: str
     guards: tuple[Guard, ...]
+    # In which shard its policies are, and the slot of each; where there is room, checkpoints differ in the first.
+    shard: int
+    slots: tuple[Slot, ...]
 
     @classmethod
     def of(cls, level: str, identities: Iterable[object], guards: Iterable[Guard]) -> Checkpoint:
@@ -46,22 +49,13 @@ class Checkpoint(Struct, frozen=True, eq=False):
         for identity, one in zip(identities, kept, strict=True):
             known.update(repr((identity, sorted(one.arguments))).encode())
             known.update(one.authorizer.value if one.authorizer is not None else b"")
-        return cls(level, known.hexdigest(), kept)
+        shard, first = divmod(int.from_bytes(known.digest()), SLOTS_PER_LEVEL - len(kept) + 1)
+        slots = tuple(Slot(level, first + number) for number in range(len(kept)))
+        return cls(level, known.hexdigest(), kept, shard % SHARDS, slots)
 
     def says(self, plain: bool) -> str:
         """What a route says to mean this checkpoint."""
         return f"{self.name}/http" if plain else self.name
-
-    @property
-    def shard(self) -> int:
-        """In which shard its policies are."""
-        return int(self.name[:8], 16) % SHARDS
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The slot of each policy; where there is room, checkpoints differ in which they begin with."""
-        first = int(self.name[8:], 16) % (SLOTS_PER_LEVEL - len(self.guards) + 1)
-        return tuple(Slot(self.level, first + number) for number in range(len(self.guards)))
 
     def settings(self) -> dict[str, Any]:
         """What a route through it says to filters: which are on, and whom the policies ask."""

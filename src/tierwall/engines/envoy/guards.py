@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -69,19 +69,32 @@ class Protection(Struct, frozen=True):
 NO_PROTECTION = Protection()
 
 
-class Guards:
-    """The policies of one compilation. `authorizers`, `checkpoints` and `diagnostics` collect what turns up."""
+class Made(NamedTuple):
+    """A checkpoint with what it was made of: its policies, and whom they ask."""
 
-    def __init__(self, snapshot: Snapshot, options: Options, cache: Cache, whom_to_ask: WhomToAsk = authorizer) -> None:
+    policies: tuple[Policy, ...]
+    checkpoint: Checkpoint
+    asked: tuple[Authorizer, ...]
+
+
+class Guards:
+    """The policies of one compilation. Of the ones before, if only policies differ, it takes over what is the same."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: Options,
+        cache: Cache,
+        whom_to_ask: WhomToAsk = authorizer,
+        before: Guards | None = None,
+    ) -> None:
         self._whom_to_ask = whom_to_ask
         self._snapshot = snapshot
         self._options = options
         self._cache = cache
-        self.authorizers: dict[str, Authorizer] = {}
-        self.checkpoints: dict[str, Checkpoint] = {}
-        self.diagnostics: dict[tuple[str, str, str], Diagnostic] = {}
-        self.used: set[str] = set()
-        self._made: dict[str, tuple[str, tuple[Policy, ...], Backend, int]] = {}
+        self._before = before
+        self._made: dict[tuple[object, ...], Made] = {}
+        self._needs: dict[int, tuple[tuple[Policy, ...], frozenset[str]]] = {}
 
     def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack:
         """The policies between a listener and a backend, in their order."""
@@ -89,59 +102,88 @@ class Guards:
 
     def protection(self, stack: Stack, backend: Backend, port: int) -> Protection:
         """What stands between a listener's port and a backend."""
-        found = []
-        for level, policies in (("gateway", stack.gateway), ("backend", stack.backend)):
-            # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
-            guards = [self._guard(policy, backend, port) for policy in policies[:SLOTS_PER_LEVEL]]
-            if guards:
-                made = Checkpoint.of(level, (one[0] for one in guards), (one[1] for one in guards))
-                self.checkpoints[made.name] = made
-                found.append(made)
-                self._made[made.name] = level, policies, backend, port
-        return Protection(tuple(found))
+        found = (("gateway", stack.gateway), ("backend", stack.backend))
+        return Protection(tuple(self._at(level, those, backend, port) for level, those in found if those))
 
-    def revised(self, snapshot: Snapshot, before: Resource, after: Resource) -> Guards | None:
-        """The same ways with another text of one policy; None if they pass other checkpoints then."""
-        out = Guards(snapshot, self._options, self._cache, self._whom_to_ask)
-        out.authorizers, out.used = self.authorizers, self.used
-        out.checkpoints, out._made = dict(self.checkpoints), dict(self._made)
-        out.diagnostics = {key: one for key, one in self.diagnostics.items() if one.subject != after.reference}
-        policy = model(snapshot).policy(after)
-        for name, (level, policies, backend, port) in self._made.items():
-            if any(one.resource is before for one in policies):
-                now = tuple(policy if one.resource is before else one for one in policies)
-                [made] = out.protection(Stack(**{level: now}), backend, port).checkpoints
-                if made.name != name:
-                    return None
-        return out
+    def _at(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Checkpoint:
+        # INVARIANT: what is kept keeps the policies alive, so the id stays their own.
+        needs = self._needs.get(id(policies))
+        if needs is None:
+            needs = self._before._needs.get(id(policies)) if self._before is not None else None
+            if needs is None:
+                needs = policies, frozenset(one for policy in policies for one in depends_on(policy))
+            self._needs[id(policies)] = needs
+        key = level, id(policies), *_needed(needs[1], backend, port)
+        made = self._made.get(key)
+        if made is None:
+            made = self._before._made.get(key) if self._before is not None else None
+            self._made[key] = made = made or self._make(level, policies, backend, port)
+        return made.checkpoint
 
-    def filters(self) -> Mapping[str, Any]:
-        """The configurations of the filters that have the policies of every way so far."""
-        return self._cache.filters(self.checkpoints)
+    def _make(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Made:
+        identities, guards, asked = [], [], []
+        # INVARIANT: a target has at most five policies (attach.limits), so there is a slot for each.
+        for policy in policies[:SLOTS_PER_LEVEL]:
+            asks = self._whom_to_ask(self._snapshot, policy.resource) if policy.asks.all else None
+            identity, guard = self._guard(policy, backend, port, asks)
+            identities.append(identity)
+            guards.append(guard)
+            if isinstance(asks, Authorizer):
+                asked.append(asks)
+        return Made(policies, Checkpoint.of(level, identities, guards), tuple(asked))
 
-    def _guard(self, policy: Policy, backend: Backend, port: int) -> tuple[object, Guard]:
-        """What a policy compiles to, and what tells it from others."""
-        asks = self._whom_to_ask(self._snapshot, policy.resource) if policy.asks.all else None
-        if isinstance(asks, Authorizer):
-            self.authorizers[asks.cluster] = asks
-        needs = set(depends_on(policy))
+    def _guard(
+        self, policy: Policy, backend: Backend, port: int, asks: Authorizer | str | None
+    ) -> tuple[object, Guard]:
+        """What tells a policy from others, and what it compiles to."""
         key = (
+            *_needed(frozenset(depends_on(policy)), backend, port),
             # Whether a name with a slash is scoped depends on which backends there are.
-            (backend, tuple(_scoped(policy))) if "backend" in needs else backend.path if "path" in needs else None,
-            port if "port" in needs else None,
+            tuple(_scoped(policy)),
             asks if isinstance(asks, str) else None if asks is None else (asks.cluster, asks.is_grpc),
             bool(policy.closed),
             self._options.largest_pattern,
         )
         kept = self._cache.of(policy.resource)
-        name = f"{policy.resource.group}/{policy.reference}"
-        self.used.add(name)
         found = kept.get(key)
         if found is None:
             found = kept[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
-        for one in found.diagnostics:
-            self.diagnostics.setdefault((one.code, one.message, str(one.position)), one)
-        return (name, self._cache.tag(policy.resource), key), found
+        return (policy.resource.group, policy.reference, self._cache.tag(policy.resource), key), found
+
+    def done(self) -> None:
+        """Let go of the ones before."""
+        self._before = None
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Every checkpoint so far, by name."""
+        return {one.checkpoint.name: one.checkpoint for one in self._made.values()}
+
+    @property
+    def policies(self) -> list[Resource]:
+        """Every policy that stands somewhere."""
+        return [policy.resource for one in self._made.values() for policy in one.policies]
+
+    @property
+    def authorizers(self) -> dict[str, Authorizer]:
+        """Everybody who is asked, by cluster."""
+        return {one.cluster: one for made in self._made.values() for one in made.asked}
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """What is wrong with the policies, each once."""
+        found = (one for made in self._made.values() for guard in made.checkpoint.guards for one in guard.diagnostics)
+        return list({(one.code, one.message, str(one.position)): one for one in found}.values())
+
+    def filters(self) -> Mapping[str, Any]:
+        """The configurations of the filters that have the policies of every way so far."""
+        return self._cache.filters(self.checkpoints)
+
+
+def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object, object]:
+    """What of a way the policies on it depend on."""
+    where = backend if "backend" in needs else backend.path if "path" in needs else None
+    return where, port if "port" in needs else None
 
 
 def _scoped(policy: Policy) -> list[str]:

@@ -1,0 +1,164 @@
+"""Where requests can go, whatever policies say: HTTPRoutes as routes of Envoy, and the ways they open.
+
+A plan knows nothing of policies, so that it stays as it is while policies come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2
+from msgspec import Struct
+
+from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import HTTP_ROUTE, SERVICE
+from tierwall.attach.route import OnListener
+from tierwall.attach.section import maps, rules
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy import clusters, route_filters
+from tierwall.engines.envoy.names import PLACE, backend_of_cluster, route_name
+from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.route_match import precedence, route_match
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import BACKENDS
+
+UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
+
+
+class Way(Struct, frozen=True, eq=False):
+    """From a listener to a backend with a part of the requests; one without a backend leads nowhere."""
+
+    gateway: Resource
+    listener: Listener
+    weight: int
+    backend: Resource | None = None
+    cluster: str | None = None
+
+
+class Match(Struct, frozen=True, eq=False):
+    """One match of a rule: the route as it is without policies, the ways it opens, the one method it is for, if any."""
+
+    route: Any
+    ways: tuple[Way, ...] = ()
+    only: object = None
+
+
+class Plan(Struct, frozen=True, eq=False):
+    """All matches of a listener, by host name and in the order of the Gateway API."""
+
+    name: str
+    hosts: tuple[tuple[str, tuple[Match, ...]], ...]
+
+
+class Planning:
+    """Makes plans; `clusters` collects where they lead, `diagnostics` what is wrong."""
+
+    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self.clusters: dict[str, Any] = {}
+        self.diagnostics: list[Diagnostic] = []
+
+    def plan(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Plan:
+        """The plan of a listener with the routes that attach to it."""
+        hosts: dict[str, list[tuple[tuple[Any, ...], Match]]] = {}
+        for on in attached:
+            if (on.route.group, on.route.kind) == HTTP_ROUTE:
+                matches = list(self._matches(gateway, listener, on.route))
+                for host in on.hostnames or ("*",):
+                    hosts.setdefault(host, []).extend(matches)
+        ordered = (
+            (host, tuple(match for _, match in sorted(hosts[host], key=lambda one: one[0]))) for host in sorted(hosts)
+        )
+        return Plan(route_name(gateway, listener), tuple(ordered))
+
+    def _matches(
+        self, gateway: Resource, listener: Listener, route: Resource
+    ) -> Iterator[tuple[tuple[Any, ...], Match]]:
+        by_rule: dict[int, list[BackendRef]] = {}
+        for ref in backend_refs(route):
+            by_rule.setdefault(ref.rule, []).append(ref)
+        for number, rule in enumerate(rules(route)):
+            ways = tuple(self._way(gateway, listener, one) for one in by_rule.get(number, ()) if _weight(one))
+            for index, match in enumerate(list(maps(rule.get("matches"))) or [{}]):
+                made = route_components_pb2.Route(
+                    name=f"{route.namespace}/{route.name}/{number}/{index}", match=route_match(match)
+                )
+                made.metadata.CopyFrom(place(gateway, listener, ways))
+                key = precedence(route, number, index, match)
+                yield key, self._match(made, route, rule, match, ways)
+
+    def _match(
+        self, made: Any, route: Resource, rule: Mapping[str, Any], match: Mapping[str, Any], ways: tuple[Way, ...]
+    ) -> Match:
+        lost = route_filters.apply(made, match, rule.get("filters"))
+        if lost:
+            self._problem(UNSUPPORTED, f"{lost} is not supported: the rule answers 500", route, ("spec", "rules"))
+        leads = any(one.cluster is not None for one in ways)
+        if lost or (not leads and not made.HasField("redirect")):
+            made.ClearField("action")
+            made.direct_response.status = 500
+        if made.HasField("redirect") or made.HasField("direct_response"):
+            return Match(made)
+        # A stream of events lives as long as its session: no limit unless the route says so.
+        made.route.timeout.FromNanoseconds(int((_timeout(rule) or 0) * 1e9))
+        return Match(made, ways, match.get("method"))
+
+    def _way(self, gateway: Resource, listener: Listener, ref: BackendRef) -> Way:
+        resource = ref.place.resource(self._snapshot) if ref.leads(self._snapshot) else None
+        known = resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE)
+        cluster = clusters.backend(resource, ref.port, self._options) if resource is not None and known else None
+        if resource is None or cluster is None:
+            words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
+            self._problem(NO_BACKEND, words, ref.route, ref.path)
+            return Way(gateway, listener, _weight(ref))
+        if list(maps(ref.value.get("filters"))):
+            self._problem(UNSUPPORTED, "filters of a backendRef are not supported: it answers 500", ref.route, ref.path)
+            return Way(gateway, listener, _weight(ref))
+        self.clusters[cluster.name] = cluster
+        return Way(gateway, listener, _weight(ref), resource, cluster.name)
+
+    def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
+        self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))
+
+
+def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
+    """Metadata of a route that say where a request came in and where it is to go, for the decision log."""
+    out = base_pb2.Metadata()
+    about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
+    # Where a route leads to several backends, the log learns from elsewhere to which a request went.
+    backend = backend_of_cluster(ways[0].cluster or "") if len(ways) == 1 else None
+    out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
+    return out
+
+
+def _weight(ref: BackendRef) -> int:
+    weight = ref.value.get("weight")
+    return weight if type(weight) is int else 1
+
+
+def _timeout(rule: Mapping[str, Any]) -> float | None:
+    timeouts = rule.get("timeouts")
+    text = timeouts.get("request") if isinstance(timeouts, dict) else None
+    return _seconds(text) if isinstance(text, str) else None
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def _seconds(text: str) -> float:
+    """A Gateway API Duration, such as `1m30s`; admission has checked it."""
+    total, number, unit = 0.0, "", ""
+    for char in f"{text}0":
+        if char.isdigit():
+            if unit:
+                total += int(number or 0) * _UNITS.get(unit, 0.0)
+                number, unit = "", ""
+            number += char
+        else:
+            unit += char
+    return total

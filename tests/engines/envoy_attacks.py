@@ -150,7 +150,7 @@ class Attacked:
         options = Options(
             static=True,
             bind={f"prod/gate:{number}": Address("127.0.0.1", port) for number, port in ports.items()},
-            endpoints=backends | endpoints,
+            endpoints={**backends, **endpoints},
             certificate=self.authority.server(),
             client_authority=self.authority.pem,
         )

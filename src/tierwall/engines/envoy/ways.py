@@ -86,16 +86,24 @@ class Planning:
             ways = tuple(self._way(gateway, listener, one) for one in by_rule.get(number, ()) if _weight(one))
             for index, match in enumerate(list(maps(rule.get("matches"))) or [{}]):
                 made = route_components_pb2.Route(
-                    name=f"{route.namespace}/{route.name}/{number}/{index}", match=route_match(match)
+                    name=f"{route.namespace}/{route.name}/{number}/{index}",
+                    match=route_match(match, self._options.largest_pattern),
                 )
                 made.metadata.CopyFrom(place(gateway, listener, ways))
                 key = precedence(route, number, index, match)
-                yield key, self._match(made, route, rule, match, ways)
+                filters = rule.get("filters")
+                lost = route_filters.apply(made, match, filters, listener, self._options.largest_pattern)
+                yield key, self._match(made, lost, route, rule, match, ways)
 
     def _match(
-        self, made: Any, route: Resource, rule: Mapping[str, Any], match: Mapping[str, Any], ways: tuple[Way, ...]
+        self,
+        made: Any,
+        lost: str,
+        route: Resource,
+        rule: Mapping[str, Any],
+        match: Mapping[str, Any],
+        ways: tuple[Way, ...],
     ) -> Match:
-        lost = route_filters.apply(made, match, rule.get("filters"))
         if lost:
             self._problem(UNSUPPORTED, f"{lost} is not supported: the rule answers 500", route, ("spec", "rules"))
         leads = any(one.cluster is not None for one in ways)
@@ -143,7 +151,8 @@ def _weight(ref: BackendRef) -> int:
 
 def _timeout(rule: Mapping[str, Any]) -> float | None:
     timeouts = rule.get("timeouts")
-    text = timeouts.get("request") if isinstance(timeouts, dict) else None
+    # Without retries, the time for one request to the backend is the time for all.
+    text = (timeouts.get("request") or timeouts.get("backendRequest")) if isinstance(timeouts, dict) else None
     return _seconds(text) if isinstance(text, str) else None
 
 

@@ -1,0 +1,120 @@
+"""A running Envoy with HTTPRoutes, a recording backend for each of a few Services, and a client for plain requests."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from envoy_attacks import GATEWAY_API, Object, free_port, thing
+
+from tierwall.engines.envoy.certificates import Authority
+from tierwall.engines.envoy.compile import Options, compile
+from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.recorder import Recorded, Recorder
+from tierwall.engines.envoy.standalone import Standalone
+from tierwall.resources.load import load_objects
+from tierwall.resources.snapshot import Snapshot
+
+SERVICES = ("v1", "v2", "v3")
+LISTENERS = {"web": (80, "HTTP"), "other": (8080, "HTTP"), "secure": (443, "HTTPS")}
+
+
+class Got(NamedTuple):
+    """An answer, and the request as it reached a backend, if it did."""
+
+    status: int
+    headers: Mapping[str, str]
+    backend: str | None
+    request: Recorded | None
+
+    @property
+    def path(self) -> str | None:
+        return self.request.path if self.request is not None else None
+
+
+def route(name: str, host: str | Sequence[str], rules: list[Object], on: str = "web", created: int = 1) -> Object:
+    """An HTTPRoute for a host name on a listener."""
+    hosts = [host] if isinstance(host, str) else list(host)
+    spec: Object = {"parentRefs": [{"name": "gate", "sectionName": on}], "rules": rules}
+    if hosts != ["*"]:
+        spec["hostnames"] = hosts
+    out = thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, spec)
+    out["metadata"]["creationTimestamp"] = f"2026-01-{created:02}T00:00:00Z"
+    return out
+
+
+def to(*services: str) -> list[Object]:
+    return [{"name": one, "port": 80} for one in services]
+
+
+class Routed:
+    """An Envoy with these routes; InputError if it refuses the configuration."""
+
+    def __init__(self, objects: list[Object], endpoints: Mapping[str, Address] | None = None) -> None:
+        self.recorders = {name: Recorder() for name in SERVICES}
+        self._authority = Authority()
+        self.ports = {name: free_port() for name in LISTENERS}
+        listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
+        gateway = thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
+        services = [thing("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
+        self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))
+        addresses = {f"Service/prod/{name}": one.address for name, one in self.recorders.items()}
+        # Every XBackend is the first of them, too.
+        first = self.recorders[SERVICES[0]].address
+        addresses |= {str(one.reference): first for one in self.snapshot if one.kind == "XBackend"}
+        options = Options(
+            static=True,
+            bind={f"prod/gate:{port}": Address("127.0.0.1", self.ports[name]) for name, (port, _) in LISTENERS.items()},
+            endpoints={**addresses, **(endpoints or {})},
+            certificate=self._authority.server(),
+            client_authority=self._authority.pem,
+        )
+        self.resources = compile(self.snapshot, options)
+        self._envoy = Standalone(self.resources)
+
+    def get(
+        self,
+        host: str,
+        path: str = "/",
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        method: str = "GET",
+        on: str = "web",
+        body: bytes = b"",
+    ) -> Got:
+        """Send one request and see where it gets."""
+        before = {name: len(one.requests) for name, one in self.recorders.items()}
+        connection = self._connection(on)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("host", host)
+        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+            connection.putheader(name, value)
+        if body:
+            connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body or None)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        reached = [name for name, one in self.recorders.items() if len(one.requests) > before[name]]
+        assert len(reached) <= 1
+        backend = reached[0] if reached else None
+        request = self.recorders[backend].requests[-1] if backend is not None else None
+        return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, backend, request)
+
+    def _connection(self, on: str) -> Any:
+        if LISTENERS[on][1] == "HTTP":
+            return http.client.HTTPConnection("127.0.0.1", self.ports[on], timeout=5)
+        context = self._authority.context("spiffe://cluster.local/ns/prod/sa/agent")
+        return http.client.HTTPSConnection("127.0.0.1", self.ports[on], timeout=5, context=context)
+
+    def close(self) -> None:
+        self._envoy.close()
+        for one in self.recorders.values():
+            one.close()
+
+
+def silent() -> tuple[socket.socket, Address]:
+    """Somebody who listens and never answers."""
+    one = socket.create_server(("127.0.0.1", 0), backlog=8)
+    return one, Address("127.0.0.1", one.getsockname()[1])

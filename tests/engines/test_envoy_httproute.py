@@ -1,0 +1,562 @@
+"""HTTPRoutes on a running Envoy: which match counts, and what filters do to a request (Gateway API, HTTPRoute)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from envoy_attacks import NETWORKING, Object, behind, policy
+from envoy_routes import SERVICES, Routed, route, silent, to
+
+from conftest import unavailable
+from tierwall.core.diagnostics import InputError
+from tierwall.tool.question import ask
+
+pytestmark = pytest.mark.engine
+
+
+def path(value: str, kind: str = "PathPrefix") -> Object:
+    return {"path": {"type": kind, "value": value}}
+
+
+def rule(match: Object | list[Object], *services: str, **more: Any) -> Object:
+    return {"matches": match if isinstance(match, list) else [match], "backendRefs": to(*services), **more}
+
+
+def rewrite(match: Object, **value: Any) -> Object:
+    return rule(match, "v1", filters=[{"type": "URLRewrite", "urlRewrite": value}])
+
+
+def full(text: str) -> Object:
+    return {"type": "ReplaceFullPath", "replaceFullPath": text}
+
+
+def prefix(text: str) -> Object:
+    return {"type": "ReplacePrefixMatch", "replacePrefixMatch": text}
+
+
+def redirect(match: Object, **value: Any) -> Object:
+    return {"matches": [match], "filters": [{"type": "RequestRedirect", "requestRedirect": value}]}
+
+
+def modifier(kind: str, **value: Any) -> Object:
+    return {"type": kind, kind[0].lower() + kind[1:]: value}
+
+
+def pairs(**values: str) -> list[Object]:
+    return [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
+
+
+# ---- Rewrites. The rows of the table in the text of `replacePrefixMatch`, and then some.
+REWRITES = (
+    ("/foo", "/xyz", "/foo/bar", "/xyz/bar"),
+    ("/foo", "/xyz/", "/foo/bar", "/xyz/bar"),
+    ("/foo/", "/xyz", "/foo/bar", "/xyz/bar"),
+    ("/foo/", "/xyz/", "/foo/bar", "/xyz/bar"),
+    ("/foo", "/xyz", "/foo", "/xyz"),
+    ("/foo/", "/xyz", "/foo", "/xyz"),
+    ("/foo", "/xyz", "/foo/", "/xyz/"),
+    ("/foo", "", "/foo/bar", "/bar"),
+    ("/foo", "", "/foo/", "/"),
+    ("/foo", "", "/foo", "/"),
+    ("/foo", "/", "/foo/", "/"),
+    ("/foo", "/", "/foo", "/"),
+    ("/foo", "/", "/foo/bar/foo", "/bar/foo"),
+    ("/foo", "/", "/foo?a=/foo/b", "/?a=/foo/b"),
+    ("/foo", "/", "/foo/bar?a=b", "/bar?a=b"),
+    ("/foo", "/xyz", "/foo/bar?a=b", "/xyz/bar?a=b"),
+    ("/foo", "xyz", "/foo/bar", "/xyz/bar"),
+    ("/", "/xyz", "/bar", "/xyz/bar"),
+    ("/", "/xyz", "/", "/xyz/"),
+    ("/", "/", "/bar", "/bar"),
+    ("/a.b", "/", "/a.b/c", "/c"),
+    ("/a+(b)*", "/", "/a+(b)*/c", "/c"),
+    ("/a$b", "/", "/a$b/c", "/c"),
+    ("/a%20b", "/", "/a%20b/c", "/c"),
+    ("/aa/a", "/", "/aa/a/aa/a/b", "/aa/a/b"),
+    ("/foo", "/a\\1b", "/foo/c", "/a\\1b/c"),
+    ("/foo", "/a%b", "/foo/c", "/a%b/c"),
+    (f"/{'long/' * 60}end", "/", f"/{'long/' * 60}end/x", "/x"),
+)
+FULL = (
+    ("/one", "/full/one/two", "/one"),
+    ("/one", "/full?a=b", "/one?a=b"),
+    ("/", "/full/x", "/"),
+    ("", "/full/x", "/"),
+    ("one", "/full/x", "/one"),
+    ("/a\\1b\\0", "/full", "/a\\1b\\0"),
+)
+# ---- Redirects: of each listener's table, what the client is told.
+# To `o` is to `example.org`; to `r` is to the host that was asked, whose port may be said even where the scheme has it.
+WHERE: dict[str, tuple[Object, str]] = {
+    "nothing": ({"hostname": "example.org"}, "http://o http://o:8080 https://o"),
+    "80": ({"hostname": "example.org", "port": 80}, "http://o http://o https://o:80"),
+    "8080": ({"hostname": "example.org", "port": 8080}, "http://o:8080 http://o:8080 https://o:8080"),
+    "443": ({"hostname": "example.org", "port": 443}, "http://o:443 http://o:443 https://o"),
+    "https": ({"hostname": "example.org", "scheme": "https"}, "https://o https://o https://o"),
+    "https-443": ({"hostname": "example.org", "scheme": "https", "port": 443}, "https://o https://o https://o"),
+    "https-8443": (
+        {"hostname": "example.org", "scheme": "https", "port": 8443},
+        "https://o:8443 https://o:8443 https://o:8443",
+    ),
+    "http": ({"hostname": "example.org", "scheme": "http"}, "http://o http://o http://o"),
+    "http-8080": (
+        {"hostname": "example.org", "scheme": "http", "port": 8080},
+        "http://o:8080 http://o:8080 http://o:8080",
+    ),
+    "same-host": ({"path": full("/same-host")}, "http://r http://r:8080 https://r"),
+    "same-host-https": ({"scheme": "https"}, "https://r https://r:443 https://r"),
+    "same-host-80": ({"port": 80}, "http://r http://r:80 https://r:80"),
+}
+ELSEWHERE = (
+    ({"path": prefix("/new")}, "/old/a?x=1", "/new/a?x=1"),
+    ({"path": prefix("/")}, "/old/a", "/a"),
+    ({"path": prefix("/")}, "/old", "/"),
+    ({"path": prefix("/new/")}, "/old", "/new"),
+    ({"path": full("/new")}, "/old/a?x=1", "/new?x=1"),
+    ({"path": full("new")}, "/old/a", "/new"),
+    ({}, "/old/a?x=1", "/old/a?x=1"),
+)
+HEADERS = {
+    "plain": "b",
+    "percent": "100%",
+    "command": "%REQ(cookie)%",
+    "quoted": '"x"; y=z',
+}
+
+
+def objects() -> list[Object]:
+    out = [
+        route(f"prefix-{number}", f"p{number}.test", [rewrite(path(match), path=prefix(new))])
+        for number, (match, new, _, _) in enumerate(REWRITES)
+    ]
+    out += [
+        route(f"full-{number}", f"f{number}.test", [rewrite(path("/full"), path=full(new))])
+        for number, (new, _, _) in enumerate(FULL)
+    ]
+    out += [route("hosts", "h.test", [rewrite(path("/"), hostname="one.example.org")])]
+    for on in ("web", "other", "secure"):
+        to_there = [redirect(path(f"/{name}"), **value) for name, (value, _) in WHERE.items()]
+        out.append(route(f"where-{on}", "r.test", to_there, on=on))
+    out += [
+        route(f"else-{number}", f"e{number}.test", [redirect(path("/old"), **value)])
+        for number, (value, _, _) in enumerate(ELSEWHERE)
+    ]
+    codes = [redirect(path(f"/{code}"), statusCode=code, hostname="x.test") for code in (301, 302, 303, 307, 308)]
+    out.append(route("codes", "codes.test", [*codes, redirect(path("/default"), hostname="x.test")]))
+    out += modifiers() + matching() + hostnames() + closed()
+    return out
+
+
+def modifiers() -> list[Object]:
+    changes = {
+        "set": pairs(x_header_set="set-overwrites-values", **{f"x_{name}": text for name, text in HEADERS.items()}),
+        "add": pairs(x_header_add="add-appends-values", x_header_append="header-val-2"),
+        "remove": ["X-Header-Remove", "x-absent"],
+    }
+    both = [modifier("RequestHeaderModifier", **changes), {"type": "URLRewrite", "urlRewrite": {"path": full("/both")}}]
+    answer = {"set": pairs(server="none", x_header_set="mine"), "add": pairs(x_added="1"), "remove": ["content-type"]}
+    return [
+        route("request-headers", "q.test", [rule(path("/"), "v1", filters=both[:1])]),
+        route("request-both", "both.test", [rule(path("/"), "v1", filters=both)]),
+        route("response-headers", "a.test", [rule({}, "v1", filters=[modifier("ResponseHeaderModifier", **answer)])]),
+    ]
+
+
+def matching() -> list[Object]:
+    header = {"headers": [{"name": "Version", "value": "two"}]}
+    second = rule([path("/v2"), {**path("/"), **header}], "v2")
+    dolphin = {"name": "animal", "value": "dolphin"}
+    return [
+        # The conformance suite's own: matches of one route, and across two.
+        route("matching", "m.test", [rule([path("/"), header], "v1"), second]),
+        route("part1", ["x1.test", "x2.test"], [rule([path("/"), header], "v1")]),
+        route("part2", "x1.test", [second], created=2),
+        route(
+            "order",
+            "o.test",
+            [
+                rule(path("/match/exact/one", "Exact"), "v3"),
+                rule(path("/match/exact", "Exact"), "v2"),
+                rule(path("/match"), "v1"),
+                rule(path("/match/prefix/one/"), "v2"),
+                rule(path("/match/prefix"), "v3"),
+                rule(path("/regex/[a-z]+", "RegularExpression"), "v2"),
+                rule(path("/"), "v1"),
+            ],
+        ),
+        route(
+            "texts",
+            "t.test",
+            [
+                rule({"headers": [{"name": "x-color", "value": "green|blue", "type": "RegularExpression"}]}, "v2"),
+                rule({"queryParams": [{"name": "animal", "value": "wh.+", "type": "RegularExpression"}]}, "v2"),
+                rule({"queryParams": [dolphin, {"name": "color", "value": "blue"}]}, "v3"),
+                rule({"queryParams": [dolphin]}, "v1"),
+                rule({"headers": [{"name": "X-Two", "value": "a"}, {"name": "x-two", "value": "b"}]}, "v3"),
+            ],
+        ),
+    ]
+
+
+def hostnames() -> list[Object]:
+    return [
+        route("wild", "*.wild.test", [rule({}, "v1")]),
+        route("deeper", "*.deep.wild.test", [rule({}, "v2")]),
+        route("exact", "very.deep.wild.test", [rule({}, "v3")]),
+    ]
+
+
+UNUSABLE: dict[str, Object] = {
+    "mirror": {"filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "v2", "port": 80}}}]},
+    "host": {"filters": [modifier("RequestHeaderModifier", set=pairs(Host="x"))]},
+    "length": {"filters": [modifier("RequestHeaderModifier", set=[{"name": "Content-Length", "value": "1"}])]},
+    "remove-host": {"filters": [modifier("RequestHeaderModifier", remove=["Host"])]},
+    "remove-path": {"filters": [modifier("RequestHeaderModifier", remove=[":path"])]},
+    "remove-nothing": {"filters": [modifier("ResponseHeaderModifier", remove=[""])]},
+    "remove-words": {"filters": [modifier("ResponseHeaderModifier", remove=["two words"])]},
+    "control": {"filters": [modifier("RequestHeaderModifier", set=[{"name": "x", "value": "a\r\nb: c"}])]},
+    "null": {"filters": [modifier("ResponseHeaderModifier", add=[{"name": "x", "value": "a\0"}])]},
+    "unending": {"filters": [{"type": "URLRewrite", "urlRewrite": {"path": prefix("/")}}]},
+}
+PATTERNS = ("(", "a{1000}", "[a-z]{100}x", "(?=a)", "\\1")
+
+
+def closed() -> list[Object]:
+    out = [
+        route(f"closed-{name}", f"{name}.closed.test", [rule(path("/"), "v1", **value)])
+        for name, value in UNUSABLE.items()
+    ]
+    out[-1]["spec"]["rules"][0]["matches"] = [path(f"/{'a' * 400}")]
+    for number, text in enumerate(PATTERNS):
+        bad = [
+            rule(path(f"/{text}", "RegularExpression"), "v1"),
+            rule({"headers": [{"name": "x", "value": text, "type": "RegularExpression"}]}, "v2"),
+            rule({"queryParams": [{"name": "x", "value": text, "type": "RegularExpression"}]}, "v2"),
+            rule(path("/fine"), "v3"),
+        ]
+        out.append(route(f"pattern-{number}", f"n{number}.test", bad))
+    return out
+
+
+@pytest.fixture(scope="module")
+def routed() -> Iterator[Routed]:
+    try:
+        one = Routed(objects())
+    except InputError as error:
+        if "Envoy" in str(error) and "not found" in str(error):
+            unavailable(str(error))
+        raise
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("number", range(len(REWRITES)))
+def test_prefixes_are_replaced_as_the_table_says(routed: Routed, number: int) -> None:
+    _, _, asked, wanted = REWRITES[number]
+    got = routed.get(f"p{number}.test", asked)
+    assert (got.status, got.path) == (200, wanted)
+
+
+@pytest.mark.parametrize("number", range(len(FULL)))
+def test_full_paths_are_replaced_and_query_strings_kept(routed: Routed, number: int) -> None:
+    _, asked, wanted = FULL[number]
+    assert routed.get(f"f{number}.test", asked).path == wanted
+
+
+def test_a_prefix_is_replaced_only_where_it_ends_with_an_element(routed: Routed) -> None:
+    assert routed.get("p0.test", "/foobar").status == 404
+    assert routed.get("p7.test", "/foobar").status == 404
+
+
+def test_host_names_are_replaced(routed: Routed) -> None:
+    got = routed.get("h.test", "/x")
+    assert got.request is not None
+    assert got.request.headers["host"] == "one.example.org"
+    assert got.path == "/x"
+
+
+@pytest.mark.parametrize("on", ["web", "other", "secure"])
+@pytest.mark.parametrize("name", WHERE)
+def test_redirects_lead_to_the_port_of_scheme_or_listener(routed: Routed, name: str, on: str) -> None:
+    host = "r.test:8080" if on == "other" else "r.test"
+    got = routed.get(host, f"/{name}", on=on)
+    assert (got.status, got.backend) == (302, None)
+    wanted = WHERE[name][1].split()[("web", "other", "secure").index(on)]
+    wanted = wanted.replace("//o", "//example.org").replace("//r", "//r.test")
+    assert got.headers["location"] == f"{wanted}/{name}"
+
+
+@pytest.mark.parametrize("number", range(len(ELSEWHERE)))
+def test_redirects_replace_paths_as_rewrites_do(routed: Routed, number: int) -> None:
+    _, asked, wanted = ELSEWHERE[number]
+    assert routed.get(f"e{number}.test", asked).headers["location"] == f"http://e{number}.test{wanted}"
+
+
+def test_redirects_have_the_status_that_is_asked_for(routed: Routed) -> None:
+    for code in (301, 302, 303, 307, 308):
+        for method in ("GET", "POST"):
+            assert routed.get("codes.test", f"/{code}", method=method, body=b"x").status == code
+    assert routed.get("codes.test", "/default").status == 302
+
+
+def test_request_headers_are_set_added_and_removed(routed: Routed) -> None:
+    sent = [("X-Header-Set", "some"), ("X-Header-Append", "append-val-1"), ("X-Header-Remove", "gone"), ("X-Kept", "1")]
+    for host in ("q.test", "both.test"):
+        got = routed.get(host, "/a", sent).request
+        assert got is not None
+        assert got.path == ("/both" if host == "both.test" else "/a")
+        assert got.headers["x-header-set"] == "set-overwrites-values"
+        assert got.headers["x-header-add"] == "add-appends-values"
+        assert got.headers["x-header-append"] in ("append-val-1,header-val-2", "header-val-2")
+        assert got.headers["x-kept"] == "1"
+        assert "x-header-remove" not in got.headers
+        for name, text in HEADERS.items():
+            assert got.headers[f"x-{name}"] == text
+
+
+def test_response_headers_are_set_added_and_removed(routed: Routed) -> None:
+    got = routed.get("a.test")
+    assert got.headers["x-header-set"] == "mine"
+    assert got.headers["x-added"] == "1"
+    assert "content-type" not in got.headers
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "headers", "wanted"),
+    [
+        ("m.test", "/", {}, "v1"),
+        ("m.test", "/example", {}, "v1"),
+        ("m.test", "/", {"Version": "one"}, "v1"),
+        ("m.test", "/v2", {}, "v2"),
+        ("m.test", "/v2/", {}, "v2"),
+        ("m.test", "/v2?hello=there", {}, "v2"),
+        ("m.test", "/v2/example", {}, "v2"),
+        ("m.test", "/v2example", {}, "v1"),
+        ("m.test", "/foo/v2", {}, "v1"),
+        ("m.test", "/", {"Version": "two"}, "v1"),
+        ("x1.test", "/", {}, "v1"),
+        ("x1.test", "/v2", {}, "v2"),
+        ("x2.test", "/v2", {}, "v1"),
+        ("x1.test", "/v2/example", {}, "v2"),
+        ("x2.test", "/", {"version": "two"}, "v1"),
+        ("o.test", "/match/exact/one", {}, "v3"),
+        ("o.test", "/match/exact", {}, "v2"),
+        ("o.test", "/match/exact/", {}, "v1"),
+        ("o.test", "/match", {}, "v1"),
+        ("o.test", "/match/prefix/one/any", {}, "v2"),
+        ("o.test", "/match/prefix/one", {}, "v2"),
+        ("o.test", "/match/prefix/any", {}, "v3"),
+        ("o.test", "/regex/abc", {}, "v2"),
+        ("o.test", "/regex/abc?x=1", {}, "v2"),
+        ("o.test", "/regex/abc/1", {}, "v1"),
+        ("o.test", "/regex/ABC", {}, "v1"),
+        ("t.test", "/", {"X-Color": "green"}, "v2"),
+        ("t.test", "/", {"x-color": "greenish"}, None),
+        ("t.test", "/?animal=whale", {}, "v2"),
+        ("t.test", "/?animal=a-whale", {}, None),
+        ("t.test", "/?animal=dolphin", {}, "v1"),
+        ("t.test", "/?animal=dolphin&color=blue", {}, "v3"),
+        ("t.test", "/?color=blue&animal=dolphin", {}, "v3"),
+        ("t.test", "/?animal=dolphins", {}, None),
+        ("t.test", "/?Animal=dolphin", {}, None),
+        ("t.test", "/", {"x-two": "a"}, "v3"),
+        ("t.test", "/", {"x-two": "b"}, None),
+        ("t.test", "/", {}, None),
+        ("one.wild.test", "/", {}, "v1"),
+        ("ONE.Wild.Test", "/", {}, "v1"),
+        ("one.wild.test:8080", "/", {}, "v1"),
+        ("two.one.wild.test", "/", {}, "v1"),
+        ("one.deep.wild.test", "/", {}, "v2"),
+        ("very.deep.wild.test", "/", {}, "v3"),
+        ("deep.wild.test", "/", {}, "v1"),
+        ("wild.test", "/", {}, None),
+        ("onewild.test", "/", {}, None),
+        ("unknown.test", "/", {}, None),
+    ],
+)
+def test_the_match_that_counts(
+    routed: Routed, host: str, asked: str, headers: dict[str, str], wanted: str | None
+) -> None:
+    got = routed.get(host, asked, headers)
+    assert got.backend == wanted
+    assert got.status == (200 if wanted else 404)
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_cannot_be_applied_closes_its_own_rule_and_nothing_else(routed: Routed, name: str) -> None:
+    """That Envoy runs at all shows that it was not told what it would refuse."""
+    asked = f"/{'a' * 400}" if name == "unending" else "/"
+    for method, body in (("GET", b""), ("POST", b"x")):
+        got = routed.get(f"{name}.closed.test", asked, method=method, body=body)
+        assert (got.status, got.backend) == (500, None)
+    subjects = [str(one.subject) for one in routed.resources.diagnostics if one.code == "TW655"]
+    assert f"HTTPRoute/prod/closed-{name}" in subjects
+
+
+@pytest.mark.parametrize("number", range(len(PATTERNS)))
+def test_a_pattern_that_envoy_would_refuse_matches_nothing(routed: Routed, number: int) -> None:
+    host = f"n{number}.test"
+    for text in ("", "a" * 1000, "a" * 100 + "x", "(", "a", "1"):
+        assert routed.get(host, f"/{text}", {"x": text or "y"}).status == 404
+        assert routed.get(host, f"/?x={text}").status == 404
+    assert routed.get(host, "/fine").backend == "v3"
+
+
+# ---- Precedence, against a reference that reads like the text.
+PATHS = ("/", "/a", "/a/", "/a/b", "/a/b/c", "/b")
+REQUESTS = ("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d", "/b", "/ab", "/c")
+
+
+def fits(match: Object, asked: str, method: str, headers: dict[str, str], query: dict[str, str]) -> bool:
+    found = match.get("path", {"type": "PathPrefix", "value": "/"})
+    if found["type"] == "Exact":
+        ok = asked == found["value"]
+    else:
+        lead = found["value"].rstrip("/")
+        ok = asked == lead or asked.startswith(f"{lead}/")
+    return (
+        ok
+        and match.get("method") in (None, method)
+        and all(headers.get(one["name"]) == one["value"] for one in match.get("headers", ()))
+        and all(query.get(one["name"]) == one["value"] for one in match.get("queryParams", ()))
+    )
+
+
+def best(routes: list[Object], *asked: Any) -> str | None:
+    """The backend of the match that has precedence: first by its own text, then by age and name of its route."""
+    found = []
+    for one in routes:
+        for number, its in enumerate(one["spec"]["rules"]):
+            for match in its["matches"]:
+                where = match.get("path", {"type": "PathPrefix", "value": "/"})
+                key = (
+                    where["type"] != "Exact",
+                    -len(where["value"].rstrip("/")),
+                    "method" not in match,
+                    -len(match.get("headers", ())),
+                    -len(match.get("queryParams", ())),
+                    one["metadata"]["creationTimestamp"],
+                    one["metadata"]["name"],
+                    number,
+                )
+                if fits(match, *asked):
+                    found.append((key, its["backendRefs"][0]["name"]))
+    return min(found)[1] if found else None
+
+
+def some_match(dice: random.Random) -> Object:
+    out: Object = {}
+    if dice.random() < 0.9:
+        out |= path(dice.choice(PATHS), dice.choice(("PathPrefix", "PathPrefix", "Exact")))
+    if dice.random() < 0.3:
+        out["method"] = dice.choice(("GET", "POST"))
+    for field, names in (("headers", ("x-h", "x-i")), ("queryParams", ("q", "r"))):
+        chosen = [name for name in names if dice.random() < 0.25]
+        if chosen:
+            out[field] = [{"name": name, "value": dice.choice("12")} for name in chosen]
+    return out
+
+
+def some_routes(seed: int) -> list[Object]:
+    dice = random.Random(seed)
+    names = [f"s{seed}-{letter}" for letter in "abcd"]
+    dice.shuffle(names)
+    return [
+        route(
+            name,
+            f"s{seed}.test",
+            [
+                rule([some_match(dice) for _ in range(dice.randint(1, 2))], dice.choice(SERVICES))
+                for _ in range(dice.randint(1, 3))
+            ],
+            created=dice.randint(1, 2),
+        )
+        for name in names
+    ]
+
+
+def test_random_routes_have_the_precedence_of_the_text() -> None:
+    worlds = {seed: some_routes(seed) for seed in range(40)}
+    try:
+        running = Routed([one for routes in worlds.values() for one in routes])
+    except InputError as error:
+        unavailable(str(error))
+    dice = random.Random(1)
+    found = set()
+    try:
+        for seed, routes in worlds.items():
+            for _ in range(25):
+                asked, method = dice.choice(REQUESTS), dice.choice(("GET", "POST", "PUT"))
+                headers = {name: dice.choice("12") for name in ("x-h", "x-i") if dice.random() < 0.5}
+                query = {name: dice.choice("12") for name in ("q", "r") if dice.random() < 0.5}
+                text = "&".join(f"{name}={value}" for name, value in query.items())
+                got = running.get(f"s{seed}.test", f"{asked}?{text}" if text else asked, headers, method)
+                assert got.backend == best(routes, asked, method, headers, query), (
+                    routes,
+                    asked,
+                    method,
+                    headers,
+                    query,
+                )
+                found.add(got.backend)
+    finally:
+        running.close()
+    assert found == {*SERVICES, None}
+
+
+def test_time_runs_out() -> None:
+    one, address = silent()
+    rules = [
+        rule(path("/request"), "v1", timeouts={"request": "100ms"}),
+        rule(path("/backend"), "v1", timeouts={"backendRequest": "100ms"}),
+        rule(path("/both"), "v1", timeouts={"request": "200ms", "backendRequest": "50ms"}),
+        rule(path("/v2"), "v2", timeouts={"request": "0s"}),
+    ]
+    try:
+        running = Routed([route("slow", "slow.test", rules)], {"Service/prod/v1": address})
+    except InputError as error:
+        unavailable(str(error))
+    try:
+        for name in ("request", "backend", "both"):
+            assert running.get("slow.test", f"/{name}").status == 504
+        assert running.get("slow.test", "/v2").backend == "v2"
+    finally:
+        running.close()
+        one.close()
+
+
+def test_policies_see_the_request_as_it_came_in() -> None:
+    """Before a rewrite, as the model does: a question has one path and one host, the client's."""
+    reference = {"group": NETWORKING, "kind": "XBackend", "name": "tools"}
+    there = {"type": "URLRewrite", "urlRewrite": {"path": prefix("/inside"), "hostname": "inside.test"}}
+    rules = [
+        {"matches": [path("/outside")], "filters": [there], "backendRefs": [reference]},
+        {"matches": [path("/inside")], "backendRefs": [reference]},
+    ]
+    allowed = {"authorization": {"type": "Inline", "paths": [{"value": "/outside"}], "hosts": ["p.test"]}}
+    tools = [behind("tools")[0], route("tools", ["p.test", "inside.test"], rules)]
+    try:
+        running = Routed([*tools, policy("by-path", "tools", [allowed])])
+    except InputError as error:
+        unavailable(str(error))
+    try:
+        for host in ("p.test", "inside.test"):
+            for asked in ("/outside", "/outside/x?y=z", "/inside", "/inside/x"):
+                question = {
+                    "gateway": "prod/gate",
+                    "listener": "web",
+                    "backend": "prod/tools",
+                    "http": {"method": "GET", "path": asked, "host": host},
+                }
+                got = running.get(host, asked)
+                verdict = ask(running.snapshot, question, {})["verdict"]
+                assert verdict == ("Allow" if asked.startswith("/outside") and host == "p.test" else "Deny")
+                assert (got.request is not None) is (verdict == "Allow")
+                if got.request is not None:
+                    assert got.path == asked.replace("outside", "inside")
+                    assert got.request.headers["host"] == "inside.test"
+    finally:
+        running.close()

@@ -328,3 +328,19 @@ def test_a_certificate_that_has_lapsed_is_envoys_to_judge() -> None:
     chain = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     assert "gateway/prod/secure/443" in compiled([https("cert"), secret("cert", chain, pem)]).listeners
+
+
+@pytest.mark.parametrize(
+    "matchers",
+    [
+        # What the gateway says of a request is not what a caller sent.
+        {"headers": [{"name": "X-Tierwall-Caller", "value": "spiffe://cluster.local/ns/prod/sa/agent"}]},
+        # Envoy would take the letter for two.
+        {"headers": [{"name": "x-name", "type": "RegularExpression", "value": "[äö]"}]},
+    ],
+)
+def test_a_matcher_that_envoy_would_read_differently_is_reported_and_never_matches(matchers: Object) -> None:
+    found = compiled([policy("hard", "open", [{"authorization": {"type": "Inline", **matchers}}])])
+    assert "TW651" in codes(found)
+    (made,) = policies(found, "prod/open/0/0/mcp")
+    assert b"hard rules[0]" not in made.decision.SerializeToString()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re2
-
+from tierwall.engines.envoy.cel_expression import Inexpressible
 from tierwall.engines.envoy.matchers import (
     Predicate,
     all_of,
@@ -16,7 +15,8 @@ from tierwall.engines.envoy.matchers import (
     regex,
     suffix,
 )
-from tierwall.engines.envoy.names import PATH
+from tierwall.engines.envoy.names import HEADER_PREFIX, PATH
+from tierwall.engines.envoy.route_match import refused
 from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, TextMatch
 from tierwall.tool.request import SESSION_HEADER
 
@@ -39,8 +39,14 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
         families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
     if match.hosts:
         families.append(any_of([_host(one) for one in sorted(match.hosts)]))
-    families += [_text(_HOST if one.name == "host" else one.name, one.value, largest_pattern) for one in match.headers]
+    families += [_text(_header(one.name), one.value, largest_pattern) for one in match.headers]
     return all_of(families) if families else None
+
+
+def _header(name: str) -> str:
+    if name.startswith(HEADER_PREFIX):
+        raise Inexpressible(f"header `{name}` is not a caller's to send")
+    return _HOST if name == "host" else name
 
 
 def session_predicate(path: str) -> Predicate:
@@ -57,9 +63,11 @@ def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
         lead = match.value.removesuffix("/")
         below = has(header, prefix(f"{lead}/"))
         return any_of([has(header, exact(lead)), below]) if lead else below
-    size = re2.compile(match.value).programsize
-    if size > largest_pattern:
-        raise TooLarge(f"the program of pattern `{match.value}` has size {size}, and Envoy takes {largest_pattern}")
+    why = refused(match.value, largest_pattern)
+    if why:
+        raise TooLarge(f"pattern `{match.value}`, {why}")
+    if not match.value.isascii():
+        raise Inexpressible(f"pattern `{match.value}` has letters that are several bytes, and it matches byte by byte")
     return has(header, regex(match.value or _EMPTY))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
@@ -24,13 +25,20 @@ from tierwall.engines.envoy.xds.proxy import Proxy, Standing, programmed
 from tierwall.engines.envoy.xds.server import SERVICE, Server
 from tierwall.engines.envoy.xds.stream import Stream
 from tierwall.engines.envoy.xds.subscription import MOST_NAMES
-from tierwall.engines.envoy.xds.types import CLUSTER, LISTENER, ORDER, ROUTE
+from tierwall.engines.envoy.xds.types import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
     LISTENER: lambda name, text: listener_pb2.Listener(name=name, stat_prefix=text),
     ROUTE: lambda name, text: route_pb2.RouteConfiguration(name=name, internal_only_headers=[text]),
+    EXTENSION: lambda name, text: extension(name, text),
 }
+
+
+def extension(name: str, text: str) -> Any:
+    out = extension_pb2.TypedExtensionConfig(name=name)
+    out.typed_config.Pack(listener_pb2.Listener(stat_prefix=text))
+    return out
 
 
 def resources(state: dict[str, dict[str, str]]) -> Any:
@@ -40,7 +48,11 @@ def resources(state: dict[str, dict[str, str]]) -> Any:
         for type_url, make in _MESSAGES.items()
     }
     return SimpleNamespace(
-        clusters=made[CLUSTER], listeners=made[LISTENER], routes=made[ROUTE], secrets={}, extension_configs={}
+        clusters=made[CLUSTER],
+        listeners=made[LISTENER],
+        routes=made[ROUTE],
+        secrets={},
+        extension_configs=made[EXTENSION],
     )
 
 
@@ -100,6 +112,9 @@ def _word(type_url: str, content: bytes) -> str:
         return str(cluster_pb2.Cluster.FromString(content).alt_stat_name)
     if type_url == LISTENER:
         return str(listener_pb2.Listener.FromString(content).stat_prefix)
+    if type_url == EXTENSION:
+        inner = extension_pb2.TypedExtensionConfig.FromString(content).typed_config.value
+        return str(listener_pb2.Listener.FromString(inner).stat_prefix)
     return str(route_pb2.RouteConfiguration.FromString(content).internal_only_headers[0])
 
 
@@ -220,6 +235,41 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
     proxy.settle()
     assert proxy.has[ROUTE] == {"a": "two"}
     assert proxy.stream.is_current
+
+
+def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(EXTENSION, "f", "g")
+    proxy.ask(ROUTE, "a")
+    cache.publish(resources({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}}))
+    proxy.settle()
+    cache.publish(resources({EXTENSION: {"f": "bad", "g": "one"}, ROUTE: {"a": "two"}}))
+    proxy.settle()
+    assert proxy.has[ROUTE] == {"a": "one"}
+    cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "three"}}))
+    proxy.settle()
+    assert proxy.has[EXTENSION] == {"f": "one", "g": "two"}
+    assert proxy.has[ROUTE] == {"a": "one"}
+    cache.publish(resources({EXTENSION: {"f": "two", "g": "two"}, ROUTE: {"a": "three"}}))
+    proxy.settle()
+    assert proxy.has[ROUTE] == {"a": "three"}
+    assert proxy.stream.is_settled
+
+
+def test_a_proxy_counts_as_settled_only_once_it_has_asked_for_everything() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    cache.publish(resources({CLUSTER: {"c": "one"}, EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
+    proxy.ask(CLUSTER)
+    proxy.settle()
+    assert proxy.stream.is_current
+    assert not proxy.stream.is_settled
+    proxy.ask(EXTENSION, "f")
+    proxy.ask(ROUTE, "a")
+    assert not proxy.stream.is_settled
+    proxy.settle()
+    assert proxy.stream.is_settled
 
 
 def test_a_proxy_that_never_answers_is_sent_one_response_a_kind_however_much_changes() -> None:

@@ -22,17 +22,23 @@ from tierwall.serve.metrics import Metrics
 
 
 class Prepared:
-    """A load, compiled; `errors` say why it cannot come into force."""
+    """A load, compiled; `errors` say why it cannot come into force, `number` which compilation it was."""
 
-    __slots__ = ("diagnostics", "loaded", "resources", "seconds")
+    __slots__ = ("diagnostics", "loaded", "number", "resources", "seconds")
 
     def __init__(
-        self, loaded: Loaded, diagnostics: tuple[Diagnostic, ...], resources: Resources | None, seconds: float
+        self,
+        loaded: Loaded,
+        diagnostics: tuple[Diagnostic, ...],
+        resources: Resources | None,
+        seconds: float,
+        number: int,
     ) -> None:
         self.loaded = loaded
         self.diagnostics = diagnostics
         self.resources = resources
         self.seconds = seconds
+        self.number = number
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -47,6 +53,7 @@ class Controller:
         self._options = options
         self._metrics = metrics
         self._cache = Cache()
+        self._in_force = 0
         self.snapshot: Snapshot | None = None
         self.latest: Prepared | None = None
 
@@ -58,7 +65,10 @@ class Controller:
         if all(one.level != "error" for one in found):
             resources = compile(loaded.snapshot, self._options, self._cache)
             found += resources.diagnostics
-        return Prepared(loaded, in_order(found), resources, time.perf_counter() - begun)
+        prepared = Prepared(loaded, in_order(found), resources, time.perf_counter() - begun, self._cache.number)
+        if resources is not None and prepared.errors:
+            self._cache.undo()
+        return prepared
 
     def accept(self, prepared: Prepared) -> Resources | None:
         """Take a load for the state in force, if it can be; what the proxies are to be given."""
@@ -68,9 +78,14 @@ class Controller:
         if not good:
             return None
         self.snapshot = prepared.loaded.snapshot
+        self._in_force = prepared.number
         self._metrics.load_seconds.observe(prepared.seconds)
         self._metrics.objects.set(len(prepared.loaded.snapshot))
         return prepared.resources
+
+    def settle(self) -> None:
+        """Every proxy has what is in force."""
+        self._cache.settle(self._in_force)
 
     def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
         """Which tools a caller may call at a place, by what is in force."""

@@ -154,6 +154,8 @@ class Run:
         self.metrics.decisions.labels("tool", record["verdict"], record.get("policy", "")).inc()
 
     def _changed(self) -> None:
+        if self.server.is_settled:
+            self.controller.settle()
         condition = self.server.programmed
         words = f"Programmed is {condition.status}: {condition.message}"
         if condition.reason == "Pending" or words == self._last_words:

@@ -7,6 +7,7 @@ acknowledges keeps nobody else from anything.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -22,6 +23,8 @@ from tierwall.engines.envoy.xds.types import Resources
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds what changed of one kind; the first holds all of it.
 LARGEST_MESSAGE = 256 * 1024 * 1024
+# How long a proxy that hung up counts as one that will be back, in seconds, and how many do.
+ABSENT_S, MOST_ABSENT = 600.0, 10_000
 
 
 class Server:
@@ -32,6 +35,7 @@ class Server:
         self._changed = changed
         self._more = tuple(more)
         self._streams: list[Stream] = []
+        self._absent: dict[str, float] = {}
         self._server: Any = None
         self._heard = asyncio.Event()
         self.port = 0
@@ -95,6 +99,13 @@ class Server:
         """The `Programmed` condition over all proxies."""
         return programmed(self.standings, self.cache.is_published)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every proxy has all that is in force, also those that hung up lately and may have less."""
+        now = time.monotonic()
+        self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
+        return not self._absent and all(one.is_settled for one in self._streams)
+
     async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
         """Wait until something holds that depends on what proxies say; False if it did not in time."""
         loop = asyncio.get_running_loop()
@@ -111,6 +122,8 @@ class Server:
         return True
 
     def _tell(self, stream: Stream | None = None) -> None:
+        if stream is not None:
+            self._absent.pop(stream.proxy.id, None)
         self._heard.set()
         self._changed()
 
@@ -123,4 +136,7 @@ class Server:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:
             self._streams.remove(stream)
+            there = {one.proxy.id for one in self._streams}
+            if stream.proxy.id not in there and len(self._absent) < MOST_ABSENT:
+                self._absent[stream.proxy.id] = time.monotonic()
             self._tell()

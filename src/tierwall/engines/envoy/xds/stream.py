@@ -1,7 +1,8 @@
 """The conversation with one proxy: its requests in, what it lacks out, kind by kind in the order of `types`.
 
 A later kind never overtakes an earlier one that has changes and an unanswered response: a proxy works a stream off in
-order, so what it has not answered it has not read. Removals are sent after all additions, in the opposite order.
+order, so what it has not answered it has not read. Removals are sent after all additions, in the opposite order. Routes
+need filter configurations, so a proxy that has not taken those, or refuses them, keeps the routes that it has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from tierwall.engines.envoy.xds.cache import Cache
 from tierwall.engines.envoy.xds.proxy import Proxy
 from tierwall.engines.envoy.xds.subscription import Subscription
-from tierwall.engines.envoy.xds.types import ORDER, short
+from tierwall.engines.envoy.xds.types import EXTENSION, ORDER, ROUTE, short
 
 Send = Callable[[Any], Awaitable[None]]
 Heard = Callable[["Stream"], None]
@@ -88,6 +89,9 @@ class Stream:
             news, _ = subscription.pending(self._cache.of(type_url))
             if not news and not subscription.owes_first:
                 continue
+            if type_url == ROUTE and self._may_lack_filters:
+                blocked = True
+                break
             if subscription.is_waiting:
                 blocked = True
                 break
@@ -105,11 +109,22 @@ class Stream:
         return out
 
     @property
+    def _may_lack_filters(self) -> bool:
+        filters = self.subscriptions.get(EXTENSION)
+        return filters is not None and (filters.is_waiting or bool(filters.refused))
+
+    @property
     def is_current(self) -> bool:
         """Whether the proxy has acknowledged everything in force; one that has asked for nothing yet has not."""
         return bool(self.subscriptions) and all(
             one.is_current(self._cache.of(type_url)) for type_url, one in self.subscriptions.items()
         )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is current, and has come to ask for filters and routes, if there are any."""
+        asked = all(one in self.subscriptions for one in (EXTENSION, ROUTE) if self._cache.of(one))
+        return asked and self.is_current
 
     @property
     def refusals(self) -> list[str]:

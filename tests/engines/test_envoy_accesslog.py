@@ -39,6 +39,17 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
         ({}, "mcp_reject_no_mcp", {"verdict": "Deny", "policy": "Default", "rule": "mcp_reject_no_mcp"}),
         ({}, "route_not_found", {"verdict": "Deny", "policy": "Default", "rule": "route_not_found"}),
         ({}, "upstream_reset_before_response_started{x}", {"verdict": "Allow", "policy": "Default"}),
+        (
+            said((GATEWAY, "allowed", "P/a/b rules[0]")),
+            "request_payload_too_large",
+            {"verdict": "Deny", "level": "Gateway", "policy": "P/a/b", "rule": "rules[0]"},
+        ),
+        (
+            said((GATEWAY, "allowed", "P/a/b rules[0]")),
+            "http2.remote_reset",
+            {"verdict": "Deny", "policy": "Default", "rule": "http2.remote_reset"},
+        ),
+        ({}, "lua_response", {"verdict": "Deny", "policy": "Default", "rule": "lua_response"}),
         ({}, "http1.codec_error", {"verdict": "Deny", "policy": "Default", "rule": "http1.codec_error"}),
     ],
 )
@@ -46,6 +57,19 @@ def test_the_verdict_is_that_of_the_policy_that_denied_or_of_the_last_that_allow
     metadata: dict[str, str], details: str, expected: dict[str, str]
 ) -> None:
     assert verdict(metadata, details) == expected
+
+
+def test_a_stream_that_the_client_ends_was_let_through() -> None:
+    allowed = said((GATEWAY, "allowed", "P/a/b rules[0]"))
+    for details in ("http2.remote_reset", "downstream_remote_disconnect", ""):
+        assert verdict(allowed, details, reached=True)["verdict"] == "Allow"
+        assert verdict({}, details, reached=True) == {"verdict": "Allow", "policy": "Default"}
+
+
+def test_a_denied_request_names_the_backend_it_was_for() -> None:
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    entry.common_properties.custom_tags["cluster"] = "backend/agentic.networking.x-k8s.io/shop/orders"
+    assert record(entry)["backend"] == "XBackend/shop/orders"
 
 
 def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from envoy_attacks import (
     AGENT,
+    GATEWAY_API,
     JSON_HEADERS,
     SECRET,
     Attacked,
@@ -19,8 +20,9 @@ from envoy_attacks import (
     chunked,
     policy,
     request,
+    thing,
 )
-from envoy_lab import PATH, Lab, lab
+from envoy_lab import PATH, Lab, eventually, lab
 from envoy_lab import policy as lab_policy
 from http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
@@ -551,3 +553,31 @@ def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
         assert is_allowed(one.ask(*ask("allowed")))
         assert shop.backend.calls[before:] == ["allowed"]
         assert not one.closed
+
+
+def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> None:
+    """One of two backends of a route denies; which one a request is for is settled before policies are asked."""
+    group = "agentic.networking.x-k8s.io"
+    spare = thing(f"{group}/v0alpha0", "XBackend", "spare", {"mcp": {"serviceName": "spare", "port": 80}})
+    closed = lab_policy("closed", "nothing", on="XBackend")
+    closed["spec"]["targetRefs"][0]["name"] = "spare"
+    refs = [{"group": group, "kind": "XBackend", "name": name} for name in ("orders", "spare")]
+    rules = [{"matches": [{"path": {"value": "/either"}}], "backendRefs": refs}]
+    either = thing(f"{GATEWAY_API}/v1", "HTTPRoute", "either", {"parentRefs": [{"name": "agents"}], "rules": rules})
+    for one in (spare, either):
+        one["metadata"]["namespace"] = "shop"
+    shop.publish([lab_policy("gate", "half", "allowed"), spare, either, closed])
+    shop.programmed()
+    shop.until_ready(shop.caller(), "half")
+    body = json.dumps(call("half")).encode()
+    with Http2(shop.port, shop.context("shopper")) as one:
+        answers = [one.ask(post("/either", body, host="localhost"), body) for _ in range(40)]
+    allowed = sum("result" in json.loads(answer.body) for answer in answers)
+
+    def logged() -> list[tuple[str, str]]:
+        found = [one for one in shop.decisions if one["http"] == "POST /either"]
+        return sorted((one["backend"], one["verdict"]) for one in found)
+
+    wanted = [("XBackend/shop/orders", "Allow")] * allowed + [("XBackend/shop/spare", "Deny")] * (40 - allowed)
+    assert eventually(lambda: logged() == wanted), logged()
+    assert 0 < allowed < 40

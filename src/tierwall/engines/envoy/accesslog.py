@@ -22,6 +22,7 @@ from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_clu
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
+_CLUSTER = "cluster"
 
 Record = dict[str, Any]
 Sink = Callable[[Record], None]
@@ -36,6 +37,8 @@ def access_log() -> Any:
         tag.metadata.metadata_key.key = PLACE
         tag.metadata.metadata_key.path.add().key = key
         tags.append(tag)
+    # Of a route to several backends the one that was chosen; it is chosen before policies are asked.
+    tags.append(custom_tag_pb2.CustomTag(tag=_CLUSTER, value="%UPSTREAM_CLUSTER_RAW%"))
     common = als_pb2.CommonGrpcAccessLogConfig(
         log_name=PLACE, transport_api_version=config_source_pb2.ApiVersion.V3, custom_tags=tags
     )
@@ -69,43 +72,46 @@ def record(entry: Any) -> Record:
     mcp = _metadata(common.metadata, MCP)
     params = mcp.get("params")
     params = params if isinstance(params, Mapping) else {}
+    cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
+    details = entry.response.response_code_details
     out: Record = {
         "time": common.start_time.ToJsonString(),
         "plane": "tool",
         "caller": _caller(common.tls_properties),
         **{key: common.custom_tags.get(key) for key in PLACE_KEYS},
-        # Of a route to several backends the one that was chosen; a request that was denied has none.
-        **({"backend": chosen} if (chosen := backend_of_cluster(common.upstream_cluster)) is not None else {}),
+        **({"backend": chosen} if (chosen := backend_of_cluster(cluster)) is not None else {}),
         "method": mcp.get("method"),
         "tool": params.get("name"),
         "uri": params.get("uri"),
         "http": f"{_verb(entry.request.request_method)} {entry.request.path}",
         "status": entry.response.response_code.value,
-        **verdict(_metadata(common.metadata, RBAC), entry.response.response_code_details),
-        "detail": entry.response.response_code_details,
+        **verdict(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address")),
+        "detail": details,
         "seconds": round(common.duration.ToNanoseconds() / 1e9, 6),
     }
     return {key: value for key, value in out.items() if value not in (None, "")}
 
 
-def verdict(said: Mapping[str, Any], details: str) -> Record:
-    """Verdict, policy and rule: of the policy that denied, or of the last that allowed."""
+def verdict(said: Mapping[str, Any], details: str, reached: bool = False) -> Record:
+    """Verdict, policy and rule: of the policy that denied, or of the last that allowed; `reached` is a backend."""
     looked = list(_looked(said))
-    if looked and not details.startswith(_REFUSED):
-        level, result, decider = looked[-1]
+    is_allowed = reached or details.startswith(_PASSED)
+    is_denied_by_policy = bool(looked) and (looked[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
+    if looked and (is_allowed or is_denied_by_policy):
+        level, _, decider = looked[-1]
         policy, _, rule = decider.partition(" ")
-        denied = result == "denied" or details.startswith("ext_authz_")
-        return {"verdict": "Deny" if denied else "Allow", "level": level, "policy": policy, "rule": rule}
-    if not looked and details.startswith(_PASSED):
+        word = "Deny" if is_denied_by_policy else "Allow"
+        return {"verdict": word, "level": level, "policy": policy, "rule": rule}
+    if is_allowed:
         return {"verdict": "Allow", "policy": "Default"}
-    # Refused before any policy was asked: what cannot be read, or leads nowhere, is never let through.
+    # Refused before every policy was asked: what cannot be read, or leads nowhere, is never let through.
     return {"verdict": "Deny", "policy": "Default", "rule": details}
 
 
-# What Envoy says (`response_code_details`) of requests that the MCP filter or the strict reading of it refused, and of
-# requests that went on to a backend.
-_REFUSED = ("mcp_", "lua_")
-_PASSED = ("via_upstream", "upstream_", "response_timeout", "no_healthy_upstream", "downstream_remote_disconnect")
+# What Envoy says (`response_code_details`) of requests that went on to a backend, and of those that an authorizer
+# denied or was not to get: a body that is too large for it is none for the backend, either.
+_PASSED = ("via_upstream", "upstream_", "response_timeout", "no_healthy_upstream")
+_BY_AUTHORIZER = ("ext_authz_", "request_payload_too_large")
 
 
 def _looked(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

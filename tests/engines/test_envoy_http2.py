@@ -29,6 +29,7 @@ from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
 
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy import listeners
 from tierwall.engines.envoy.names import FACT_HEADERS
 
 pytestmark = pytest.mark.engine
@@ -526,11 +527,13 @@ def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Lab]:
-    try:
-        with lab() as one:
-            yield one
-    except InputError as error:
-        unavailable(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listeners, "SLOWEST_REQUEST_S", 2)
+        try:
+            with lab() as one:
+                yield one
+        except InputError as error:
+            unavailable(str(error))
 
 
 def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
@@ -553,6 +556,34 @@ def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
         assert is_allowed(one.ask(*ask("allowed")))
         assert shop.backend.calls[before:] == ["allowed"]
         assert not one.closed
+
+
+def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> None:
+    """A request that began before is decided by what was in force then; but it must end, however it is kept alive."""
+    shop.publish([lab_policy("gate", "half", "allowed", created=4)])
+    shop.programmed()
+    shop.until_ready(shop.caller(), "half")
+    body = json.dumps(call("half")).encode()
+    with Http2(shop.port, shop.context("shopper")) as one:
+        streams = [one.open() for _ in range(20)]
+        for stream in streams:
+            one.frames(one.headers(stream, post(PATH, host="localhost")))
+        one.round_trip()
+        shop.publish([lab_policy("gate", "allowed", created=5)])
+        shop.programmed()
+        calls_before = shop.backend.calls.count("half")
+        rounds = 0
+        while not all(one.answers[stream].is_over for stream in streams):
+            for stream in streams:
+                one.frames(one.data(stream, b" "))
+            one.wait(streams, 0.1)
+            rounds += 1
+            assert rounds < 200
+        assert {one.answers[stream].status for stream in streams} == {408}
+        for stream in streams:
+            one.frames(one.data(stream, body, end=True))
+        one.round_trip()
+        assert shop.backend.calls.count("half") == calls_before
 
 
 def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> None:

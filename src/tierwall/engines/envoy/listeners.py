@@ -32,6 +32,10 @@ from tierwall.engines.envoy.names import (
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.replies import local_replies
 
+# The policies in force when a request begins decide about it, so nobody may begin one long before it is needed: a
+# revocation is complete after this time.
+SLOWEST_REQUEST_S = 30
+
 _MANAGER = hcm_pb2.HttpConnectionManager
 _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
@@ -90,6 +94,7 @@ def connection_manager(name: str, routes: Any, options: Options, filters: list[A
     out.common_http_protocol_options.headers_with_underscores_action = _REJECT_REQUEST
     out.common_http_protocol_options.idle_timeout.seconds = 3600
     out.request_headers_timeout.seconds = 10
+    out.request_timeout.seconds = SLOWEST_REQUEST_S
     out.stream_idle_timeout.seconds = 300
     out.http_protocol_options.SetInParent()
     out.http2_protocol_options.max_concurrent_streams.value = 100

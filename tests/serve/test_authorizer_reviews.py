@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from authorizer_server import POLICIES, Served, access, claim, conditions, readable, series
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from tierwall.api.wire.review import Shape
+from tierwall.serve.authorizer.metrics import SECONDS, Metrics
+from tierwall.serve.authorizer.record import Record
 
 
 @pytest.fixture
@@ -278,6 +282,22 @@ def test_what_is_no_review_gets_a_clear_error_and_a_closed_answer(tmp_path: Path
     assert status(served, access("bob"))["allowed"] is True, "it stays up"
 
 
+@pytest.mark.parametrize("kind", ["SelfSubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview"])
+@pytest.mark.parametrize("bridged", [False, True])
+def test_a_review_that_only_an_api_server_takes_is_refused_and_never_decided(
+    tmp_path: Path, kind: str, bridged: bool
+) -> None:
+    served = Served(tmp_path, bridged=bridged)
+    review = {**access("bob"), "kind": kind, "metadata": {"namespace": "dev"}}
+    assert status(served, {**review, "kind": "SubjectAccessReview"})["allowed"] is True
+    answer = served.post("/authorize", review)
+    assert answer.status == 400
+    assert (answer.json["status"]["allowed"], answer.json["status"]["denied"]) == (False, True)
+    why = answer.json["status"]["evaluationError"]
+    assert f"found `{kind}`" in why
+    assert "asks webhooks with a `SubjectAccessReview`" in why
+
+
 def test_a_body_over_the_limit_is_refused_with_a_closed_answer(served: Served) -> None:
     long = json.dumps(access("b" * (2 << 20))).encode()
     answer = served.post("/authorize", long)
@@ -306,6 +326,75 @@ def test_a_client_that_stalls_is_not_waited_for(tmp_path: Path) -> None:
     assert answer.status == 408
     assert answer.json["status"]["denied"] is True
     assert answer.headers[b"connection"] == b"close"
+
+
+def test_a_client_that_never_begins_its_body_is_not_waited_for(tmp_path: Path) -> None:
+    answer = Served(tmp_path, read_seconds=0.05).call("POST", "/authorize", [])
+    assert answer.status == 408
+    assert answer.json["status"]["denied"] is True
+
+
+def _after_a_while(parts: list[bytes]) -> Any:
+    """A client whose every part comes only after the server has begun to wait for it, and that hangs up at the end."""
+    left = list(parts)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if not left:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    return receive
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 7])
+def test_a_body_that_comes_late_and_in_parts_is_answered_all_the_same(served: Served, cuts: int) -> None:
+    body = json.dumps(access("bob")).encode()
+    parts = [body[len(body) * one // cuts : len(body) * (one + 1) // cuts] for one in range(cuts)]
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/authorize", "headers": []}
+    asyncio.run(served.app(scope, _after_a_while(parts), send))
+    assert sent[0]["status"] == 200
+    assert json.loads(sent[1]["body"])["status"]["allowed"] is True
+
+
+def test_nobody_is_answered_who_hung_up(served: Served) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/authorize", "headers": []}
+    asyncio.run(served.app(scope, _after_a_while([]), send))
+    assert sent == []
+
+
+def test_a_request_that_is_cancelled_stops_waiting_for_its_body(served: Served) -> None:
+    cleaned: list[bool] = []
+
+    async def receive() -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    async def cancelled() -> None:
+        async def send(message: Any) -> None:
+            raise AssertionError
+
+        scope = {"type": "http", "method": "POST", "path": "/authorize", "headers": []}
+        task = asyncio.create_task(served.app(scope, receive, send))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert cleaned == [True]
 
 
 def test_unknown_paths_and_methods_are_refused(served: Served) -> None:
@@ -361,6 +450,18 @@ def test_metrics_count_decisions_by_authorizer_verdict_and_phase(served: Served)
     assert 'tierwall_authorizer_decisions_total{authorizer="policies",phase="authorize",verdict="Allow"} 1.0' in page
     assert 'tierwall_authorizer_request_duration_seconds_count{phase="authorize"} 2.0' in page
     assert 'tierwall_authorizer_refused_requests_total{phase="authorize",status="400"} 1.0' in page
+
+
+def test_the_latencies_add_up_as_prometheus_counts_them() -> None:
+    metrics, plain = Metrics(), CollectorRegistry()
+    name = "tierwall_authorizer_request_duration_seconds"
+    words = "From the first byte of a review's body to its answer."
+    histogram = Histogram(name, words, ("phase",), buckets=SECONDS, registry=plain)
+    for seconds in (0.0, 0.00005, 0.00006, 0.001, 0.3, 5.0, 10.0, 11.0):
+        metrics.observe(Record("authorize", "Allow"), seconds)
+        histogram.labels("authorize").observe(seconds)
+    ours, theirs = (set(generate_latest(one).decode().splitlines()) for one in (metrics.registry, plain))
+    assert {line for line in theirs if "_created" not in line} <= ours
 
 
 def test_health_is_told_apart_from_readiness(served: Served) -> None:

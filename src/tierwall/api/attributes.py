@@ -28,8 +28,11 @@ class ConditionsMode(StrEnum):
     OPTIMIZED = "Optimized"
 
 
-class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `path` is for non-resource requests; with it the other resource attributes are empty."""
+class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One request. `path` is for non-resource requests; with it the other resource attributes are empty.
+
+    INVARIANT: `gc=False` holds because a request refers to texts and truth values alone.
+    """
 
     user: str = ""
     groups: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from tierwall.api.expression import Expression, Failed, Left, decide, holds, pro
 from tierwall.api.policy import Policy, policies_of
 from tierwall.api.policy_constraints import GROUPS, demands
 from tierwall.api.policy_index import PolicyIndex, indexed
-from tierwall.api.settlement import ORDER, Settlement
+from tierwall.api.settlement import NOTHING, ORDER, Settlement
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -73,23 +73,26 @@ class CelPolicies:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The first phase."""
-        settlement = Settlement(self.name, self.failure_mode)
+        settlement: Settlement | None = None
         request: dict[str, Any] | None = None
         for ready in self._index.find(attributes):
             if ready.unmet and not ready.may_match(attributes):
                 continue
-            if ready.expression is None:
-                settlement.add(ready.condition, Failed(ready.error))
+            outcome: bool | Failed | Left = Failed(ready.error)
+            if ready.expression is not None:
+                if request is None:
+                    request = attributes.request()
+                outcome = ready.expression.first(request, name_unknown=attributes.is_name_unknown)
+                if isinstance(outcome, Left) and outcome.needs_only_authorizer:
+                    outcome = self._checked(outcome, attributes)
+            if outcome is False:
                 continue
-            if request is None:
-                request = attributes.request()
-            outcome = ready.expression.first(request, name_unknown=attributes.is_name_unknown)
-            if isinstance(outcome, Left) and outcome.needs_only_authorizer:
-                outcome = self._checked(outcome, attributes)
+            if settlement is None:
+                settlement = Settlement(self.name, self.failure_mode)
             settlement.add(ready.condition, outcome)
             if settlement.is_denied:
                 break
-        return settlement.decision()
+        return settlement.decision() if settlement is not None else NOTHING
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase, without policies."""

@@ -23,6 +23,7 @@ CEL_TYPE = "k8s.io/authorization-cel"
 PACKED_CEL_TYPE = "tierwall.io/authorization-cel-packed"
 NODE_TYPE = "k8s.io/node-authorizer"
 
+_OWN_TYPES = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
@@ -68,7 +69,9 @@ class Condition(msgspec.Struct, frozen=True):
             yield f"condition id `{_short(self.id)}` {why}"
         elif self.id.startswith("k8s.io/"):
             yield f"condition id `{self.id}` uses the reserved prefix `k8s.io/`"
-        if (why := label_key_problem(self.type)) is not None:
+        if self.type in _OWN_TYPES:
+            pass
+        elif (why := label_key_problem(self.type)) is not None:
             yield f"type `{_short(self.type)}` of condition `{_short(self.id)}` {why}"
         elif self.type.startswith("k8s.io/") and not _KUBERNETES_TYPE.fullmatch(self.type):
             yield f"type `{self.type}` of condition `{_short(self.id)}` is reserved to Kubernetes"

@@ -23,6 +23,7 @@ from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial import Partial, PartialError, Specialised, specialise
+from tierwall.cel.printer import to_text
 from tierwall.cel.program import program
 from tierwall.cel.types import DYN
 
@@ -53,6 +54,8 @@ class Expression:
         self.tree = tree
         self._named: Specialised | None = None
         self._unnamed: Specialised | None = None
+        # Which unknowns a residual names is asked only where the answer could be `authorizer`.
+        self._may_ask = True
 
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
         """What is known in the first phase: true, false, an error, or a residual."""
@@ -60,7 +63,7 @@ class Expression:
             found = self._specialised(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
             return Failed(str(why))
-        return outcome(found)
+        return outcome(found, self._may_ask)
 
     def warm(self, *, name_unknown: bool) -> None:
         """Do now what the first use would do."""
@@ -72,6 +75,7 @@ class Expression:
     def _specialised(self, name_unknown: bool) -> Specialised:
         if name_unknown:
             if self._unnamed is None:
+                self._may_ask = AUTHORIZER in to_text(self.tree)
                 unknown = (*UNKNOWN, AUTHORIZER, "request.name")
                 # Always there, and of no type, so that it leaves the same residuals as any other unknown.
                 self._unnamed = specialise(
@@ -79,12 +83,13 @@ class Expression:
                 )
             return self._unnamed
         if self._named is None:
+            self._may_ask = AUTHORIZER in to_text(self.tree)
             self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
         return self._named
 
 
-def outcome(found: Partial) -> bool | Failed | Left:
-    """What a partial evaluation says of a policy."""
+def outcome(found: Partial, may_ask: bool = True) -> bool | Failed | Left:
+    """What a partial evaluation says of a policy; `may_ask` is false where the policy does not name `authorizer`."""
     if found.error is not None:
         # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
         return Left(found.expr, can_be_true=False) if found.fails_late else Failed(found.error)
@@ -92,7 +97,7 @@ def outcome(found: Partial) -> bool | Failed | Left:
         return found.value if isinstance(found.value, bool) else Failed("the result is not a bool")
     if not found.can_be_false and not found.can_fail:
         return True
-    return Left(found.residual, found.can_be_true, found.unknowns == {AUTHORIZER})
+    return Left(found.residual, found.can_be_true, may_ask and found.unknowns == {AUTHORIZER})
 
 
 def parse(text: str) -> Expr:

@@ -8,7 +8,6 @@ are not covered: the first may be left out on the way, and one wire shape drops 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Iterable
 
@@ -58,7 +57,7 @@ class Seal:
 
     def _mac(self, conditions: ConditionSet) -> str:
         content = msgspec.json.encode([str(conditions.failure_mode), sorted(_content(conditions.conditions))])
-        return hmac.new(self._key, content, hashlib.sha256).hexdigest()[:32]
+        return hmac.digest(self._key, content, "sha256").hex()[:32]
 
 
 def _content(conditions: Iterable[Condition]) -> Iterable[list[str]]:

@@ -31,6 +31,8 @@ from tierwall.api.expression import Failed, Left
 from tierwall.core.trace import Step
 from tierwall.core.verdict import Verdict
 
+# The answer where no policy came to anything.
+NOTHING = no_opinion("no policy allows it")
 ORDER = {Effect.DENY: 0, Effect.NO_OPINION: 1, Effect.ALLOW: 2}
 
 
@@ -92,7 +94,7 @@ class Settlement:
             reason = _reason("withheld", withhold.true[0]) if withhold.true else "a NoOpinion policy failed"
             return no_opinion(reason, error, steps)
         if not can_allow:
-            return no_opinion("no policy allows it", steps=steps)
+            return no_opinion(NOTHING.reason, steps=steps)
         if allows.true and not withhold.left:
             return allow(_reason("allowed", allows.true[0]), steps=steps)
         return self._conditional((*_residuals(withhold), *_grants(allows)), error, steps)

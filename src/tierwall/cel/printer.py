@@ -31,7 +31,7 @@ _BINARY = {
     "_%_": ("%", _PRODUCT),
 }
 _LOGICAL = {"_&&_": (" && ", _AND), "_||_": (" || ", _OR)}
-_PLAIN_FIELD = re.compile(r"(?!(?:in|true|false|null)\Z)[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED_FIELDS = frozenset(("in", "true", "false", "null"))
 _QUOTED_FIELD = re.compile(r"[A-Za-z0-9_.\-/ ]+")
 _SPECIAL = re.compile(r"[^ !#-\[\]-~]")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"} | {
@@ -123,7 +123,7 @@ def _ident(node: ast.Ident) -> tuple[str, int]:
 
 
 def _field(name: str) -> str | None:
-    if _PLAIN_FIELD.fullmatch(name):
+    if name.isascii() and name.isidentifier() and name not in _RESERVED_FIELDS:
         return name
     return f"`{name}`" if _QUOTED_FIELD.fullmatch(name) else None
 

@@ -19,6 +19,8 @@ from tierwall.core.labels import Requirement
 
 V1, V1BETA1 = "authorization.k8s.io/v1", "authorization.k8s.io/v1beta1"
 KIND = "SubjectAccessReview"
+# What users send to an API server, which never passes it on: who asks is not in the review, or not in full.
+_OWN_REVIEWS = ("SelfSubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview")
 _FIELD_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _SERIES_MINIMUM = frozenset(("Allow", "Deny", "NoOpinion"))
 
@@ -36,6 +38,9 @@ class Shape(Enum):
     SERIES = "conditionalDecision"
 
 
+# INVARIANT: `gc=False` below holds because what was decoded from JSON is a tree: nothing in it refers back.
+
+
 class SelectorAttributes(msgspec.Struct, frozen=True, rename="camel"):
     """A selector; `rawSelector` is not looked at, since ignoring it only widens what is asked about."""
 
@@ -43,7 +48,7 @@ class SelectorAttributes(msgspec.Struct, frozen=True, rename="camel"):
     requirements: list[dict[str, Any]] = []
 
 
-class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel"):
+class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`spec.resourceAttributes`."""
 
     namespace: str = ""
@@ -57,14 +62,14 @@ class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel"):
     field_selector: SelectorAttributes | None = None
 
 
-class NonResourceAttributes(msgspec.Struct, frozen=True):
+class NonResourceAttributes(msgspec.Struct, frozen=True, gc=False):
     """`spec.nonResourceAttributes`."""
 
     path: str = ""
     verb: str = ""
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
+class Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`spec` of every generation at once."""
 
     resource_attributes: ResourceAttributes | None = None
@@ -78,7 +83,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     authorization_options: dict[str, Any] | None = None
 
 
-class Review(msgspec.Struct, frozen=True, rename="camel"):
+class Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A SubjectAccessReview as it is decoded; what is of another kind comes with its kind and nothing else."""
 
     api_version: str = ""
@@ -86,7 +91,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
     spec: Spec | None = None
 
 
-class AccessReview(msgspec.Struct, frozen=True):
+class AccessReview(msgspec.Struct, frozen=True, gc=False):
     """A question as it came in: what is asked, and how to answer."""
 
     api_version: str
@@ -126,7 +131,9 @@ def review_of(found: Review) -> AccessReview:
 
 def _expect(api_version: Any, kind: Any) -> None:
     if kind != KIND or api_version not in (V1, V1BETA1):
-        raise WireError(f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`")
+        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`"
+        hint = f": an API server takes these itself, and asks webhooks with a `{KIND}`" if kind in _OWN_REVIEWS else ""
+        raise WireError(words + hint)
 
 
 def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from time import perf_counter
@@ -118,29 +118,25 @@ class App:
     async def _body(self, phase: str, receive: Receive) -> bytes:
         # The kind is known only from the body, and callers with one address send both kinds to /authorize.
         most = max(MOST_OCTETS[phase], MOST_OCTETS[CONDITIONS])
-        parts: list[bytes] = []
-        size, is_over = 0, False
-        try:
-            async with asyncio.timeout(self._read_seconds):
-                while not is_over:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise Gone
-                    size += len(part := message.get("body", b""))
-                    # Of a body over the limit nothing is kept.
-                    if size <= most:
-                        parts.append(part)
+        body = _Body(most)
+        first = _Begun(receive())
+        # What is there already, as nearly every body is, needs no timer.
+        if first.message is None or not body.takes(first.message):
+            try:
+                async with asyncio.timeout(self._read_seconds):
+                    if first.message is None and body.takes(await first):
+                        pass
                     else:
-                        parts.clear()
-                    is_over = not message.get("more_body", False) or size > MOST_DRAINED
-        except TimeoutError:
-            raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
-        if size > most:
+                        while not body.takes(await receive()):
+                            pass
+            except TimeoutError:
+                raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
+        if body.size > most:
             raise Unread(413, too_long(phase))
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        if size > MOST_OCTETS[phase] and _CONDITIONS_KIND not in body:
+        whole = body.whole()
+        if body.size > MOST_OCTETS[phase] and _CONDITIONS_KIND not in whole:
             raise Unread(413, too_long(phase))
-        return body
+        return whole
 
     def _remember(self, reply: Reply, seconds: float) -> None:
         record = reply.record
@@ -178,6 +174,54 @@ class App:
             found["message"] = "the files hold policies that cannot be used; the last good ones are in force"
             found["problems"] = [one.document() for one in store.trouble[:20]]
         return found
+
+
+class _Body:
+    """What has come of a body."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    def takes(self, message: Message) -> bool:
+        """Take in one message; True if it is the last that is wanted."""
+        if message["type"] != "http.request":
+            raise Gone
+        self.size += len(part := message.get("body", b""))
+        # Of a body over the limit nothing is kept.
+        if self.size <= self._most:
+            self._parts.append(part)
+        else:
+            self._parts.clear()
+        return not message.get("more_body", False) or self.size > MOST_DRAINED
+
+    def whole(self) -> bytes:
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+class _Begun:
+    """A message that is waited for only if it is not there yet: a timer for every request would cost more than that.
+
+    The coroutine runs up to where it would wait; there it stays until this is awaited.
+    """
+
+    def __init__(self, coming: Awaitable[Message]) -> None:
+        self.message: Message | None = None
+        self._rest = coming.__await__()
+        try:
+            self._waits_for = next(self._rest)
+        except StopIteration as done:
+            self.message = done.value
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        try:
+            yield self._waits_for
+        except BaseException as why:
+            # Told to stop while waiting: so is the coroutine, which cleans up.
+            self._rest.throw(why)
+            raise
+        return (yield from self._rest)
 
 
 async def _send(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:

@@ -5,8 +5,15 @@ Labels hold only names from the configuration and words of ours: a caller cannot
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from tierwall.serve.authorizer.record import Record
 from tierwall.serve.authorizer.store import Store
@@ -15,24 +22,53 @@ SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
 
 
+class _Tally(Collector):
+    """Decisions and how long they took, which every request counts: without locks, in one thread."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[tuple[str, str, str], int] = {}
+        # By phase: how many took at most so long as each bound says and longer than the one before, and all together.
+        self._spread: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def add(self, authorizer: str, verdict: str, phase: str, seconds: float) -> None:
+        """Count one decision."""
+        key = authorizer, verdict, phase
+        self._decisions[key] = self._decisions.get(key, 0) + 1
+        spread = self._spread.get(phase)
+        if spread is None:
+            spread, self._seconds[phase] = self._spread.setdefault(phase, [0] * (len(SECONDS) + 1)), 0.0
+        spread[bisect_left(SECONDS, seconds)] += 1
+        self._seconds[phase] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus is told."""
+        decisions = CounterMetricFamily(
+            "tierwall_authorizer_decisions",
+            "Decisions by verdict, phase and the authorizer that settled them or set the first conditions.",
+            labels=("authorizer", "verdict", "phase"),
+        )
+        for key, count in self._decisions.items():
+            decisions.add_metric(key, count)
+        yield decisions
+        seconds = HistogramMetricFamily(
+            "tierwall_authorizer_request_duration_seconds",
+            "From the first byte of a review's body to its answer.",
+            labels=("phase",),
+        )
+        for phase, spread in self._spread.items():
+            bounds = zip((*map(floatToGoString, SECONDS), "+Inf"), accumulate(spread), strict=True)
+            seconds.add_metric((phase,), [(bound, float(count)) for bound, count in bounds], self._seconds[phase])
+        yield seconds
+
+
 class Metrics:
     """The metrics of one process, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._decisions = Counter(
-            "tierwall_authorizer_decisions",
-            "Decisions by verdict, phase and the authorizer that settled them or set the first conditions.",
-            ("authorizer", "verdict", "phase"),
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "tierwall_authorizer_request_duration_seconds",
-            "From the first byte of a review's body to its answer.",
-            ("phase",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+        self._tally = _Tally()
+        self.registry.register(self._tally)
         self._refused = Counter(
             "tierwall_authorizer_refused_requests",
             "Requests that were no reviews, by phase and HTTP status.",
@@ -71,24 +107,13 @@ class Metrics:
             "Superseded sets of policies whose conditional grants are still enforced.",
             registry=self.registry,
         )
-        # The children of a metric are looked up under a lock; a dictionary of our own is cheaper.
-        self._decision_children: dict[tuple[str, str, str], Counter] = {}
-        self._second_children: dict[str, Histogram] = {}
 
     def observe(self, record: Record, seconds: float) -> None:
         """Count one reply."""
         phase = record.phase
         if record.status != 200:
             self._refused.labels(phase, str(record.status)).inc()
-        key = record.authorizer, record.verdict, phase
-        child = self._decision_children.get(key)
-        if child is None:
-            child = self._decision_children[key] = self._decisions.labels(*key)
-        child.inc()
-        histogram = self._second_children.get(phase)
-        if histogram is None:
-            histogram = self._second_children[phase] = self._seconds.labels(phase)
-        histogram.observe(seconds)
+        self._tally.add(record.authorizer, record.verdict, phase, seconds)
         if record.error:
             self._errors.labels(phase).inc()
 

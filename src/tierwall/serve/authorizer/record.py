@@ -18,8 +18,11 @@ from tierwall.core.verdict import Verdict
 MOST_POLICIES = 16
 
 
-class Record(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One decision. `verdict` is what the chain came to; `answer` what the caller was told, where that differs."""
+class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
+    """One decision. `verdict` is what the chain came to; `answer` what the caller was told, where that differs.
+
+    INVARIANT: `gc=False` holds because a record refers to texts alone; thousands are kept, and would be walked often.
+    """
 
     phase: str
     verdict: str

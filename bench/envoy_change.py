@@ -1,7 +1,8 @@
 """From a policy change to its enforcement by a running Envoy: `python -m bench envoy_change`.
 
-A policy is replaced in the snapshot, compiled and published; a client with one open mTLS connection calls the tool
-whose permission changed until it gets the new verdict. The time runs from before the compilation to that answer, so it
+A policy is replaced in the snapshot (`text`), or dropped and put again (`policy`: without it another allows the tool),
+compiled and published; a client with one open mTLS connection calls the tool whose permission changed until it gets the
+new verdict. The time runs from before the compilation to that answer, so it
 includes the calls that still got the old one. The control plane and the client share one process and the machine.
 Policies are spread over backends, five each (the limit of a target); one of them changes.
 """
@@ -60,7 +61,13 @@ def thing(api: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": spec}
 
 
-async def measure(policies: int, certificates: Any) -> dict[str, list[float]]:
+def changed(snapshot: Snapshot, what: str, allowed: bool) -> Snapshot:
+    """Another snapshot in which the tool is allowed, or not."""
+    [put] = load_objects([policy(0, allowed if what == "text" else False)])
+    return snapshot.changed(drop=[put]) if what == "policy" and allowed else snapshot.changed([put])
+
+
+async def measure(policies: int, what: str, certificates: Any) -> dict[str, list[float]]:
     """Times of each change in milliseconds: compilation, publishing, until the new verdict."""
     import ssl
     import tempfile
@@ -99,9 +106,9 @@ async def measure(policies: int, certificates: Any) -> dict[str, list[float]]:
         assert await _call(reader, writer) is True
         for number in range(ROUNDS):
             allowed = number % 2 == 1
-            [changed] = load_objects([policy(0, allowed)])
+            after = changed(snapshot, what, allowed)
             begun = time.perf_counter()
-            snapshot = snapshot.changed([changed])
+            snapshot = after
             resources = compile(snapshot, options, cache)
             compiled = time.perf_counter()
             server.publish(resources)
@@ -160,14 +167,15 @@ def run() -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "agents"))
     certificates = importlib.import_module("certificates")
     print(f"policy change to enforcement, {ROUNDS} changes each; Python {platform.python_version()}; milliseconds")
-    print(f"{'policies':>9} {'compile p50':>12} {'publish p50':>12} {'enforced p50':>13} {'p95':>7} {'max':>7}")
-    for size in SIZES:
-        times = asyncio.run(measure(size, certificates))
+    head = f"{'policies':>9} {'changes':>8} {'compile p50':>12} {'publish p50':>12} {'enforced p50':>13}"
+    print(f"{head} {'p95':>7} {'max':>7}")
+    for size, what in ((size, what) for size in SIZES for what in ("text", "policy")):
+        times = asyncio.run(measure(size, what, certificates))
         ordered = sorted(times["enforced"])
         middle = {key: statistics.median(values) for key, values in times.items()}
         late = ordered[int(len(ordered) * 0.95)]
         print(
-            f"{size:>9} {middle['compile']:>12.2f} {middle['publish']:>12.2f} {middle['enforced']:>13.2f}"
+            f"{size:>9} {what:>8} {middle['compile']:>12.2f} {middle['publish']:>12.2f} {middle['enforced']:>13.2f}"
             f" {late:>7.1f} {ordered[-1]:>7.1f}"
         )
 

@@ -170,7 +170,7 @@ class Lab:
 
     async def _serve(self, port: int) -> Server:
         services = (accesslog.service(self.decisions.append), toolslist.service(self.controller.permitted))
-        server = Server(more=services)
+        server = Server(lambda: self.controller.settle() if server.is_settled else None, services)
         await server.start(f"127.0.0.1:{port}")
         return server
 
@@ -187,9 +187,13 @@ class Lab:
         """Put objects in force; returns before Envoy has them."""
         prepared = self.controller.prepare(loaded([*self.fixed, *objects]))
         assert not prepared.errors, prepared.errors
-        resources = self.controller.accept(prepared)
-        assert resources is not None
-        self.do(_later(lambda: self.server.publish(resources)))
+
+        def put() -> None:
+            resources = self.controller.accept(prepared)
+            assert resources is not None
+            self.server.publish(resources)
+
+        self.do(_later(put))
 
     @property
     def fixed(self) -> list[Object]:

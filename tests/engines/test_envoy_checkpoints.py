@@ -17,7 +17,6 @@ from envoy_passed import Passed, denies_unknown, passed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.engines.envoy.cache import FEWEST_LEFT
 from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
@@ -218,15 +217,30 @@ def test_what_did_not_come_into_force_is_not_followed_on() -> None:
     assert {name: one.content for name, one in old_routes.items()} == contents(first)
 
 
-def test_checkpoints_that_routes_have_left_are_not_known_for_ever() -> None:
+def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
     cache = Cache()
-    p = text("p", "gate", ("a",), "plain")
+    policies = text("p", "gate", ("a",), "plain"), text("q", "gate", ("a",), "plain")
+    first = compiled(cache, *policies)
+    compiled(cache, policies[0])
+    again = compiled(cache, *policies[:1], text("r", "one", ("a",), "plain"))
+    # The first routes pass a checkpoint that is known still, and after every proxy has left it is not.
+    assert not any(is_unknown(one) for one in passed(first.routes, again.extension_configs).values())
+    cache.settle(cache.number)
+    last = compiled(cache, policies[0])
+    assert any(is_unknown(one) for one in passed(first.routes, last.extension_configs).values())
+    assert not any(is_unknown(one) for one in passed(again.routes, last.extension_configs).values())
+
+
+def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierwall.engines.envoy.cache.MOST_LEFT", 20)
+    cache = Cache()
     sizes = []
-    for number in range(3 * FEWEST_LEFT):
-        resources = compiled(cache, p, *([text("q", "gate", (f"t{number}",), "plain")] if number % 2 else []))
+    for number in range(60):
+        policies = [text("p", "gate", ("a",), "plain"), text("q", "gate", (f"t{number}",), "plain")]
+        resources = compiled(cache, *policies[: 1 + number % 2])
         sizes.append(sum(one.ByteSize() for one in resources.extension_configs.values()))
-    assert sizes[-1] < 2 * sizes[2 * FEWEST_LEFT]
-    assert sizes[-1] > sizes[0]
+    assert sizes[0] < sizes[20] < sizes[-1] * 1.1
+    assert sizes[-1] < sizes[40] * 1.1
 
 
 @pytest.mark.parametrize("kind", ["asks", "reads"])

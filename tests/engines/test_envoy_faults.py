@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -144,6 +145,31 @@ def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
         running.programmed()
     assert set(answers["allowed"]) == {"allowed"}, "no change interrupts what stays allowed"
     held(running, answers)
+
+
+def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_policy(running: Lab) -> None:
+    """At any time some policy denies `forbidden`: each state moves it, by a text, or by a policy that comes or goes."""
+    both, one = ("allowed", "forbidden"), ("allowed",)
+    states = [
+        [policy("base", *both), policy("team", *one, on="XBackend")],
+        [policy("base", *one), policy("team", *both, on="XBackend")],
+        [policy("base", *both), policy("other", *one)],
+        [policy("base", *both), policy("team", *one, on="XBackend"), policy("other", *both)],
+        [policy("base", *one)],
+        [policy("other", *one, on="XBackend"), policy("base", *both), policy("team", *both, on="XBackend")],
+    ]
+    rate, start = 200, time.monotonic()
+    with hammering(running) as answers:
+        for number in range(300):
+            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+            running.publish(states[number % len(states)])
+        running.publish([policy("base", "allowed", "last")])
+        running.until_ready(running.caller(), "last")
+        running.programmed()
+    assert set(answers["allowed"]) == {"allowed"}, "no change interrupts what stays allowed"
+    assert {one for one in answers["forbidden"] if not one.startswith("denied by XAccessPolicy/shop/")} == set()
+    assert "forbidden" not in running.backend.calls
+    assert min(map(len, answers.values())) > 20
 
 
 def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_answers(running: Lab) -> None:

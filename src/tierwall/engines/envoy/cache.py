@@ -21,8 +21,8 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import follow, model
 
-# How many checkpoints that routes have left are known at least; and as many as there are others.
-FEWEST_LEFT = 64
+# How many checkpoints are known that routes have left while not every proxy has; or as many as there are others.
+MOST_LEFT = 1000
 MOST_GONE = 10_000
 
 
@@ -39,7 +39,9 @@ class Cache:
         self._before: Snapshot | None = None
         self._shards = Shards()
         self._passed: dict[str, Checkpoint] = {}
-        self._left: dict[str, Checkpoint] = {}
+        # With the number of the compilation whose routes left them.
+        self._left: dict[str, tuple[int, Checkpoint]] = {}
+        self._settled = 0
         # The last compilation, as its compiler left it.
         self.last: Any = None
         self._undo: Any = None, {}, {}, {}, {}, None
@@ -80,6 +82,7 @@ class Cache:
     def settle(self, number: int) -> None:
         """Every proxy has taken this compilation, and with it all before it."""
         self._unsettled = {key: one for key, one in self._unsettled.items() if one > number}
+        self._settled = max(self._settled, number)
 
     def undo(self) -> None:
         """Forget the last compilation: it did not come into force, so the next one does not follow on it."""
@@ -104,11 +107,15 @@ class Cache:
 
     def filters(self, passed: Mapping[str, Checkpoint]) -> Mapping[str, Any]:
         """The filters of all checkpoints that routes pass now, and of those that routes may not have left yet."""
-        left = {name: one for name, one in {**self._left, **self._passed}.items() if name not in passed}
-        most = len(passed) + FEWEST_LEFT
-        self._left = dict(list(left.items())[-most:])
+        left = {**self._left, **{name: (self.number, one) for name, one in self._passed.items()}}
+        kept = [
+            (name, (number, one))
+            for name, (number, one) in left.items()
+            if name not in passed and number > self._settled
+        ]
+        self._left = dict(kept[-max(MOST_LEFT, len(passed)) :])
         self._passed = dict(passed)
-        return self._shards.of((*passed.values(), *self._left.values()))
+        return self._shards.of((*passed.values(), *(one for _, one in self._left.values())))
 
     def same(self, kind: str, name: str, message: Any) -> Any:
         """The message of the last compilation if it was equal: equal objects are compared faster than messages."""

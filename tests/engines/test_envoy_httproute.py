@@ -146,7 +146,7 @@ def objects() -> list[Object]:
     ]
     codes = [redirect(path(f"/{code}"), statusCode=code, hostname="x.test") for code in (301, 302, 303, 307, 308)]
     out.append(route("codes", "codes.test", [*codes, redirect(path("/default"), hostname="x.test")]))
-    out += modifiers() + matching() + hostnames() + closed()
+    out += modifiers() + matching() + hostnames() + cors() + closed()
     return out
 
 
@@ -201,6 +201,38 @@ def matching() -> list[Object]:
     ]
 
 
+CORS: dict[str, Object] = {
+    "listed": {
+        "allowOrigins": ["https://www.foo.com", "https://*.bar.com"],
+        "allowMethods": ["GET", "OPTIONS"],
+        "allowHeaders": ["x-header-1", "x-header-2"],
+        "exposeHeaders": ["x-header-3", "x-header-4"],
+        "allowCredentials": True,
+        "maxAge": 3600,
+    },
+    "any-method": {"allowOrigins": ["https://www.foo.com"], "allowMethods": ["*"]},
+    "any-origin": {"allowOrigins": ["*"], "allowMethods": ["PUT"], "allowHeaders": ["*"]},
+    "any-secure": {"allowOrigins": ["https://*"]},
+    "all": {"allowOrigins": ["*"], "allowMethods": ["*"], "allowHeaders": ["*"], "allowCredentials": True},
+}
+
+
+def cors() -> list[Object]:
+    out = [
+        route(f"cors-{name}", f"{name}.cors.test", [rule(path("/"), "v1", filters=[{"type": "CORS", "cors": value}])])
+        for name, value in CORS.items()
+    ]
+    guarded = rule(path("/"), "v1", filters=[{"type": "CORS", "cors": CORS["listed"]}])
+    guarded["backendRefs"] = [{"group": NETWORKING, "kind": "XBackend", "name": "guarded"}]
+    nobody = {"source": {"type": "SPIFFE", "spiffe": "spiffe://cluster.local/ns/a/sa/b"}}
+    return [
+        *out,
+        behind("guarded")[0],
+        route("cors-guarded", "guarded.cors.test", [guarded]),
+        policy("guarded", "guarded", [nobody]),
+    ]
+
+
 def hostnames() -> list[Object]:
     return [
         route("wild", "*.wild.test", [rule({}, "v1")]),
@@ -221,6 +253,10 @@ UNUSABLE: dict[str, Object] = {
     "null": {"filters": [modifier("ResponseHeaderModifier", add=[{"name": "x", "value": "a\0"}])]},
     "unending": {"filters": [{"type": "URLRewrite", "urlRewrite": {"path": prefix("/")}}]},
 }
+UNUSABLE["cors-headers"] = {
+    "filters": [{"type": "CORS", "cors": {"allowOrigins": ["*"], "exposeHeaders": ["*"], "allowCredentials": True}}]
+}
+UNUSABLE["cors-long"] = {"filters": [{"type": "CORS", "cors": {"allowOrigins": [f"https://*.{'a' * 200}.com"]}}]}
 PATTERNS = ("(", "a{1000}", "[a-z]{100}x", "(?=a)", "\\1")
 
 
@@ -229,7 +265,8 @@ def closed() -> list[Object]:
         route(f"closed-{name}", f"{name}.closed.test", [rule(path("/"), "v1", **value)])
         for name, value in UNUSABLE.items()
     ]
-    out[-1]["spec"]["rules"][0]["matches"] = [path(f"/{'a' * 400}")]
+    unending = next(one for one in out if one["metadata"]["name"] == "closed-unending")
+    unending["spec"]["rules"][0]["matches"] = [path(f"/{'a' * 400}")]
     for number, text in enumerate(PATTERNS):
         bad = [
             rule(path(f"/{text}", "RegularExpression"), "v1"),
@@ -383,6 +420,61 @@ def test_the_match_that_counts(
     got = routed.get(host, asked, headers)
     assert got.backend == wanted
     assert got.status == (200 if wanted else 404)
+
+
+def preflight(routed: Routed, name: str, origin: str, method: str = "GET") -> Any:
+    headers = {"Origin": origin, "access-control-request-method": method, "access-control-request-headers": "x-asked"}
+    got = routed.get(f"{name}.cors.test", "/", headers, "OPTIONS")
+    assert (got.status, got.backend) == (200, None)
+    return {key.removeprefix("access-control-"): value for key, value in got.headers.items() if "control" in key}
+
+
+@pytest.mark.parametrize("origin", ["https://www.foo.com", "https://www.bar.com", "https://xpto.www.bar.com"])
+def test_browsers_are_told_which_origins_may_read_answers(routed: Routed, origin: str) -> None:
+    assert preflight(routed, "listed", origin) == {
+        "allow-origin": origin,
+        "allow-methods": "GET, OPTIONS",
+        "allow-headers": "x-header-1, x-header-2",
+        "expose-headers": "x-header-3, x-header-4",
+        "max-age": "3600",
+        "allow-credentials": "true",
+    }
+    got = routed.get("listed.cors.test", "/", {"Origin": origin})
+    assert got.backend == "v1"
+    assert got.headers["access-control-allow-origin"] == origin
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://foobar.com", "https://bar.com", "https://wwwxfoo.com", "http://www.foo.com", "https://x/.bar.com"],
+)
+def test_other_origins_may_not(routed: Routed, origin: str) -> None:
+    assert "allow-origin" not in preflight(routed, "listed", origin)
+    got = routed.get("listed.cors.test", "/", {"Origin": origin})
+    assert got.backend == "v1"
+    assert "access-control-allow-origin" not in got.headers
+
+
+def test_stars_are_what_browsers_take_them_for(routed: Routed) -> None:
+    told = preflight(routed, "any-method", "https://www.foo.com", "POST")
+    assert (told["allow-methods"], told["max-age"]) == ("POST", "5")
+    assert "allow-credentials" not in told
+    told = preflight(routed, "any-origin", "http://other.test:8080", "PUT")
+    assert (told["allow-origin"], told["allow-headers"]) == ("http://other.test:8080", "x-asked")
+    assert preflight(routed, "any-secure", "https://a.test")["allow-origin"] == "https://a.test"
+    assert "allow-origin" not in preflight(routed, "any-secure", "http://a.test")
+    told = preflight(routed, "all", "https://a.test")
+    assert (told["allow-origin"], told["allow-methods"], told["allow-headers"]) == ("https://a.test", "GET", "x-asked")
+
+
+def test_an_origin_opens_nothing_that_policies_close(routed: Routed) -> None:
+    origin = "https://www.foo.com"
+    assert preflight(routed, "guarded", origin)["allow-origin"] == origin
+    for method in ("GET", "OPTIONS", "DELETE"):
+        got = routed.get("guarded.cors.test", "/", {"Origin": origin}, method)
+        assert (got.status, got.backend) == (403, None)
+        # A page may read that it was denied.
+        assert got.headers["access-control-allow-origin"] == origin
 
 
 @pytest.mark.parametrize("name", UNUSABLE)

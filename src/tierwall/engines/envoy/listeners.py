@@ -16,7 +16,7 @@ from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
-from tierwall.engines.envoy import external_auth, mcp
+from tierwall.engines.envoy import cors, external_auth, mcp
 from tierwall.engines.envoy.matchers import matcher, packed
 from tierwall.engines.envoy.names import (
     BODILESS,
@@ -42,6 +42,7 @@ _REJECT_REQUEST = protocol_pb2.HttpProtocolOptions.REJECT_REQUEST
 
 def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]:
     """The filters in their order: read the message, be strict about it, look at it, ask every policy, go on."""
+    yield hcm_pb2.HttpFilter(name=cors.FILTER, typed_config=cors.http_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)

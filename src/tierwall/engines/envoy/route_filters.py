@@ -1,4 +1,4 @@
-"""Filters of HTTPRoute rules that Envoy's routes express: header changes, rewrites, redirects (Gateway API).
+"""Filters of HTTPRoute rules that Envoy's routes express: header changes, rewrites, redirects, CORS (Gateway API).
 
 A rule with a filter that is not among them, or that says something unknown, must not be served as if the filter were
 not there: it answers 500. So does one that Envoy would refuse, which would refuse all routes of the listener with it.
@@ -16,7 +16,8 @@ from envoy.config.route.v3 import route_components_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.section import maps
-from tierwall.engines.envoy.route_match import refused, unusable
+from tierwall.engines.envoy import cors
+from tierwall.engines.envoy.route_match import quoted, refused, unusable
 
 _SET = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
@@ -45,6 +46,8 @@ def apply(
             lost = lost or _rewrite(route, match, one.get("urlRewrite"), largest_pattern)
         elif kind == "RequestRedirect":
             lost = lost or _redirect(route, match, one.get("requestRedirect"), listener, largest_pattern)
+        elif kind == "CORS":
+            lost = lost or cors.apply(route, one.get("cors"), largest_pattern)
         else:
             lost = lost or f"filter {kind}"
     return lost
@@ -109,7 +112,7 @@ def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_patt
     else:
         # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Paths begin with the prefix, so its end says where it ends;
         # a long prefix would make too large a pattern.
-        pattern = f"^.*?{_quoted(_telling_end(prefix))}/*"
+        pattern = f"^.*?{quoted(_telling_end(prefix))}/*"
         if refused(pattern, largest_pattern):
             return f"replacing prefix `{prefix}`, which is too long for Envoy,"
         action.regex_rewrite.pattern.regex = pattern
@@ -160,7 +163,3 @@ def _port(value: Mapping[str, Any], listener: Listener | None) -> int:
     if port == _PORTS.get(scheme) and (isinstance(value.get("hostname"), str) or here == _PORTS.get(protocol)):
         return 0
     return port
-
-
-def _quoted(text: str) -> str:
-    return "".join(one if one.isalnum() or one in "/_-" else f"\\{one}" for one in text)

@@ -68,6 +68,11 @@ def refused(pattern: str, largest_pattern: int) -> str:
     return f"whose program has size {size} of at most {largest_pattern}" if size > largest_pattern else ""
 
 
+def quoted(text: str) -> str:
+    """A pattern for this text only."""
+    return "".join(one if one.isalnum() or one in "/_-" else f"\\{one}" for one in text)
+
+
 def method(name: str, invert: bool = False) -> Any:
     """A request with this HTTP method, or with any other."""
     out = route_components_pb2.HeaderMatcher(name=":method", invert_match=invert)

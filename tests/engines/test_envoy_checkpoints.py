@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from envoy_attacks import calls, policy, thing
 from envoy_passed import Passed, denies_unknown, passed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
-from tierwall.resources.load import load_objects
+from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -170,6 +172,28 @@ def test_a_policy_that_alone_changes_changes_no_route() -> None:
     assert all(after.routes[name] is one for name, one in before.routes.items())
     differing = [name for name, one in after.extension_configs.items() if one is not before.extension_configs[name]]
     assert len(differing) == 1
+
+
+def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
+    rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
+    file, cache, lines = tmp_path / "all.yaml", Cache(), []
+    for comment in ("", "# a line more\n"):
+        objects = [*places(), text("p", "gate", ("a",), "plain"), policy("hard", "one", [rule])]
+        file.write_text(comment + yaml.safe_dump_all(objects))
+        found = load([str(file)])
+        resources = compile(found.snapshot, OPTIONS, cache)
+        assert resources.diagnostics == compile(found.snapshot, OPTIONS).diagnostics
+        lines.append([one.position.line for one in resources.diagnostics if one.position is not None])
+    assert lines[1] == [one + 1 for one in lines[0]]
+    assert lines[0]
+
+
+def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
+    cache = Cache()
+    before = compiled(cache, text("p", "gate", ("a",), "plain"))
+    after = compiled(cache, text("p", "gate", ("a",), "plain"))
+    for kind in ("listeners", "routes", "clusters", "secrets", "extension_configs"):
+        assert all(getattr(after, kind)[name] is one for name, one in getattr(before, kind).items())
 
 
 def test_policies_that_change_together_change_routes() -> None:

@@ -81,7 +81,7 @@ class Snapshot:
 
     def changes(self, before: Snapshot) -> Iterator[tuple[Resource | None, Resource | None]]:
         """The objects that are not the same as in another snapshot, before and after: read anew, come, or gone."""
-        for key in self._kinds.keys() | before._kinds.keys():
+        for key in sorted(self._kinds.keys() | before._kinds.keys()):
             now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
             if now is then or now == then:  # resources are equal only to themselves
                 continue

@@ -42,30 +42,39 @@ class Cache:
         # With the number of the compilation whose routes left them.
         self._left: dict[str, tuple[int, Checkpoint]] = {}
         self._settled = 0
+        # Whether everything that is compiled stands where the snapshot says.
+        self.is_exact = True
         # The last compilation, as its compiler left it.
         self.last: Any = None
         self._undo: Any = None, {}, {}, {}, {}, None
 
-    def begin(self, snapshot: Snapshot) -> bool:
-        """A compilation of this snapshot begins: policies that it has in common with the last need not be read anew.
+    def begin(self, snapshot: Snapshot, exactly: bool) -> tuple[Snapshot, bool]:
+        """A compilation of this snapshot begins: the snapshot to compile, and whether it differs in policies only.
 
-        True if it differs from the last in AccessPolicies only.
+        Unless it must be exactly this one, objects that were read anew and say what they said are those from before,
+        so that what is known of them is known still; only where they stand in files may be wrong.
         """
         self._undo = self._before, dict(self._tags), dict(self._unsettled), self._passed, self._left, self.last
         self.number += 1
         before, self._before = self._before, snapshot
+        self.is_exact = True
         if before is None:
-            return False
+            return snapshot, False
         changes = list(snapshot.changes(before))
-        self._retag([(old, new) for old, new in changes if not _is_same_text(old, new)])
+        texts = [(old, new) for old, new in changes if not _is_same_text(old, new)]
+        self._retag(texts)
+        if len(texts) < len(changes) and not exactly:
+            dropped = [old for old, new in texts if old is not None and new is None]
+            snapshot = self._before = before.changed([new for _, new in texts if new is not None], dropped)
+            self.is_exact, changes = False, texts
         gone = [old for old, _ in changes if old is not None]
         come = [new for _, new in changes if new is not None]
         if all((one.group, one.kind) in ACCESS_POLICIES for one in (*gone, *come)):
             if before is not snapshot:
                 follow(before, snapshot, gone, come)
-            return True
+            return snapshot, True
         model(snapshot).inherit(model(before))
-        return False
+        return snapshot, False
 
     def _retag(self, changes: list[tuple[Resource | None, Resource | None]]) -> None:
         for old, new in changes:

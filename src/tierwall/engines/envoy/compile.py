@@ -51,7 +51,15 @@ class _Last(NamedTuple):
 def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
     """The configuration of an Envoy that serves the Gateways of a snapshot."""
     cache = Cache() if cache is None else cache
-    only_policies = cache.begin(snapshot)
+    resources = _compile(snapshot, options, cache, exactly=False)
+    if resources.diagnostics and not cache.is_exact:
+        cache.undo()
+        resources = _compile(snapshot, options, cache, exactly=True)
+    return resources
+
+
+def _compile(snapshot: Snapshot, options: Options, cache: Cache, exactly: bool) -> Resources:
+    snapshot, only_policies = cache.begin(snapshot, exactly)
     last: _Last | None = cache.last
     if last is not None and not (only_policies and last.options is options):
         last = None

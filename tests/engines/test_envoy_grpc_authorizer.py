@@ -20,6 +20,7 @@ from http2_client import Answer, Header, Http2, post
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy import external_auth
+from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.options import Address
 from tierwall.engines.envoy.rbac import NO_AUTHORIZER
 from tierwall.tool.question import ask
@@ -195,14 +196,19 @@ class World:
         self._silent.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _there_is_an_envoy() -> None:
+    try:
+        find_envoy()
+    except InputError as error:
+        unavailable(str(error))
+
+
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(external_auth, "TIMEOUT_S", 1)
-        try:
-            one = World()
-        except InputError as error:
-            unavailable(str(error))
+        one = World()
     yield one
     one.close()
 

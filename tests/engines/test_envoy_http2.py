@@ -30,6 +30,7 @@ from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy import listeners
+from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.names import FACT_HEADERS
 
 pytestmark = pytest.mark.engine
@@ -46,6 +47,14 @@ EXPRESSIONS = {
 RULE_ON_HOST = {"authorization": {"type": "Inline", "hosts": ["good.test"]}}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _there_is_an_envoy() -> None:
+    try:
+        find_envoy()
+    except InputError as error:
+        unavailable(str(error))
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[Attacked]:
     more = [*behind("hosts"), policy("hosts", "hosts", [RULE_ON_HOST])]
@@ -53,10 +62,7 @@ def running() -> Iterator[Attacked]:
         rule = {"authorization": {"type": "CEL", "cel": {"expression": text}}}
         more += [*behind(name), policy(name, name, [rule])]
     more += [*behind("words"), policy("words", "words", [calls("ädd", "日本")])]
-    try:
-        one = Attacked(more)
-    except InputError as error:
-        unavailable(str(error))
+    one = Attacked(more)
     yield one
     one.close()
 
@@ -529,11 +535,8 @@ def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
 def shop() -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listeners, "SLOWEST_REQUEST_S", 2)
-        try:
-            with lab() as one:
-                yield one
-        except InputError as error:
-            unavailable(str(error))
+        with lab() as one:
+            yield one
 
 
 def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:

@@ -12,6 +12,7 @@ from envoy_routes import SERVICES, Routed, route, silent, to
 
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy.binary import find_envoy
 from tierwall.tool.question import ask
 
 pytestmark = pytest.mark.engine
@@ -278,14 +279,17 @@ def closed() -> list[Object]:
     return out
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _there_is_an_envoy() -> None:
+    try:
+        find_envoy()
+    except InputError as error:
+        unavailable(str(error))
+
+
 @pytest.fixture(scope="module")
 def routed() -> Iterator[Routed]:
-    try:
-        one = Routed(objects())
-    except InputError as error:
-        if "Envoy" in str(error) and "not found" in str(error):
-            unavailable(str(error))
-        raise
+    one = Routed(objects())
     yield one
     one.close()
 
@@ -572,10 +576,7 @@ def some_routes(seed: int) -> list[Object]:
 
 def test_random_routes_have_the_precedence_of_the_text() -> None:
     worlds = {seed: some_routes(seed) for seed in range(40)}
-    try:
-        running = Routed([one for routes in worlds.values() for one in routes])
-    except InputError as error:
-        unavailable(str(error))
+    running = Routed([one for routes in worlds.values() for one in routes])
     dice = random.Random(1)
     found = set()
     try:
@@ -607,10 +608,7 @@ def test_time_runs_out() -> None:
         rule(path("/both"), "v1", timeouts={"request": "200ms", "backendRequest": "50ms"}),
         rule(path("/v2"), "v2", timeouts={"request": "0s"}),
     ]
-    try:
-        running = Routed([route("slow", "slow.test", rules)], {"Service/prod/v1": address})
-    except InputError as error:
-        unavailable(str(error))
+    running = Routed([route("slow", "slow.test", rules)], {"Service/prod/v1": address})
     try:
         for name in ("request", "backend", "both"):
             assert running.get("slow.test", f"/{name}").status == 504
@@ -630,10 +628,7 @@ def test_policies_see_the_request_as_it_came_in() -> None:
     ]
     allowed = {"authorization": {"type": "Inline", "paths": [{"value": "/outside"}], "hosts": ["p.test"]}}
     tools = [behind("tools")[0], route("tools", ["p.test", "inside.test"], rules)]
-    try:
-        running = Routed([*tools, policy("by-path", "tools", [allowed])])
-    except InputError as error:
-        unavailable(str(error))
+    running = Routed([*tools, policy("by-path", "tools", [allowed])])
     try:
         for host in ("p.test", "inside.test"):
             for asked in ("/outside", "/outside/x?y=z", "/inside", "/inside/x"):
@@ -650,5 +645,34 @@ def test_policies_see_the_request_as_it_came_in() -> None:
                 if got.request is not None:
                     assert got.path == asked.replace("outside", "inside")
                     assert got.request.headers["host"] == "inside.test"
+    finally:
+        running.close()
+
+
+def test_a_backend_outside_is_asked_by_its_own_host_name() -> None:
+    outside, inside = behind("outside")[0], behind("inside")[0]
+    outside["spec"]["mcp"] = {"hostname": "mcp.example.org", "port": 443}
+    there, here = ({"group": NETWORKING, "kind": "XBackend", "name": name} for name in ("outside", "inside"))
+    other = {"type": "URLRewrite", "urlRewrite": {"hostname": "other.test"}}
+    rules = [
+        {"matches": [path("/outside")], "backendRefs": [there]},
+        {"matches": [path("/inside")], "backendRefs": [here]},
+        {"matches": [path("/either")], "backendRefs": [here, there]},
+        {"matches": [path("/other")], "backendRefs": [here, there], "filters": [other]},
+        {"matches": [path("/one")], "backendRefs": [there], "filters": [other]},
+    ]
+    # Policies see the host that the client asked for.
+    allowed = {"authorization": {"type": "Inline", "hosts": ["gate.test"]}}
+    running = Routed([outside, inside, route("o", "gate.test", rules), policy("by-host", "outside", [allowed])])
+
+    def hosts(asked: str) -> set[str]:
+        found = [running.get("gate.test", asked).request for _ in range(20)]
+        return {one.headers["host"] for one in found if one is not None}
+
+    try:
+        assert hosts("/outside") == {"mcp.example.org"}
+        assert hosts("/inside") == {"gate.test"}
+        assert hosts("/either") == {"gate.test", "mcp.example.org"}
+        assert hosts("/other") == hosts("/one") == {"other.test"}
     finally:
         running.close()

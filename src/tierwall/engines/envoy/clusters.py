@@ -41,6 +41,13 @@ def backend(resource: Resource, port: int, options: Options) -> Any | None:
     return None
 
 
+def host_of(resource: Resource) -> str:
+    """The host name that a backend outside the cluster is known by; nothing for others, which get the client's."""
+    mcp = resource.spec.get("mcp")
+    host = mcp.get("hostname") if isinstance(mcp, dict) else None
+    return host if isinstance(host, str) and resource.kind != "Service" else ""
+
+
 def authorizer(name: str, service: Resource, port: int, grpc: bool, options: Options) -> Any:
     """The cluster of an authorization service."""
     given = options.endpoints.get(str(service.reference))

@@ -32,6 +32,8 @@ class Destination(Struct, frozen=True, eq=False):
     cluster: str | None
     weight: int
     protection: Protection
+    # The host that requests are for there, if not the client's and the rule says no other.
+    host: str = ""
 
 
 class Routes:
@@ -84,7 +86,7 @@ class Routes:
             return Destination(None, way.weight, NO_PROTECTION)
         stack = self._guards.stack(way.gateway, way.listener, way.backend)
         protection = self._guards.protection(stack, backend_of(way.backend), way.listener.port)
-        return Destination(way.cluster, way.weight, protection)
+        return Destination(way.cluster, way.weight, protection, way.host)
 
 
 def _ambiguous() -> Any:
@@ -130,11 +132,13 @@ def _lead(route: Any, destinations: list[Destination], settings: Mapping[str, An
     _put(route.typed_per_filter_config, settings)
     if len(destinations) == 1 and destinations[0].cluster is not None:
         route.route.cluster = destinations[0].cluster
+        route.route.host_rewrite_literal = route.route.host_rewrite_literal or destinations[0].host
         _put(route.typed_per_filter_config, destinations[0].protection.settings(plain))
         return
     for destination in destinations:
         weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
         weighted.weight.value = destination.weight
+        weighted.host_rewrite_literal = route.route.host_rewrite_literal or destination.host
         _put(weighted.typed_per_filter_config, destination.protection.settings(plain))
 
 

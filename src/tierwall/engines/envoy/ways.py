@@ -37,6 +37,8 @@ class Way(Struct, frozen=True, eq=False):
     weight: int
     backend: Resource | None = None
     cluster: str | None = None
+    # The host that requests are for there, if not the client's.
+    host: str = ""
 
 
 class Match(Struct, frozen=True, eq=False):
@@ -128,7 +130,7 @@ class Planning:
             self._problem(UNSUPPORTED, "filters of a backendRef are not supported: it answers 500", ref.route, ref.path)
             return Way(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
-        return Way(gateway, listener, _weight(ref), resource, cluster.name)
+        return Way(gateway, listener, _weight(ref), resource, cluster.name, clusters.host_of(resource))
 
     def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
         self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))

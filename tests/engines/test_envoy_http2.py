@@ -430,6 +430,18 @@ def test_headers_of_our_own_are_not_a_clients_to_send(attacked: Attacked, name: 
         assert found.headers.get(name) != "forged" or (found.path == "/open" and name not in FACT_HEADERS)
 
 
+def test_nobody_chooses_the_policies_that_are_asked(attacked: Attacked) -> None:
+    """Routes say in headers which policies a request must pass; a client that knows all their names gains nothing."""
+    text = b"".join(one.SerializeToString() for one in attacked.resources.listeners.values())
+    names = sorted(set(re.findall(rb"(?<![0-9a-f])[0-9a-f]{16}(?:/http)?(?![0-9a-f])", text)))
+    assert len(names) > 10
+    with Http2(attacked.port) as one:
+        for name in names:
+            for path in EVERY:
+                for header in ("x-tierwall-gateway", "x-tierwall-backend"):
+                    assert not one.ask(post(path, None, (header, name.decode())), BAD).reached
+
+
 def test_a_header_that_no_request_has(attacked: Attacked) -> None:
     """Where an expression must fail, it reads a header that is never there: a client that sends it changes nothing."""
     body = json.dumps(call(SECRET, {"other": 1})).encode()
@@ -598,8 +610,8 @@ def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> N
     refs = [{"group": group, "kind": "XBackend", "name": name} for name in ("orders", "spare")]
     rules = [{"matches": [{"path": {"value": "/either"}}], "backendRefs": refs}]
     either = thing(f"{GATEWAY_API}/v1", "HTTPRoute", "either", {"parentRefs": [{"name": "agents"}], "rules": rules})
-    for one in (spare, either):
-        one["metadata"]["namespace"] = "shop"
+    for made in (spare, either):
+        made["metadata"]["namespace"] = "shop"
     shop.publish([lab_policy("gate", "half", "allowed"), spare, either, closed])
     shop.programmed()
     shop.until_ready(shop.caller(), "half")

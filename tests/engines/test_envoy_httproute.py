@@ -111,7 +111,7 @@ WHERE: dict[str, tuple[Object, str]] = {
     "same-host-https": ({"scheme": "https"}, "https://r https://r:443 https://r"),
     "same-host-80": ({"port": 80}, "http://r http://r:80 https://r:80"),
 }
-ELSEWHERE = (
+ELSEWHERE: tuple[tuple[Object, str, str], ...] = (
     ({"path": prefix("/new")}, "/old/a?x=1", "/new/a?x=1"),
     ({"path": prefix("/")}, "/old/a", "/a"),
     ({"path": prefix("/")}, "/old", "/"),
@@ -239,6 +239,11 @@ def hostnames() -> list[Object]:
         route("wild", "*.wild.test", [rule({}, "v1")]),
         route("deeper", "*.deep.wild.test", [rule({}, "v2")]),
         route("exact", "very.deep.wild.test", [rule({}, "v3")]),
+        # What the route for a host leaves open falls to those for wider names, however good their matches are.
+        route("narrow", "a.b.fall.test", [rule(path("/a"), "v1")], created=3),
+        route("wide", "*.b.fall.test", [rule(path("/a/x", "Exact"), "v2"), rule(path("/b"), "v2")], created=2),
+        route("wider", "*.fall.test", [rule(path("/b/x", "Exact"), "v3"), rule(path("/"), "v3")]),
+        route("everything", "*", [rule(path("/everywhere"), "v1")]),
     ]
 
 
@@ -416,6 +421,18 @@ def test_response_headers_are_set_added_and_removed(routed: Routed) -> None:
         ("wild.test", "/", {}, None),
         ("onewild.test", "/", {}, None),
         ("unknown.test", "/", {}, None),
+        ("a.b.fall.test", "/a/x", {}, "v1"),
+        ("a.b.fall.test", "/b/x", {}, "v2"),
+        ("a.b.fall.test", "/c", {}, "v3"),
+        ("c.b.fall.test", "/a/x", {}, "v2"),
+        ("c.b.fall.test", "/a", {}, "v3"),
+        ("b.fall.test", "/b", {}, "v3"),
+        ("a.b.fall.test", "/everywhere", {}, "v3"),
+        ("fall.test", "/everywhere", {}, "v1"),
+        ("very.deep.wild.test", "/everywhere", {}, "v3"),
+        ("m.test", "/everywhere", {}, "v1"),
+        ("o.test", "/everywhere", {}, "v1"),
+        ("codes.test", "/everywhere", {}, "v1"),
     ],
 )
 def test_the_match_that_counts(

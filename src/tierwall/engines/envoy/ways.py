@@ -5,7 +5,7 @@ A plan knows nothing of policies, so that it stays as it is while policies come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from envoy.config.core.v3 import base_pb2
@@ -73,8 +73,10 @@ class Planning:
                 matches = list(self._matches(gateway, listener, on.route))
                 for host in on.hostnames or ("*",):
                     hosts.setdefault(host, []).extend(matches)
+        own = {host: tuple(match for _, match in sorted(hosts[host], key=lambda one: one[0])) for host in hosts}
+        # A host has first the matches of its own routes, then those of routes for wider names: Envoy looks at one host.
         ordered = (
-            (host, tuple(match for _, match in sorted(hosts[host], key=lambda one: one[0]))) for host in sorted(hosts)
+            (host, tuple(match for name in _wider(host, hosts) for match in own[name])) for host in sorted(hosts)
         )
         return Plan(route_name(gateway, listener), tuple(ordered))
 
@@ -144,6 +146,17 @@ def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
     backend = backend_of_cluster(ways[0].cluster or "") if len(ways) == 1 else None
     out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
     return out
+
+
+def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:
+    """A host name and those with wildcards that it lies below, the longest first."""
+    yield host
+    name = host.removeprefix("*")
+    while name:
+        _, dot, rest = name[1:].partition(".")
+        name = f".{rest}" if dot else ""
+        if f"*{name}" in hosts:
+            yield f"*{name}"
 
 
 def _weight(ref: BackendRef) -> int:

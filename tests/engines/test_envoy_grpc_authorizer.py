@@ -128,7 +128,11 @@ def asks(service: str = "asked", grpc: Object | None = None, **more: Any) -> Obj
 
 
 def asks_web(*copied: str) -> Object:
-    http = {"path": "/check", "allowedHeaders": ["x-sent", *FORGED], "allowedResponseHeaders": list(copied)}
+    http = {
+        "path": "/check",
+        "allowedHeaders": ["X-Sent", "two words", ":path", "", "a%b", *FORGED],
+        "allowedResponseHeaders": list(copied),
+    }
     settings = {"protocol": "HTTP", "http": http, "backendRef": {"name": "web", "port": 9000}}
     return {"action": "ExternalAuth", "externalAuth": settings}
 
@@ -340,12 +344,15 @@ def test_an_authorizer_may_not_change_what_the_request_is(world: World, name: st
 def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
     value = "add" if name == "x-tierwall-name" else "forged"
     world.web.headers = (("x-good", "yes"),)
-    assert world.send("/http", OK, None, ("x-sent", "1")).reached
+    sent = (("x-sent", "1"), ("x-other", "2"), ("cookie", "3"), ("authorization", "Bearer 4"), ("~x-sent", "5"))
+    assert world.send("/http", OK, None, *sent).reached
     [found] = world.attacked.recorder.requests
     assert found.headers["x-good"] == "yes"
     told = world.web.asked[-1]
-    assert "x-sent" in told
-    assert not [one for one in told if one.startswith("x-tierwall-")]
+    wanted = {"host": "gate.test", "x-sent": "1", "authorization": "Bearer 4", "content-length": "0"}
+    assert {one: told[one] for one in wanted} == wanted
+    # Besides those, what the policy allows and Envoy says of itself.
+    assert not [one for one in told.keys() - wanted.keys() if not one.startswith("x-envoy-") and one not in FORGED]
     world.web.headers = ((name, value),)
     assert not world.send("/http", BAD).reached
     world.send("/http", OK)

@@ -6,10 +6,16 @@ against the system's authorities and its name. An address that options give inst
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
@@ -48,18 +54,23 @@ def host_of(resource: Resource) -> str:
     return host if isinstance(host, str) and resource.kind != "Service" else ""
 
 
-def authorizer(name: str, service: Resource, port: int, grpc: bool, options: Options) -> Any:
-    """The cluster of an authorization service."""
+def authorizer(
+    name: str, service: Resource, port: int, grpc: bool, options: Options, may_get: tuple[str, ...] | None
+) -> Any:
+    """The cluster of an authorization service, with the headers of requests that it may get (None: all)."""
     given = options.endpoints.get(str(service.reference))
-    return cluster(name, given or Address(_dns(service.name, service.namespace, options), port), http2=grpc)
+    address = given or Address(_dns(service.name, service.namespace, options), port)
+    return cluster(name, address, http2=grpc, headers=may_get)
 
 
 def _dns(service: str, namespace: str, options: Options) -> str:
     return f"{service}.{namespace}.svc.{options.cluster_domain}"
 
 
-def cluster(name: str, address: Address, *, tls: bool = False, http2: bool = False) -> Any:
-    """A cluster of one address."""
+def cluster(
+    name: str, address: Address, *, tls: bool = False, http2: bool = False, headers: tuple[str, ...] | None = None
+) -> Any:
+    """A cluster of one address; requests have these headers only, or all."""
     out = cluster_pb2.Cluster(name=name)
     out.connect_timeout.seconds = 5
     # One name that DNS is slow to answer must not keep the whole Gateway from starting; its own backend answers 503.
@@ -77,10 +88,39 @@ def cluster(name: str, address: Address, *, tls: bool = False, http2: bool = Fal
     out.load_assignment.cluster_name = name
     socket = out.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.socket_address
     socket.address, socket.port_value = address
-    if http2:
+    if http2 or headers is not None:
         options = http_protocol_options_pb2.HttpProtocolOptions()
-        options.explicit_http_config.http2_protocol_options.SetInParent()
+        chosen = options.explicit_http_config
+        (chosen.http2_protocol_options if http2 else chosen.http_protocol_options).SetInParent()
+        if headers is not None:
+            options.http_filters.extend(_only(headers))
         out.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
+    return out
+
+
+def _only(headers: tuple[str, ...]) -> Iterator[Any]:
+    """Filters on the way that keep all other headers back.
+
+    What may stay is put aside under names that begin with `~`, all else is removed, and what was put aside is put back.
+    """
+    change = header_mutation_pb2.HeaderMutation()
+    steps = change.mutations.request_mutations
+    steps.add().remove_on_match.key_matcher.prefix = "~"
+    for name in headers:
+        steps.append(_copied(f"~{name}", name))
+    steps.add().remove_on_match.key_matcher.safe_regex.regex = "[^~:].*"
+    for name in headers:
+        steps.append(_copied(name, f"~{name}"))
+    steps.add().remove_on_match.key_matcher.prefix = "~"
+    yield hcm_pb2.HttpFilter(name="tierwall.headers", typed_config=packed(change))
+    codec = packed(upstream_codec_pb2.UpstreamCodec())
+    yield hcm_pb2.HttpFilter(name="envoy.filters.http.upstream_codec", typed_config=codec)
+
+
+def _copied(to: str, source: str) -> Any:
+    out = mutation_rules_pb2.HeaderMutation()
+    out.append.append_action = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+    out.append.header.key, out.append.header.value = to, f"%REQ({source})%"
     return out
 
 

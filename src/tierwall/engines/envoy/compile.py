@@ -98,7 +98,7 @@ def _compile(snapshot: Snapshot, options: Options, cache: Cache, exactly: bool) 
 def _others(options: Options, guards: Guards) -> dict[str, Any]:
     """The clusters besides those of backends."""
     out = {
-        name: clusters.authorizer(name, one.service, one.port, one.is_grpc, options)
+        name: clusters.authorizer(name, one.service, one.port, one.is_grpc, options, one.may_get)
         for name, one in guards.authorizers.items()
     }
     out[NOWHERE] = clusters.nowhere(NOWHERE)

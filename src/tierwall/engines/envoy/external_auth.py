@@ -8,7 +8,9 @@ backend, take for the truth about the request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import http_uri_pb2
@@ -26,6 +28,7 @@ TIMEOUT_S = 5
 # Headers that say what the request is, and that no authorizer may change: ours, those of MCP, body and connection.
 # The pattern must not grow: Envoy takes programs up to size 100 (`options.largest_pattern`).
 _NOT_ITS_OWN = f"(:|{HEADER_PREFIX}|mcp-|content-|transfer-|x-forwarded-client-).*|host|connection|upgrade"
+_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 # What a filter in a slot refers to until a route says whom to ask; it is no cluster, so the answer is no.
 NOBODY = "authorizer/nobody"
 
@@ -38,6 +41,11 @@ class Authorizer(NamedTuple):
     port: int
     is_grpc: bool
     value: Mapping[str, Any]
+
+    @property
+    def may_get(self) -> tuple[str, ...] | None:
+        """The headers that it may get, in small letters; None for all (Gateway API, `HTTPExternalAuthFilter`)."""
+        return None if self.is_grpc else _may_get(self.value)
 
 
 def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
@@ -58,7 +66,19 @@ def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
     grpc = value.get("protocol") == "GRPC"
     if grpc and isinstance(value.get("grpc"), dict) and _names(value["grpc"].get("allowedHeaders")):
         return "Envoy cannot keep headers from a gRPC authorizer, and `grpc.allowedHeaders` says which it may get"
-    return Authorizer(authorizer_cluster(service.namespace, service.name, port, grpc), service, port, grpc, value)
+    cluster = authorizer_cluster(service.namespace, service.name, port, grpc)
+    if not grpc:
+        # Filters on the way to it keep other headers back: policies that let it get others have another way.
+        cluster += "/" + blake2b(" ".join(_may_get(value)).encode(), digest_size=4).hexdigest()
+    return Authorizer(cluster, service, port, grpc, value)
+
+
+def _may_get(value: Mapping[str, Any]) -> tuple[str, ...]:
+    http = value.get("http")
+    allowed = _names(http.get("allowedHeaders")) if isinstance(http, dict) else []
+    # It always gets the host. Strange names Envoy would refuse, or take for commands; no request needs them.
+    named = {name.lower() for name in allowed if _NAME.fullmatch(name)} - {"host"}
+    return tuple(sorted({"authorization", "content-length", *named}))
 
 
 def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
@@ -118,8 +138,6 @@ def route_settings(found: Authorizer) -> Any:
     path = http.get("path")
     if isinstance(path, str) and path:
         service.path_prefix = path
-    for name in _names(http.get("allowedHeaders")):
-        service.authorization_request.allowed_headers.patterns.append(_name(name))
     for name in _names(http.get("allowedResponseHeaders")):
         service.authorization_response.allowed_upstream_headers.patterns.append(_name(name))
     return out

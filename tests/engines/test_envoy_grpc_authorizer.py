@@ -35,7 +35,7 @@ CALLS = {"authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools
 PERMISSION_DENIED = 7
 FORGED = ["x-tierwall-name", "x-tierwall-backend", "x-tierwall-caller", "mcp-name", "content-type", "host"]
 SERVICES = ("asked", "web", "silent", "nobody")
-BACKENDS = ("plain", "agent", "every", "body", "silent", "nobody", "chain", "http", "length", "narrow")
+BACKENDS = ("plain", "agent", "every", "body", "silent", "nobody", "chain", "http", "length", "web-body", "narrow")
 
 
 class Authorizer:
@@ -67,13 +67,14 @@ class WebAuthorizer:
     def __init__(self) -> None:
         self.headers: tuple[Header, ...] = ()
         self.asked: list[dict[str, str]] = []
+        self.body = b""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length", 0)))
+                outer.body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 outer.asked.append({name.lower(): value for name, value in self.headers.items()})
                 self.send_response(200)
                 for name, value in outer.headers:
@@ -141,6 +142,8 @@ def objects() -> list[Object]:
     every = policy("every", "every", [], **asks())
     del every["spec"]["rules"]
     source = {"type": "SPIFFE", "spiffe": AGENT}
+    asks_web_body = asks_web()
+    asks_web_body["externalAuth"]["forwardBody"] = {"maxSize": 200}
     return [
         *(thing("v1", "Service", one, {"ports": [{"port": 9000}]}) for one in SERVICES),
         *(one for name in BACKENDS for one in behind(name)),
@@ -155,6 +158,7 @@ def objects() -> list[Object]:
         policy("a-web", "http", [CALLS], **asks_web("x-good", *FORGED)),
         policy("b-web", "http", [calls("add")]),
         policy("length", "length", [CALLS], **asks_web("content-length")),
+        policy("web-body", "web-body", [CALLS], **asks_web_body),
         policy("narrow", "narrow", [CALLS], **asks(grpc={"allowedHeaders": ["x-good"]})),
     ]
 
@@ -294,6 +298,14 @@ def test_a_body_in_pieces_goes_whole(world: World) -> None:
     with Http2(world.attacked.tls_port, world.context, "127.0.0.1") as one:
         assert one.ask(post("/body"), *(OK[at : at + 7] for at in range(0, len(OK), 7))).reached
     assert [check.attributes.request.http.body.encode() for check in world.authorizer.checks] == [OK]
+
+
+def test_a_body_goes_whole_to_one_that_speaks_http(world: World) -> None:
+    world.web.headers = ()
+    assert world.send("/web-body", OK).reached
+    assert world.web.body == OK
+    assert world.send("/web-body", json.dumps(call("add", {"x": "y" * 200})).encode()).status == 413
+    assert world.attacked.recorder.requests == []
 
 
 def test_an_authorizer_may_add_headers_for_the_backend(world: World) -> None:

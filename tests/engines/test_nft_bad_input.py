@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -219,6 +220,7 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
         lambda: write(path, [*OBJECTS, pod("shop/web-1", "10.0.0.3", app="web")]),
         lambda: path.write_text("{"),
         lambda: write(path, [*OBJECTS, deny]),
+        lambda: path.write_text(path.read_text() + "\n"),
         lambda: os.utime(path, ns=(1, 1)),
     ]
     write(path, OBJECTS)
@@ -231,7 +233,7 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
 
     with fresh_namespace.entered():
         listings, words = [], []
-        for step in follow(Keeper([str(path)], Options(), True), [str(path)], 0, stopped):
+        for step in follow(Keeper(Options(), True), [str(path)], 0, stopped):
             words.append(step.words)
             listings.append(listing())
     assert words[1:] == ["1 pod followed", "the last good table stays in force", words[3], "unchanged"]
@@ -239,3 +241,50 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
     assert listings[2] == listings[1]
     assert "AdminNetworkPolicy/deny" in listings[3]
     assert "10.0.0.3" not in listings[3]
+
+
+def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_stay(
+    fresh_namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.json"
+
+    def save(address: str) -> None:
+        write(path, [*OBJECTS, pod("shop/web-1", address, app="web")])
+
+    edits = ["10.0.0.4", "10.0.0.5"]
+    save("10.0.0.3")
+
+    def stopped(_: float) -> bool:
+        if not edits:
+            return True
+        before = path.stat()
+        save(edits.pop(0))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        after = path.stat()
+        assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
+        return False
+
+    with fresh_namespace.entered():
+        found = [listing() for _ in follow(Keeper(Options(), True), [str(path)], 0, stopped)]
+    assert [re.findall(r"10\.0\.0\.[345]", one)[:1] for one in found] == [["10.0.0.3"], ["10.0.0.4"], ["10.0.0.5"]]
+
+
+def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkNamespace, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    ports: list[object] = [1, 1, True]
+
+    def save() -> None:
+        ingress = [{"ports": [{"port": ports.pop(0)}]}]
+        write(path, [*OBJECTS, network_policy("shop/web", podSelector={}, ingress=ingress)])
+
+    def stopped(_: float) -> bool:
+        if ports:
+            save()
+            return False
+        return True
+
+    save()
+    with fresh_namespace.entered():
+        words = [step.words for step in follow(Keeper(Options(), True), [str(path)], 0, stopped)]
+    assert len(words) == 2, "the same text again is no step"
+    assert words[1] != "unchanged"

@@ -83,10 +83,11 @@ def _preview(paths: tuple[str, ...], wanted: Options, diff: bool) -> None:
 
 def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float | None) -> None:
     from tierwall.engines.nftables.watch import Keeper, follow, wait
+    from tierwall.resources.load import load
 
-    keeper = Keeper(paths, wanted, cut)
+    keeper = Keeper(wanted, cut)
     if interval is None:
-        step = keeper.step()
+        step = keeper.take(load(paths))
         _tell(step)
         if any(one.level == "error" for one in step.diagnostics):
             sys.exit(FAILED)

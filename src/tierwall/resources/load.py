@@ -59,15 +59,23 @@ class Loader:
         # but where a document has moved in its file, the new one has the value of the old one.
         self._found: dict[int, _Found] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
-        self._resources: tuple[Resource, ...] = ()
-        self._snapshot = Snapshot({})
+        self._last: Loaded | None = None
 
     def load(self) -> Loaded:
         """Everything as it is now; problems are collected, never raised."""
         with without_collection():
-            return self._load()
+            self._last = self._load(self._last)
+        return self._last
 
-    def _load(self) -> Loaded:
+    def news(self) -> Loaded | None:
+        """Everything as it is now; None if that is what the last load found."""
+        last, loaded = self._last, self.load()
+        # Resources are equal only to themselves: the same ones say that nothing was read anew.
+        if last is not None and (last.resources, last.diagnostics) == (loaded.resources, loaded.diagnostics):
+            return None
+        return loaded
+
+    def _load(self, last: Loaded | None) -> Loaded:
         read = read_paths(self._paths, memory=self._memory)
         diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
@@ -80,13 +88,12 @@ class Loader:
             listed += found.resources
             diagnostics += found.problems
         resources = tuple(listed)
-        self._snapshot = self._snapshot.following(self._resources, resources)
-        self._resources = resources
+        snapshot = last.snapshot.following(last.resources, resources) if last is not None else Snapshot.of(resources)
         # Only where an identity occurs twice a snapshot has fewer objects than were found.
-        repeated = _repeated(resources) if len(self._snapshot) < len(resources) else ()
+        repeated = _repeated(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._twice.values()
-        return Loaded(resources, self._snapshot, in_order(diagnostics), read)
+        return Loaded(resources, snapshot, in_order(diagnostics), read)
 
 
 def _found(document: Document, before: _Found | None) -> _Found:

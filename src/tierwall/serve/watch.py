@@ -25,7 +25,6 @@ async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Load
     """The manifests as they are, then again after each change of what is in them, until `stop` is set."""
     files = [path for path in paths if path != STDIN]
     loader = Loader(paths)
-    last: Loaded | None = None
     changed, watchers = asyncio.Event(), []
     folders = [path for path in files if Path(path).is_dir()]
     if folders:
@@ -41,10 +40,8 @@ async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Load
             await watcher.begun.wait()
         while not stop.is_set():
             changed.clear()
-            loaded = await asyncio.to_thread(loader.load)
-            # Resources are equal only to themselves: the same ones say that nothing was read anew.
-            if last is None or loaded.resources != last.resources or loaded.diagnostics != last.diagnostics:
-                last = loaded
+            loaded = await asyncio.to_thread(loader.news)
+            if loaded is not None:
                 yield loaded
             waiting = asyncio.ensure_future(changed.wait())
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)

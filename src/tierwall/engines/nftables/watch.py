@@ -17,9 +17,8 @@ from tierwall.engines.nftables.follow import PodChange
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.options import Options
 from tierwall.network.model.model import model, model_with_shadow
-from tierwall.resources.load import load
+from tierwall.resources.load import Loaded, Loader
 from tierwall.resources.resource import Resource
-from tierwall.resources.signature import Signature, signature
 from tierwall.resources.snapshot import Snapshot
 
 # More pods at once than this, and compiling is no slower.
@@ -27,7 +26,7 @@ _MOST_PODS = 200
 
 
 class Step(NamedTuple):
-    """What one look at the files did: the words for it, what was noticed, and how many connections were cut."""
+    """What one load did: the words for it, what was noticed, and how many connections were cut."""
 
     words: str
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -35,17 +34,16 @@ class Step(NamedTuple):
 
 
 class Keeper:
-    """Keeps the kernel up with some files and folders."""
+    """Keeps the kernel up with manifests."""
 
-    def __init__(self, paths: Sequence[str], options: Options, cuts: bool) -> None:
-        self._paths, self._options, self._cuts = list(paths), options, cuts
+    def __init__(self, options: Options, cuts: bool) -> None:
+        self._options, self._cuts = options, cuts
         self._enforcer = Enforcer()
         self._snapshot: Snapshot | None = None
         self._compiled: Compiled | None = None
 
-    def step(self) -> Step:
-        """Read the files and enforce them; InputError leaves the last good table in force."""
-        loaded = load(self._paths)
+    def take(self, loaded: Loaded) -> Step:
+        """Enforce what was loaded; InputError leaves the last good table in force."""
         errors = [one for one in loaded.diagnostics if one.level == "error"]
         if errors:
             raise InputError(errors)
@@ -83,13 +81,12 @@ class Keeper:
 
 def follow(keeper: Keeper, paths: Sequence[str], interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
     """Look at the files again and again; a step that fails comes as a step with its diagnostics."""
-    before: Signature | None = None
+    loader = Loader(paths)
     while True:
-        now = signature(paths)
-        if now != before:
-            before = now
+        loaded = loader.news()
+        if loaded is not None:
             try:
-                yield keeper.step()
+                yield keeper.take(loaded)
             except InputError as error:
                 yield Step("the last good table stays in force", error.diagnostics)
         if stopped(interval):
@@ -104,17 +101,16 @@ def wait(seconds: float) -> bool:
 
 def _pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
     """The pods that differ; None if anything else does."""
-    before, after = _by_name(old), _by_name(new)
     out = []
-    for key in sorted(before.keys() | after.keys()):
-        one, other = before.get(key), after.get(key)
-        if one is not None and other is not None and (one is other or one.value == other.value):
+    for one, other in new.changes(old):
+        if one is not None and other is not None and _says(one) == _says(other):
             continue
-        if key[:2] != ("", "Pod"):
+        if any(it is not None and (it.group, it.kind) != ("", "Pod") for it in (one, other)):
             return None
         out.append(PodChange(one, other))
     return out
 
 
-def _by_name(snapshot: Snapshot) -> dict[tuple[str, str, str, str], Resource]:
-    return {(one.group, one.kind, one.namespace, one.name): one for one in snapshot}
+def _says(resource: Resource) -> tuple[str, str]:
+    """What an object says, wherever it stands. In writing, because 1 and true are equal values and not the same."""
+    return resource.version, repr(resource.value)

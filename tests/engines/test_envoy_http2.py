@@ -195,13 +195,36 @@ def test_padded_data_and_headers_in_continuations(attacked: Attacked) -> None:
 @pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks", "/agents"])
 def test_bodies_that_trailers_end(attacked: Attacked, path: str) -> None:
     with with_certificate(attacked) as agent:
-        for length in (0, 1, 30, 50, 60, 85, len(BAD) - 2, len(BAD) - 1, len(BAD)):
+        for length in (0, 1, 30, 50, 60, 85, len(BAD) - 2, len(BAD) - 1):
             assert not agent.ask(post(path), BAD[:length], trailers=TRAILERS).reached, length
         assert not agent.ask(post(path), trailers=TRAILERS).reached
-        assert not agent.ask(post(path), *(BAD[at : at + 1] for at in range(len(BAD))), trailers=TRAILERS).reached
+        pieces = [BAD[at : at + 1] for at in range(len(BAD))]
+        for those in ([BAD], pieces):
+            # This agent may call everything there.
+            assert agent.ask(post(path), *those, trailers=TRAILERS).reached is (path == "/agents")
+    attacked.recorder.requests = [one for one in attacked.recorder.requests if one.path != "/agents"]
     head = f"POST {path} HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     for length in (1, 50, len(BAD) - 1, len(BAD)):
         attacked.send(head + chunked(BAD[:length], end=b"0\r\nX-Checksum: 1\r\n\r\n"))
+
+
+def test_keys_that_are_repeated_before_trailers(attacked: Attacked) -> None:
+    twice = OK.replace(b'"name": "add"', b'"name": "add", "name": "%s"' % SECRET.encode())
+    folded = OK.replace(b'"name": "add"', b'"name": "add", "Name": "%s"' % SECRET.encode())
+    behind = OK + BAD
+    assert len({twice, folded, behind, OK}) == 4
+    for body in (twice, folded, behind):
+        for at in range(1, len(body), 7):
+            for path in ("/mcp", "/old"):
+                assert not alone(attacked, post(path), body[:at], body[at:], trailers=TRAILERS).reached, (body, at)
+
+
+def test_a_message_that_is_all_there_may_have_trailers_and_they_do_not_arrive(attacked: Attacked) -> None:
+    assert alone(attacked, post("/mcp"), OK, trailers=[("mcp-name", SECRET), *TRAILERS]).reached
+    [found] = attacked.recorder.requests
+    assert found.body == OK
+    assert SECRET not in str(found)
+    attacked.recorder.requests.clear()
 
 
 def test_trailers_that_name_another_tool(attacked: Attacked) -> None:

@@ -5,8 +5,9 @@
 -- Where rules look at arguments, no object inside may have two keys that fold to one.
 -- Methods: `Tools/Call` is no call to Envoy, but to some server it might be. A message that has both a method and a result
 -- is an answer to Envoy, and to some server a call.
--- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and reads no message at all
--- whose body ends with trailers. So there may be nothing after the message, and no trailers.
+-- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and does not mind a message
+-- that trailers cut off. So it must be all there, with nothing after it. Trailers themselves go no further: backends are
+-- spoken to in HTTP/1.1, where Envoy sends none.
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
 
 local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
@@ -48,7 +49,7 @@ local function is_strange_message(body, is_answer)
   local depth, at, key, inside_params, seen = 0, 1, nil, false, {}
   while true do
     local here = find(body, '["{}%[%]]', at)
-    if not here then return false end
+    if not here then return true end -- it is not all there
     local char = byte(body, here)
     at = here + 1
     if char == 34 then
@@ -139,7 +140,6 @@ function envoy_on_request(handle)
   end
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end
-  if handle:trailers() then return refuse(handle, "there are trailers") end
   local text = body:getBytes(0, body:length())
   local is_answer = method == ANSWER
   if is_answer or is_doubtful(text) then

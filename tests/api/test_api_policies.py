@@ -82,6 +82,27 @@ def test_data_is_unknown_whatever_the_verb(word: str, verb: str) -> None:
     assert got({**CLAIMS, "verb": verb}, policy("p", "Allow", f"{word} == null"))["verdict"] == "Conditional"
 
 
+def test_answers_that_come_again_are_those_of_a_chain_that_was_never_asked() -> None:
+    policies = [
+        policy("same", "Allow", 'request.verb == "create" && object.spec.class == "dev"'),
+        policy("who", "Allow", "object.owner == request.userInfo.username && request.verb == 'update'"),
+        policy("never", "Allow", "request.verb == 'delete' && (request.name == 'x' ? false : object.a)"),
+        policy("deny", "Deny", "request.namespace == 'prod' && object.spec.replicas > 3"),
+    ]
+    kept = chain_of(Snapshot.of(policies))
+    asked = itertools.product(("create", "update", "delete"), ("alice", "bob"), ("dev", "prod"), ("", "x"))
+    for verb, user, namespace, name in [*asked] * 2:
+        attributes = Attributes(user=user, verb=verb, resource="pods", namespace=namespace, name=name)
+        found, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
+        assert found.verdict is fresh.verdict
+        texts = [
+            [(one.id, one.effect, one.text) for each in answer.condition_sets() for one in each.conditions]
+            for answer in (found, fresh)
+        ]
+        assert texts[0] == texts[1]
+        assert [one.document() for one in found.steps] == [one.document() for one in fresh.steps]
+
+
 def test_r012_and_r017_eve_is_refused_without_conditions() -> None:
     answer = got({**CLAIMS, "user": "eve"}, BOB, ALICE)
     assert (answer["verdict"], answer["final"], answer["conditionSets"]) == ("NoOpinion", "NoOpinion", [])

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from tierwall.api.wire.review import Shape
 from tierwall.serve.authorizer.metrics import SECONDS, Metrics
 from tierwall.serve.authorizer.record import Record
+from tierwall.serve.authorizer.reviews import Reviews
 
 
 @pytest.fixture
@@ -450,6 +451,27 @@ def test_metrics_count_decisions_by_authorizer_verdict_and_phase(served: Served)
     assert 'tierwall_authorizer_decisions_total{authorizer="policies",phase="authorize",verdict="Allow"} 1.0' in page
     assert 'tierwall_authorizer_request_duration_seconds_count{phase="authorize"} 2.0' in page
     assert 'tierwall_authorizer_refused_requests_total{phase="authorize",status="400"} 1.0' in page
+
+
+def test_without_a_log_the_counters_say_the_same(served: Served) -> None:
+    plain = Reviews(served.store, served.issuer, logged=False)
+    for user in ("alice", "bob", "carol", "eve", "nobody"):
+        body = json.dumps(access(user, **readable())).encode()
+        whole, brief = served.reviews.answer("authorize", body), plain.answer("authorize", body)
+        assert (whole.status, whole.body) == (brief.status, brief.body)
+        for key in ("phase", "verdict", "authorizer", "error", "revision", "status"):
+            assert getattr(whole.record, key) == getattr(brief.record, key)
+        assert brief.record.user == ""
+
+
+def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_denied(served: Served) -> None:
+    served.app.warming = True
+    assert status(served, access("bob"))["allowed"] is True
+    page = served.get("/readyz")
+    assert (page.status, page.json["ready"], page.json["message"]) == (503, False, "policies are being made ready")
+    assert served.get("/healthz").status == 200
+    served.app.warming = False
+    assert served.get("/readyz").status == 200
 
 
 def test_the_latencies_add_up_as_prometheus_counts_them() -> None:

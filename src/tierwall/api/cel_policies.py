@@ -7,13 +7,13 @@ unknown (`expression`), and what they come to is settled by the table of `settle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tierwall.api.attributes import Attributes
 from tierwall.api.check_through import authorizer_variables
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, FailureMode
+from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_set import ConditionError, ConditionSet
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import Decision
@@ -54,6 +54,9 @@ class CelPolicies:
         self.policies = tuple(one for one in policies_of(snapshot) if one.authorizer == name)
         self._ready = tuple(map(_ready, sorted(self.policies, key=lambda one: ORDER[one.effect])))
         self._index = PolicyIndex(self._ready)
+        # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
+        # every time.
+        self._alone: dict[int, tuple[Left, Decision]] = {}
         self._chain: Chain | None = None
 
     def check_through(self, chain: Chain) -> None:
@@ -73,7 +76,7 @@ class CelPolicies:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The first phase."""
-        settlement: Settlement | None = None
+        found: list[tuple[_Ready, Failed | Left | Literal[True]]] = []
         request: dict[str, Any] | None = None
         for ready in self._index.find(attributes):
             if ready.unmet and not ready.may_match(attributes):
@@ -87,12 +90,24 @@ class CelPolicies:
                     outcome = self._checked(outcome, attributes)
             if outcome is False:
                 continue
-            if settlement is None:
-                settlement = Settlement(self.name, self.failure_mode)
+            found.append((ready, outcome))
+            if outcome is True and ready.condition.effect is Effect.DENY:
+                break  # nothing that is found now can change the answer
+        if not found:
+            return NOTHING
+        ready, only = found[0]
+        if len(found) > 1 or not isinstance(only, Left):
+            return self._settled(found)
+        known = self._alone.get(id(ready))
+        if known is None or known[0].tree is not only.tree or known[0].can_be_true is not only.can_be_true:
+            known = self._alone[id(ready)] = only, self._settled(found)
+        return known[1]
+
+    def _settled(self, found: list[tuple[_Ready, Failed | Left | Literal[True]]]) -> Decision:
+        settlement = Settlement(self.name, self.failure_mode)
+        for ready, outcome in found:
             settlement.add(ready.condition, outcome)
-            if settlement.is_denied:
-                break
-        return settlement.decision() if settlement is not None else NOTHING
+        return settlement.decision()
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase, without policies."""

@@ -55,7 +55,7 @@ class Expression:
         self._named: Specialised | None = None
         self._unnamed: Specialised | None = None
         # Which unknowns a residual names is asked only where the answer could be `authorizer`.
-        self._may_ask = True
+        self._may_ask: bool | None = None
 
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
         """What is known in the first phase: true, false, an error, or a residual."""
@@ -63,6 +63,8 @@ class Expression:
             found = self._specialised(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
             return Failed(str(why))
+        if self._may_ask is None:
+            self._may_ask = AUTHORIZER in to_text(self.tree)
         return outcome(found, self._may_ask)
 
     def warm(self, *, name_unknown: bool) -> None:
@@ -75,7 +77,6 @@ class Expression:
     def _specialised(self, name_unknown: bool) -> Specialised:
         if name_unknown:
             if self._unnamed is None:
-                self._may_ask = AUTHORIZER in to_text(self.tree)
                 unknown = (*UNKNOWN, AUTHORIZER, "request.name")
                 # Always there, and of no type, so that it leaves the same residuals as any other unknown.
                 self._unnamed = specialise(
@@ -83,7 +84,6 @@ class Expression:
                 )
             return self._unnamed
         if self._named is None:
-            self._may_ask = AUTHORIZER in to_text(self.tree)
             self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
         return self._named
 

@@ -13,26 +13,32 @@ from tierwall.api.wire import kep, seed, series
 from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status
 
 
-def status(review: AccessReview, decision: ChainDecision) -> dict[str, Any]:
-    """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions."""
+def status(
+    review: AccessReview, decision: ChainDecision, entries: tuple[seed.Entry, ...] | None = None
+) -> dict[str, Any]:
+    """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
+
+    `entries` stand in place of the decision's own, where they were sealed.
+    """
     if not decision.is_conditional:
         return concrete_status(decision)
     describe = review.attributes.conditions_mode is not ConditionsMode.OPTIMIZED
-    match review.shape:
-        case Shape.SEED:
-            return seed.status(decision.entries(), decision.error, describe=describe)
-        case Shape.KEP:
-            return kep.status(decision.entries(), decision.error, describe=describe)
-        case Shape.SERIES:
-            entries, failure = decision.entries(), decision.failure
-            return series.status(entries, review.handled, failure, decision.error, describe=describe)
-        case Shape.PLAIN:
-            return concrete_status(decision.folded())
+    if review.shape is Shape.PLAIN:
+        return concrete_status(decision.folded())
+    if entries is None:
+        entries = decision.entries()
+    if review.shape is Shape.SEED:
+        return seed.status(entries, decision.error, describe=describe)
+    if review.shape is Shape.KEP:
+        return kep.status(entries, decision.error, describe=describe)
+    return series.status(entries, review.handled, decision.failure, decision.error, describe=describe)
 
 
-def reply(review: AccessReview, decision: ChainDecision) -> dict[str, Any]:
+def reply(
+    review: AccessReview, decision: ChainDecision, entries: tuple[seed.Entry, ...] | None = None
+) -> dict[str, Any]:
     """The whole reply to a SubjectAccessReview."""
-    return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision)}
+    return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
 
 
 class ConditionsReview:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -121,9 +121,7 @@ def review_of(found: Review) -> AccessReview:
     if spec is None:
         raise WireError("`spec` is required")
     groups = spec.groups if api_version == V1 else spec.group
-    shape, mode, handled = (Shape.PLAIN, ConditionsMode.NONE, frozenset[str]())
-    if api_version == V1:
-        shape, mode, handled = _support(spec)
+    shape, mode, handled = _support(spec) if api_version == V1 else _NO_SUPPORT
     if not spec.user and not groups:
         raise WireError("at least one of `user` or `groups` is required")
     return AccessReview(api_version, _attributes(spec, tuple(groups or ()), mode), shape, handled)
@@ -139,7 +137,7 @@ def _expect(api_version: Any, kind: Any) -> None:
 def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:
     if (spec.resource_attributes is None) is (spec.non_resource_attributes is None):
         raise WireError("exactly one of `resourceAttributes` and `nonResourceAttributes` is required")
-    extra = extra_of(spec.extra or {})
+    extra = extra_of(spec.extra) if spec.extra else ()
     if (path := spec.non_resource_attributes) is not None:
         return Attributes(
             user=spec.user,
@@ -187,7 +185,14 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
     return tuple(found)
 
 
-def _support(spec: Spec) -> tuple[Shape, ConditionsMode, frozenset[str]]:
+_Support: TypeAlias = tuple[Shape, ConditionsMode, frozenset[str]]
+_NO_SUPPORT: _Support = (Shape.PLAIN, ConditionsMode.NONE, frozenset())
+_MODES: dict[str, _Support] = {
+    str(mode): (Shape.SEED, mode, frozenset()) for mode in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED)
+}
+
+
+def _support(spec: Spec) -> _Support:
     if spec.authorization_options is not None:
         types = spec.authorization_options.get("handledDecisionTypes")
         if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
@@ -198,11 +203,9 @@ def _support(spec: Spec) -> tuple[Shape, ConditionsMode, frozenset[str]]:
         if "ConditionsMap" not in handled:
             return Shape.PLAIN, ConditionsMode.NONE, handled
         return Shape.SERIES, ConditionsMode.HUMAN_READABLE, handled
-    mode = (spec.conditional_authorization or {}).get("mode") or ""
+    mode = spec.conditional_authorization.get("mode") if spec.conditional_authorization else None
     # A mode of a later release is none we know, and conditions are returned only to callers known to read them.
-    if mode not in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED):
-        return Shape.PLAIN, ConditionsMode.NONE, frozenset()
-    return Shape.SEED, ConditionsMode(mode), frozenset()
+    return _MODES.get(mode, _NO_SUPPORT) if isinstance(mode, str) else _NO_SUPPORT
 
 
 def spec_of(attributes: Attributes, version: str = V1, shape: Shape = Shape.PLAIN) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class App:
         self._read_seconds = read_seconds
         self._only_pages = only_pages
         self.stopping = False
+        # While policies are made ready for the first time: reviews are answered, but somebody else would be faster.
+        self.warming = False
         # INVARIANT: one thread, because the caches of a chain know no locks.
         self._asking = ThreadPoolExecutor(1, "tierwall-asking")
 
@@ -156,13 +158,14 @@ class App:
             return 200, CONTENT_TYPE, self._metrics.page(self._store)
         if path == "/healthz":
             return 200, b"text/plain", b"ok\n"
-        return 503 if self.stopping else 200, b"application/json", msgspec.json.encode(self.readiness())
+        found = self.readiness()
+        return 200 if found["ready"] else 503, b"application/json", msgspec.json.encode(found)
 
     def readiness(self) -> dict[str, Any]:
         """What is in force, and what is wrong with the newest edit if it is not."""
         store = self._store
         found: dict[str, Any] = {
-            "ready": not self.stopping,
+            "ready": not self.stopping and not self.warming,
             "revision": store.current.revision,
             "policies": store.current.policies,
             "objects": store.current.objects,
@@ -170,6 +173,8 @@ class App:
             "retained": len(store.retained),
             "stale": bool(store.trouble),
         }
+        if self.warming:
+            found["message"] = "policies are being made ready"
         if store.trouble:
             found["message"] = "the files hold policies that cannot be used; the last good ones are in force"
             found["problems"] = [one.document() for one in store.trouble[:20]]

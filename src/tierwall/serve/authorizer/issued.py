@@ -20,10 +20,12 @@ from tierwall.api.decision import Decision
 from tierwall.api.packing import pack
 from tierwall.api.seal import Seal, SealError
 from tierwall.api.wire.review import Shape
+from tierwall.api.wire.seed import Entry
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 # Keys that conditions are still taken under after a change of the key; they live as long as a request.
 MOST_KEYS = 3
+MOST_KNOWN = 4096
 
 
 class Issuer:
@@ -32,6 +34,10 @@ class Issuer:
     def __init__(self, key: bytes) -> None:
         self._seals: tuple[Seal, ...] = ()
         self._keys: tuple[bytes, ...] = ()
+        # Answers as they were sealed, by the identity of what was sealed, which is kept so that it stays one: for as
+        # long as their policies are in force.
+        self._known: dict[tuple[int, Shape], tuple[Decision, Decision]] = {}
+        self._revision = ""
         # Counts the changes of the key.
         self.generation = 0
         self.rekey(key)
@@ -40,13 +46,24 @@ class Issuer:
         """Seal with another key from now on."""
         self._keys = (key, *(one for one in self._keys if one != key))[:MOST_KEYS]
         self._seals = tuple(map(Seal, self._keys))
+        self._known = {}
         self.generation += 1
 
-    def issued(self, chain: Chain, decision: ChainDecision, shape: Shape) -> ChainDecision:
-        """A conditional answer as it goes out in a shape."""
-        seal = self._seals[0]
-        entries = [(name, seal.sealed(_settled(found, shape))) for name, found in decision.entries()]
-        return replace(chain.recall(entries), error=decision.error)
+    def issued(self, decision: ChainDecision, shape: Shape, revision: str = "") -> tuple[Entry, ...]:
+        """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
+        if revision != self._revision:
+            self._known, self._revision = {}, revision
+        return tuple([(name, self._sealed(found, shape)) for name, found in decision.entries()])
+
+    def _sealed(self, decision: Decision, shape: Shape) -> Decision:
+        """An authorizer's answer under the newest key; those that come again are sealed once."""
+        key = id(decision), shape
+        known = self._known.get(key)
+        if known is None or known[0] is not decision:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = decision, self._seals[0].sealed(_settled(decision, shape))
+        return known[1]
 
     def returned(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
         """Conditions that came back; SealError if they were not issued under these keys, or were changed."""

@@ -55,6 +55,12 @@ class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
         return found
 
 
+def brief(phase: str, decision: ChainDecision, revision: str) -> Record:
+    """What the counters need of a chain's answer, where nobody keeps a log."""
+    settled = decision.answers[0].authorizer.name if decision.is_conditional else decision.decided_by
+    return Record(phase, decision.verdict.value, settled, error=decision.error, revision=revision)
+
+
 def of_decision(phase: str, decision: ChainDecision, attributes: Attributes | None, revision: str) -> Record:
     """The record of a chain's answer."""
     record = Record(

@@ -23,10 +23,12 @@ from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concret
 from tierwall.serve.authorizer import admission, bridge
 from tierwall.serve.authorizer.issued import Issuer
 from tierwall.serve.authorizer.kept_answers import KeptAnswers
-from tierwall.serve.authorizer.record import Record, of_decision
+from tierwall.serve.authorizer.record import Record, brief, of_decision
 from tierwall.serve.authorizer.store import Store
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
+# Answers that are kept as they are sent.
+MOST_WRITTEN = 1024
 # Bodies longer than this are refused unread.
 MOST_OCTETS = {AUTHORIZE: 1 << 20, CONDITIONS: 8 << 20, ADMIT: 8 << 20}
 
@@ -44,18 +46,28 @@ class Reviews:
 
     `bridged`: callers that know no conditions are API servers whose admission asks here, too. `shape` is how conditions
     are written for callers that ask for them by `conditionalAuthorization`. Policies grant on conditions only after
-    they have been in force for `settle` seconds, so that every replica's admission knows them by then.
+    they have been in force for `settle` seconds, so that every replica's admission knows them by then. Records of
+    access reviews say what was asked only if they are `logged`.
     """
 
     def __init__(
-        self, store: Store, issuer: Issuer, *, bridged: bool = False, shape: Shape = Shape.SEED, settle: float = 0.0
+        self,
+        store: Store,
+        issuer: Issuer,
+        *,
+        bridged: bool = False,
+        shape: Shape = Shape.SEED,
+        settle: float = 0.0,
+        logged: bool = True,
     ) -> None:
         self._store = store
         self._issuer = issuer
         self.bridged = bridged
         self._shape = shape
         self._settle = settle
+        self._logged = logged
         self._kept: KeptAnswers[Reply] = KeptAnswers()
+        self._written: dict[tuple[str, str, str, str], bytes] = {}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self._decode_review = msgspec.json.Decoder(Review).decode
@@ -117,12 +129,30 @@ class Reviews:
             document = {"apiVersion": review.api_version, "kind": KIND, "status": concrete_status(told)}
             return Reply(200, self._encode(document), record)
         decision = policies.chain.authorize(attributes)
-        record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
-        if decision.is_conditional:
-            if review.shape is Shape.SEED and self._shape is not Shape.SEED:
-                review = replace(review, shape=self._shape)
-            decision = self._issuer.issued(policies.chain, decision, review.shape)
-        return Reply(200, self._encode(access_reply(review, decision)), record)
+        record = (
+            of_decision(AUTHORIZE, decision, attributes, policies.revision)
+            if self._logged
+            else brief(AUTHORIZE, decision, policies.revision)
+        )
+        if not decision.is_conditional:
+            return Reply(200, self._concrete(review.api_version, decision), record)
+        if review.shape is Shape.SEED and self._shape is not Shape.SEED:
+            review = replace(review, shape=self._shape)
+        entries = self._issuer.issued(decision, review.shape, policies.revision)
+        return Reply(200, self._encode(access_reply(review, decision, entries)), record)
+
+    def _concrete(self, api_version: str, decision: Decision) -> bytes:
+        """A concrete answer as it is sent; there are few, so nearly all were written before."""
+        key = api_version, decision.verdict, decision.reason, decision.error
+        found = self._written.get(key)
+        if found is None:
+            found = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
+            # What users can make up is in errors, which may be many and long.
+            if not decision.error:
+                if len(self._written) >= MOST_WRITTEN:
+                    self._written.clear()
+                self._written[key] = found
+        return found
 
     def _conditions(self, body: bytes) -> Reply:
         try:

@@ -34,7 +34,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_CONNECTIONS = 2048
 KEEP_ALIVE_SECONDS = 120
 STOP_SECONDS = 5
-# Policies are made ready for so long before the start, and in slices of so many seconds afterwards.
+# Policies are made ready before the process says that it is: for so many seconds of CPU at most, in slices between
+# which requests that come all the same are answered. For the rest, and after a change, there are pauses in between.
 WARM_SECONDS, WARM_SLICE = 5.0, 0.002
 
 
@@ -96,11 +97,17 @@ class Server:
         self.metrics = Metrics()
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
         self.reviews = Reviews(
-            self.store, self.issuer, bridged=settings.bridge, shape=settings.shape, settle=settings.settle
+            self.store,
+            self.issuer,
+            bridged=settings.bridge,
+            shape=settings.shape,
+            settle=settings.settle,
+            logged=self.log is not None,
         )
         make = partial(App, self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds)
         self.app, self.pages = make(), make(only_pages=True)
-        self.stop = asyncio.Event()
+        self.app.warming = self.pages.warming = True
+        self.begun, self.stop = asyncio.Event(), asyncio.Event()
 
     async def serve(self) -> None:
         """Listen and follow the files until told to stop."""
@@ -118,9 +125,8 @@ class Server:
         tasks.append(loop.create_task(self._follow(settings.paths, self.reread)))
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow(settings.tls.paths, self.renew)))
-        # At the start nobody waits yet; a change later must not keep requests waiting.
-        await self._warm(self.store.current, WARM_SECONDS)
-        settle_memory()
+        rest = loop.create_task(self._begin())
+        await self.begun.wait()
         host, port = sockets[0].getsockname()[:2]
         say(
             "serving",
@@ -136,7 +142,7 @@ class Server:
         self.app.stopping = self.pages.stopping = True
         for one in servers:
             one.should_exit = True
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.gather(rest, *tasks, return_exceptions=True)
         if self.log is not None:
             self.log.close()
         say("stopped")
@@ -158,19 +164,28 @@ class Server:
             await asyncio.sleep(wait)
         if self.store.take(found):
             say("policies taken", revision=found.revision, policies=found.policies)
-            await self._warm(found)
+            await self._warm(found, found.warm())
             settle_memory()
 
-    async def _warm(self, found: PolicySet, at_once: float = 0.0) -> None:
-        """Make policies ready: for some seconds at once, then between requests, as long as they are in force."""
-        # Of CPU: how busy the machine is otherwise makes no difference.
-        pause = process_time() + max(at_once, WARM_SLICE)
-        for _ in found.warm():
-            if process_time() > pause:
-                await asyncio.sleep(3 * WARM_SLICE)
-                if self.stop.is_set() or self.store.current is not found:
-                    return
-                pause = process_time() + WARM_SLICE
+    async def _begin(self) -> None:
+        """Make the first policies ready, and say so; what would hold up the start for long is done afterwards."""
+        found = self.store.current
+        steps, end = found.warm(), process_time() + WARM_SECONDS
+        while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
+            await asyncio.sleep(0)
+        settle_memory()
+        self.app.warming = self.pages.warming = False
+        self.begun.set()
+        if not done:
+            await self._warm(found, steps)
+            gc.freeze()  # nothing is garbage yet, and a collection would hold up requests
+
+    async def _warm(self, found: PolicySet, steps: Iterator[None]) -> None:
+        """Make policies ready between requests, as long as they are in force."""
+        while not _done(steps, WARM_SLICE):
+            await asyncio.sleep(3 * WARM_SLICE)
+            if self.stop.is_set() or self.store.current is not found:
+                return
 
     async def renew(self) -> None:
         """Read the certificates again; files that do not fit together leave the old ones in force."""
@@ -207,6 +222,12 @@ class Server:
             ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
         )
         return _Listener(config)
+
+
+def _done(steps: Iterator[None], seconds: float) -> bool:
+    """Go on for a while; whether that was all. Of CPU: how busy the machine is otherwise makes no difference."""
+    pause = process_time() + seconds
+    return all(process_time() <= pause for _ in steps)
 
 
 class _Listener(uvicorn.Server):

@@ -6,8 +6,9 @@ unknown (`expression`), and what they come to is settled by the table of `settle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
 
 import msgspec
 
@@ -19,7 +20,7 @@ from tierwall.api.data import ConditionData
 from tierwall.api.decision import Decision
 from tierwall.api.expression import Expression, Failed, Left, decide, holds, program_of
 from tierwall.api.policy import Policy, policies_of
-from tierwall.api.policy_constraints import GROUPS, demands
+from tierwall.api.policy_constraints import GROUPS
 from tierwall.api.policy_index import PolicyIndex, indexed
 from tierwall.api.settlement import NOTHING, ORDER, Settlement
 from tierwall.resources.snapshot import Snapshot
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tierwall.api.chain import Chain
 
 
-class _Ready(msgspec.Struct, frozen=True, eq=False):
+class _Ready(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A policy ready to be asked; `unmet` are demands that the index does not look at."""
 
     condition: Condition
@@ -57,11 +58,12 @@ class CelPolicies:
         # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
         # every time.
         self._alone: dict[int, tuple[Left, Decision]] = {}
-        self._chain: Chain | None = None
+        self._chain: Callable[[], Chain | None] = _no_chain
 
     def check_through(self, chain: Chain) -> None:
-        """Say which chain `authorizer` asks; without one, a check fails."""
-        self._chain = chain
+        """Say which chain `authorizer` asks; without one, a check fails. Whoever asks here has to have that chain."""
+        # Weakly, because the chain has this authorizer: superseded policies go as soon as nobody has them.
+        self._chain = ref(chain)
 
     def warm(self) -> Iterator[None]:
         """Make the policies ready, one at each step, so that no request has to."""
@@ -112,26 +114,30 @@ class CelPolicies:
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase, without policies."""
         variables = data.variables()
-        if self._chain is not None and data.requester is not None:
-            variables |= authorizer_variables(self._chain, data.requester)
+        if (chain := self._chain()) is not None and data.requester is not None:
+            variables |= authorizer_variables(chain, data.requester)
         return conditions.evaluate(lambda condition: holds(condition, variables))
 
     def _checked(self, left: Left, attributes: Attributes) -> bool | Failed:
         """A residual that only asks the authorizer needs no data, so it is settled now."""
-        variables = authorizer_variables(self._chain, attributes) if self._chain is not None else {}
+        chain = self._chain()
+        variables = authorizer_variables(chain, attributes) if chain is not None else {}
         try:
             return decide(program_of(left.tree), variables)
         except ConditionError as why:
             return Failed(str(why))
 
 
+def _no_chain() -> None:
+    return None
+
+
 def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
-    needed = demands(policy.tree) if policy.tree is not None else {}
+    needed = dict(policy.made.demands) if policy.made is not None else {}
     if policy.namespace:
         own = frozenset((policy.namespace,))
         needed["namespace"] = needed.get("namespace", own) & own
     looked_at = indexed(needed)
     unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
     condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, policy.source)
-    expression = Expression(policy.tree) if policy.tree is not None else None
-    return needed, _Ready(condition, expression, policy.error, unmet)
+    return needed, _Ready(condition, policy.made, policy.error, unmet)

@@ -46,14 +46,15 @@ class FailureMode(StrEnum):
     NO_OPINION = "NoOpinion"
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
+# INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
+class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The policy a condition came from. No part of the condition: it never travels and plays no part in evaluation."""
 
     policy: Reference
     origin: Origin | None = None
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """A condition as an authorizer returns it; `text` means whatever `type` says, and is never code."""
 
     id: str

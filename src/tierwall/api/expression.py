@@ -8,8 +8,9 @@ semantics, api 1 to 5).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -17,6 +18,7 @@ from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYP
 from tierwall.api.condition_set import ConditionError
 from tierwall.api.data import UNKNOWN
 from tierwall.api.packing import unpack
+from tierwall.api.policy_constraints import demands
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
@@ -57,6 +59,11 @@ class Expression:
         # Which unknowns a residual names is asked only where the answer could be `authorizer`.
         self._may_ask: bool | None = None
 
+    @cached_property
+    def demands(self) -> Mapping[str, frozenset[str]]:
+        """What it demands of a request (`policy_constraints`)."""
+        return demands(self.tree)
+
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
         """What is known in the first phase: true, false, an error, or a residual."""
         try:
@@ -86,6 +93,21 @@ class Expression:
         if self._named is None:
             self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
         return self._named
+
+
+_made: WeakValueDictionary[str, Expression] = WeakValueDictionary()
+
+
+def made(text: str) -> Expression:
+    """A policy's expression; ParseError if it is none.
+
+    The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
+    ready again for the next snapshot.
+    """
+    found = _made.get(text)
+    if found is None:
+        found = _made[text] = Expression(parse(text))
+    return found
 
 
 def outcome(found: Partial, may_ask: bool = True) -> bool | Failed | Left:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tierwall.api.condition import Effect, Source, label_key_problem
-from tierwall.api.expression import parse
+from tierwall.api.expression import Expression, made
 from tierwall.cel.ast import Expr
 from tierwall.cel.errors import ParseError
 from tierwall.core.reference import Reference
@@ -24,8 +24,8 @@ CLUSTER_KIND, NAMESPACED_KIND = "ClusterAuthorizationPolicy", "AuthorizationPoli
 DEFAULT_AUTHORIZER = "policies"
 
 
-class Policy(msgspec.Struct, frozen=True, eq=False):
-    """One policy. `namespace` is empty for one that holds everywhere; `error` says why there is no `tree`."""
+class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One policy. `namespace` is empty for one that holds everywhere; `error` says why nothing was `made`."""
 
     resource: Resource
     id: str
@@ -34,8 +34,13 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
     effect: Effect
     description: str
     expression: str
-    tree: Expr | None
+    made: Expression | None
     error: str = ""
+
+    @property
+    def tree(self) -> Expr | None:
+        """The expression as it was parsed."""
+        return self.made.tree if self.made is not None else None
 
     @property
     def reference(self) -> Reference:
@@ -72,12 +77,12 @@ def _policy(resource: Resource, namespace: str) -> Policy:
     else:
         problems.append(f"unknown effect `{word}`")
     expression = _text(spec.get("expression"))
-    tree = None
+    ready = None
     if not expression:
         problems.append("`spec.expression` is missing")
     else:
         try:
-            tree = parse(expression)
+            ready = made(expression)
         except ParseError as why:
             problems.append(f"`spec.expression` does not parse: {why}")
     return Policy(
@@ -88,7 +93,7 @@ def _policy(resource: Resource, namespace: str) -> Policy:
         effect,
         _text(spec.get("description")),
         expression,
-        None if problems else tree,
+        None if problems else ready,
         "; ".join(problems),
     )
 

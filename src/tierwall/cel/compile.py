@@ -27,7 +27,8 @@ def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
         return None
     namespace = generator.namespace
     exec(code, namespace)  # noqa: S102 - names made by the generator and constants through repr; no text of the user's
-    run = namespace["run"]
+    # Taken out, or the function would have itself among its globals: such a circle only goes when it is looked for.
+    run = namespace.pop("run")
     assert callable(run)
     if not generator.metered:
         return lambda variables, limit: run(variables, limit, None)

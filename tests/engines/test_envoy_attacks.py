@@ -278,6 +278,13 @@ def test_method_override_headers(attacked: Attacked, name: str) -> None:
     assert all(name.lower() not in one.headers for one in attacked.recorder.requests)
 
 
+@pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL"])
+def test_path_override_headers(attacked: Attacked, name: str) -> None:
+    assert refused(attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: /open\r\n")))
+    attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: /named\r\n"))
+    assert [name.lower() in one.headers for one in attacked.recorder.requests] == [False]
+
+
 @pytest.mark.parametrize("name", ["Mcp-Name", "mcp-name", "MCP-NAME", "Mcp_Name", "X-Tierwall-Name"])
 def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> None:
     attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: {SECRET}\r\n")

@@ -20,8 +20,8 @@ from tierwall.engines.envoy.route_match import method
 from tierwall.engines.envoy.ways import Match, Plan, Way
 from tierwall.tool.model import backend_of
 
-# Some servers take the HTTP method from these.
-OVERRIDE_HEADERS = ("x-http-method", "x-http-method-override", "x-method-override")
+# Some servers take the HTTP method or the path from these.
+OVERRIDE_HEADERS = ("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url")
 NOWHERE = "nowhere"
 Names = tuple[tuple[str, ...], ...]
 
@@ -98,7 +98,7 @@ def _ambiguous() -> Any:
 
 
 def empty_configuration(name: str) -> Any:
-    """A RouteConfiguration without routes; headers of our own, and those that change the method, go no further."""
+    """A RouteConfiguration without routes; headers of our own, and those that change method or path, go no further."""
     out = route_pb2.RouteConfiguration(name=name, ignore_port_in_host_matching=True)
     out.request_headers_to_remove.extend((*FACT_HEADERS, *CHECKPOINT.values(), *OVERRIDE_HEADERS))
     return out

@@ -424,6 +424,27 @@ def test_what_admission_said_of_an_object_is_not_asked_again(tmp_path: Path) -> 
     assert [call.args[0]["metadata"]["name"] for call in asked.call_args_list] == ["b"]
 
 
+def test_news_are_loads_that_differ_from_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(pod("a"))
+    loader = Loader([str(tmp_path)])
+    first = loader.news()
+    assert first is not None
+    assert loader.news() is None
+    (tmp_path / "other.txt").write_text("x")
+    os.utime(file, ns=(1, 1))
+    assert loader.news() is None
+    file.write_text("kind: [")
+    broken = loader.news()
+    assert broken is not None
+    assert broken.diagnostics
+    assert loader.news() is None
+    file.write_text(pod("a"))
+    again = loader.load()
+    assert not again.diagnostics
+    assert loader.news() is None, "of any load, not only of news"
+
+
 def test_only_what_was_loaded_last_is_kept(tmp_path: Path) -> None:
     loader = Loader([str(tmp_path)])
     for number in range(5):

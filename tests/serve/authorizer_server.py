@@ -102,7 +102,8 @@ class Served:
     def reload(self) -> bool:
         """What the process does after a change; whether the policies came into force."""
         try:
-            return self.store.take(self.store.read())
+            found = self.store.read()
+            return found is not None and self.store.take(found)
         except InputError as error:
             self.store.refuse(error)
             return False

@@ -170,6 +170,18 @@ def test_an_edit_is_followed_and_a_broken_one_is_told(process: Process) -> None:
     (process.policies / "broken.yaml").unlink()
 
 
+def test_an_edit_that_leaves_time_and_size_is_followed(process: Process) -> None:
+    file = process.policies / "p.yaml"
+    for user in ("fred", "fran"):
+        process.write([*POLICIES, ("other", "Allow", f'request.userInfo.username == "{user}"')])
+        if user == "fred":
+            before = file.stat()
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        eventually(lambda user=user: bool(process.ask(user)["allowed"]), "the edit")
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not process.ask("fred")["allowed"]
+
+
 def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Process, tmp_path: Path) -> None:
     assert process.ask("bob")["allowed"] is True
     fresh = tmp_path / "fresh"
@@ -190,6 +202,7 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
             return False
 
     eventually(lambda: is_served(fresh), "the new certificates")
+    taken = process.said().count("certificates taken")
     assert not is_served(old), "clients of the old CA are no longer served"
     mixed = tmp_path / "mixed"
     shutil.copytree(old, mixed)
@@ -197,6 +210,10 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
     assert not is_served(mixed), "not even if they trust the new server"
     for one in ("client.crt", "client.key"):
         shutil.copy(fresh / one, process.pki / one)
+    (process.pki / "server.key").touch()
+    process.write([*POLICIES, ("gina", "Allow", 'request.userInfo.username == "gina"')])
+    eventually(lambda: bool(process.ask("gina")["allowed"]), "an edit after that")
+    assert process.said().count("certificates taken") == taken, "files that say the same again are no news"
 
 
 def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> None:

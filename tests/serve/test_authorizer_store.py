@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,9 +13,12 @@ from authorizer_server import KEY, POLICIES, Served, access
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tierwall.api.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
 from tierwall.serve.authorizer.issued import derived, sealing_key
 from tierwall.serve.authorizer.kept_answers import KeptAnswers
+from tierwall.serve.authorizer.policy_set import PolicySet
+from tierwall.serve.authorizer.run import Server, Settings
 from tierwall.serve.authorizer.store import MOST_RETAINED, Store
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
@@ -105,6 +112,75 @@ def test_no_superseded_set_is_dropped_early_so_changes_wait(served: Served) -> N
     assert served.store.wait == pytest.approx(330 - MOST_RETAINED)
     served.clock.now += served.store.wait
     assert served.store.wait == 0
+
+
+def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(served: Served) -> None:
+    file = served.folder / "policies.yaml"
+    for verb in ("put", "get", "put"):
+        before = file.stat()
+        served.write([("p", "Allow", f'request.verb == "{verb}"')])
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        after = file.stat()
+        assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
+        assert served.reload()
+        assert served.post("/authorize", access(verb=verb)).json["status"]["allowed"] is True
+
+
+def test_files_that_say_the_same_again_are_no_news(served: Served) -> None:
+    served.write(GOOD)
+    assert served.store.read() is None
+    assert served.store.reloads == {"taken": 0, "unchanged": 0, "refused": 0}
+
+
+def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None:
+    other = [*GOOD, ("q", "Allow", 'request.verb == "list"')]
+    for policies in (other, GOOD, other, GOOD):
+        served.write(policies)
+        assert served.reload()
+        served.clock.now += 100
+    assert [one.policies for one in served.store.retained] == [2, 1]
+    served.clock.now += 131
+    assert [one.policies for one in served.store.retained] == [2], "for the longer time"
+
+
+def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_is_over(served: Served) -> None:
+    served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
+    assert served.reload()
+    before, after = (_expressions(one) for one in (*served.store.retained, served.store.current))
+    assert before["p"] is after["p"]
+    gone = weakref.ref(served.store.retained[0].chain)
+    gc.disable()
+    try:
+        served.clock.now += 331
+        served.store.expire()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def _expressions(policies: PolicySet) -> dict[str, object]:
+    [cel] = [one for one in policies.chain.members() if isinstance(one, CelPolicies)]
+    return {one.id: one.made for one in cel.policies}
+
+
+def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:
+    for bridge in (True, False):
+        server = Server(Settings(paths=(str(served.folder),), bridge=bridge))
+        served.write([("p", "Allow", f'request.verb == "{bridge}"')])
+        assert server.store.take(server.store.read() or server.store.current)
+        assert len(server.store.retained) == int(bridge)
+
+
+def test_readings_at_the_same_time_take_an_edit_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> Server:
+        server = Server(Settings(paths=(str(served.folder),)))
+        served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
+        await asyncio.gather(*(server.reread() for _ in range(3)))
+        return server
+
+    server = asyncio.run(main())
+    assert server.store.reloads == {"taken": 1, "unchanged": 0, "refused": 0}
+    assert capsys.readouterr().err.count("policies taken") == 1
 
 
 # keys

@@ -16,7 +16,8 @@ from authorizer_server import Served, access
 
 import tierwall.core.verdict as verdicts
 from tierwall.api.attributes import Attributes
-from tierwall.serve.authorizer.policy_set import PolicySet, read_policies
+from tierwall.resources.load import load
+from tierwall.serve.authorizer.policy_set import PolicySet, policy_set
 
 
 class Upstream:
@@ -98,7 +99,7 @@ def chain(upstream: Upstream, failure_policy: str = "Deny") -> PolicySet:
     folder = upstream.kubeconfig.parent / "policies"
     folder.mkdir(exist_ok=True)
     (folder / "chain.json").write_text(json.dumps(configuration(upstream, failure_policy)))
-    return read_policies([str(folder)])
+    return policy_set(load([str(folder)]))
 
 
 ALICE = Attributes(user="alice", verb="get", version="v1", resource="pods", namespace="dev")

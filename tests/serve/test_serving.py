@@ -170,6 +170,65 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
     asyncio.run(main())
 
 
+def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Path) -> None:
+    folder = tmp_path / "manifests"
+
+    def fill(name: str, at: Path = folder) -> None:
+        at.mkdir(exist_ok=True)
+        (at / "a.yaml").write_text(NAMESPACE.replace("NAME", name))
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        fill("first")
+        watched = aiter(loads([str(folder)], stop))
+
+        async def until(*names: str) -> None:
+            async with asyncio.timeout(20):
+                while [one.name for one in (await anext(watched)).resources] != list(names):
+                    pass
+
+        await until("first")
+        folder.rename(tmp_path / "old")
+        await until()
+        fill("second")
+        await until("second")
+        fill("third", tmp_path / "new")
+        folder.rename(tmp_path / "older")
+        (tmp_path / "new").rename(folder)
+        await until("third")
+        fill("fourth")
+        await until("fourth")
+        stop.set()
+        assert await asyncio.wait_for(anext(watched, None), 20) is None
+
+    asyncio.run(main())
+
+
+def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "OS file watch limit reached")
+
+    monkeypatch.setattr("watchfiles.main.RustNotify", refuse)
+    monkeypatch.setattr("tierwall.serve.watch.MEANWHILE", 0.1)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        path = tmp_path / "a.yaml"
+        path.write_text(NAMESPACE.replace("NAME", "a"))
+        for paths in ([str(tmp_path)], [str(path)]):
+            watched = loads(paths, stop)
+            for name in "bc":
+                await asyncio.wait_for(anext(watched), 20)
+                path.write_text(NAMESPACE.replace("NAME", name))
+            assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == ["c"]
+            await watched.aclose()
+        assert not stop.is_set()
+
+    asyncio.run(main())
+
+
 def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BytesIO(NAMESPACE.replace("NAME", "piped").encode())

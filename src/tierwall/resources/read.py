@@ -77,8 +77,9 @@ def read_paths(
             for path in paths:
                 reader.read(path)
         finally:
-            if reader.parsed > _BULK:
-                # Otherwise the first collection after this would look at everything that was loaded.
+            if reader.parsed > _BULK and not memory.files:
+                # Otherwise the first collection after this would look at everything that was loaded. Later on it is not
+                # done: what a process that stays has for garbage by then would never be found.
                 gc.freeze()
     memory.files = reader.files
     return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)

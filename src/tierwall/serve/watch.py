@@ -1,4 +1,4 @@
-"""Watching manifests: after each change they are given on as they are now, with all that is wrong with them.
+"""Watching files: manifests are given on as they are now after each change, with all that is wrong with them.
 
 Only what has changed is read anew; the rest are the objects of the load before (`resources.load.Loader`).
 
@@ -9,8 +9,8 @@ input (`-`) is read once and counts for every load.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from tierwall.resources.load import Loaded, Loader
@@ -19,32 +19,40 @@ STDIN = "-"
 # Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are one. `STEP` is how long
 # the folder must be quiet, `LONGEST` how long a stream of changes can put a load off.
 STEP, LONGEST = 10, 100
+# A round of watching ends after so many milliseconds in which nothing changed; the first one says that it has begun.
+ROUND = 100
+# Seconds between looks at the files where no change was heard of: not every file system tells. `MEANWHILE` is that
+# where nothing can be watched, and how soon a folder is noticed that has taken the place of another.
+LOOK, MEANWHILE = 10.0, 1.0
 
 
-async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Loaded]:
+async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
     """The manifests as they are, then again after each change of what is in them, until `stop` is set."""
-    files = [path for path in paths if path != STDIN]
     loader = Loader(paths)
-    changed, watchers = asyncio.Event(), []
-    folders = [path for path in files if Path(path).is_dir()]
-    if folders:
-        watchers.append(_Watcher(folders, None, changed, stop))
-    # An editor replaces a file by another of its name, so what is watched is the folder that it is in.
-    single = {Path(path).absolute() for path in files if Path(path).is_file()}
-    if single:
-        watchers.append(_Watcher(sorted({str(one.parent) for one in single}), single, changed, stop))
+    async with aclosing(changes(paths, stop)) as seen:
+        async for _ in seen:
+            loaded = await asyncio.to_thread(loader.news)
+            if loaded is not None:
+                yield loaded
+
+
+async def changes(paths: Sequence[str], stop: asyncio.Event) -> AsyncGenerator[None, None]:
+    """One item when watching has begun, then one whenever files may have changed, until `stop` is set.
+
+    What changes before the caller asks for the next item is in that: no change between looking and waiting is missed.
+    """
+    changed = asyncio.Event()
+    files = [path for path in paths if path != STDIN]
+    watchers = [_Watcher(files, folders, changed) for folders in (True, False)]
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        # Watching begins before reading, so that no change in between is missed.
         for watcher in watchers:
             await watcher.begun.wait()
         while not stop.is_set():
             changed.clear()
-            loaded = await asyncio.to_thread(loader.news)
-            if loaded is not None:
-                yield loaded
+            yield
             waiting = asyncio.ensure_future(changed.wait())
-            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, stopping), timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
     finally:
         stopping.cancel()
@@ -53,39 +61,75 @@ async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncIterator[Load
 
 
 class _Watcher:
-    """Sets `changed` on each change below some folders; with `single`, only of these files beside each other."""
+    """Sets `changed` on each change of those paths that are folders, or else of those that are not.
 
-    def __init__(
-        self, folders: Sequence[str], single: set[Path] | None, changed: asyncio.Event, stop: asyncio.Event
-    ) -> None:
+    An editor replaces a file by another of its name, so what is watched for a file is the folder that it is in.
+    """
+
+    def __init__(self, paths: Sequence[str], folders: bool, changed: asyncio.Event) -> None:
+        self._paths = dict.fromkeys(Path(path).absolute() for path in paths)
+        self._recursive, self._changed = folders, changed
         self.begun = asyncio.Event()
-        self._task = asyncio.create_task(self._watch(folders, single, changed, stop))
-
-    async def _watch(
-        self, folders: Sequence[str], single: set[Path] | None, changed: asyncio.Event, stop: asyncio.Event
-    ) -> None:
-        from watchfiles import awatch
-
-        async for changes in awatch(
-            *folders,
-            # Any change counts: what is read may be a link to what is passed over, and looking costs little. The filter
-            # that comes with it leaves out folders of some names, even if they are above those that are watched.
-            watch_filter=None,
-            step=STEP,
-            debounce=LONGEST,
-            # The first time-out says that watching has begun; after that it only bounds how long an end takes.
-            rust_timeout=100,
-            yield_on_timeout=True,
-            stop_event=stop,
-            recursive=single is None,
-        ):
-            self.begun.set()
-            # A mounted ConfigMap changes by a link beside the file, which is named `..data`.
-            if any(single is None or Path(path) in single or Path(path).name.startswith("..") for _, path in changes):
-                changed.set()
-        self.begun.set()
+        # Its own, because a watch that is cancelled sets the event that would end it.
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        self._over.set()
+        await self._task
+
+    async def _watch(self) -> None:
+        while not self._over.is_set():
+            watched = self._folders()
+            if watched:
+                # A folder may go away before it is watched, or there may be no watches left.
+                with suppress(OSError, RuntimeError):
+                    await self._watch_folders(watched)
+                self._changed.set()
+            self.begun.set()
+            if self._folders() == watched:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), MEANWHILE)
+
+    async def _watch_folders(self, watched: dict[str, tuple[int, int]]) -> None:
+        """Until they are other folders: a watch stays with a folder, whatever becomes of its name."""
+        from watchfiles import awatch
+
+        quiet: int | None = None
+        async with aclosing(
+            awatch(
+                *watched,
+                # Any change counts: what is read may be a link to what is passed over, and looking costs little. The
+                # filter that comes with it leaves out folders of some names, even if they are above those watched.
+                watch_filter=None,
+                step=STEP,
+                debounce=LONGEST,
+                rust_timeout=ROUND,
+                yield_on_timeout=True,
+                stop_event=self._over,
+                recursive=self._recursive,
+            )
+        ) as rounds:
+            async for found in rounds:
+                # Of what changed before the first round nothing may have been heard.
+                if quiet is None or any(self._counts(Path(path)) for _, path in found):
+                    self._changed.set()
+                self.begun.set()
+                quiet = 0 if found else (quiet or 0) + ROUND
+                if quiet % int(MEANWHILE * 1000) == 0 and self._folders() != watched:
+                    return
+
+    def _folders(self) -> dict[str, tuple[int, int]]:
+        """The folders to watch, and which ones they are."""
+        out = {}
+        for path in self._paths:
+            if path.is_dir() is self._recursive:
+                folder = path if self._recursive else path.parent
+                with suppress(OSError):
+                    status = folder.stat()
+                    out[str(folder)] = status.st_dev, status.st_ino
+        return out
+
+    def _counts(self, path: Path) -> bool:
+        # A mounted ConfigMap changes by a link beside the file, which is named `..data`.
+        return self._recursive or path in self._paths or path.name.startswith("..")

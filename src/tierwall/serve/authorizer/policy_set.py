@@ -8,7 +8,7 @@ a request is judged from exactly one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tierwall.api.configuration import build, members_of
 from tierwall.api.policy import policies_of
 from tierwall.api.webhook import Webhook
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.resources.load import Loaded, load
+from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
 from tierwall.serve.authorizer.review_client import webhook
@@ -44,11 +44,6 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
         for one in self.chain.members():
             if isinstance(one, CelPolicies):
                 yield from one.warm()
-
-
-def read_policies(paths: Sequence[str]) -> PolicySet:
-    """The policies in files and folders; InputError with everything that is wrong."""
-    return policy_set(load(paths))
 
 
 def policy_set(loaded: Loaded) -> PolicySet:

@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
@@ -19,7 +19,6 @@ import uvicorn
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.authorizer.app import READ_SECONDS, App
-from tierwall.serve.authorizer.follow import changes
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import Metrics
 from tierwall.serve.authorizer.policy_set import PolicySet
@@ -29,6 +28,7 @@ from tierwall.serve.authorizer.store import GRACE_SECONDS, Store
 from tierwall.serve.authorizer.tls import Certificates, TlsFiles
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.http import bind
+from tierwall.serve.watch import changes
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_CONNECTIONS = 2048
@@ -91,7 +91,8 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = Store(settings.paths, settings.grace)
+        # Only admission asks for superseded policies.
+        self.store = Store(settings.paths, settings.grace if settings.bridge else 0.0)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
         self.metrics = Metrics()
@@ -108,6 +109,8 @@ class Server:
         self.app, self.pages = make(), make(only_pages=True)
         self.app.warming = self.pages.warming = True
         self.begun, self.stop = asyncio.Event(), asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._warming: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Listen and follow the files until told to stop."""
@@ -152,20 +155,27 @@ class Server:
 
     async def reread(self) -> None:
         """Read the policies again; a broken edit leaves the last good ones in force."""
-        try:
-            found = await asyncio.to_thread(self.store.read)
-        except InputError as error:
-            self.store.refuse(error)
-            problems = [one.document() for one in error.diagnostics[:20]]
-            say("policies refused", kept=self.store.current.revision, problems=problems)
-            return
-        if wait := self.store.wait:
-            say("policies wait", seconds=round(wait, 1), why="too many changes within the grace period")
-            await asyncio.sleep(wait)
-        if self.store.take(found):
-            say("policies taken", revision=found.revision, policies=found.policies)
-            await self._warm(found, found.warm())
-            settle_memory()
+        # One reading after the other, so that what was read later also comes into force later.
+        async with self._reading:
+            try:
+                found = await asyncio.to_thread(self.store.read)
+                while found is not None and (wait := self.store.wait) and not self.stop.is_set():
+                    say("policies wait", seconds=round(wait, 1), why="too many changes within the grace period")
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.stop.wait(), wait)
+                    found = await asyncio.to_thread(self.store.read) or found
+            except InputError as error:
+                self.store.refuse(error)
+                problems = [one.document() for one in error.diagnostics[:20]]
+                say("policies refused", kept=self.store.current.revision, problems=problems)
+                return
+            if found is None or self.stop.is_set() or not self.store.take(found):
+                return
+        say("policies taken", revision=found.revision, policies=found.policies)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.store.grace, self.store.expire)
+        # Beside this, so that the next change need not wait for it.
+        self._warming = loop.create_task(self._warm(found, found.warm()))
 
     async def _begin(self) -> None:
         """Make the first policies ready, and say so; what would hold up the start for long is done afterwards."""
@@ -191,7 +201,8 @@ class Server:
         """Read the certificates again; files that do not fit together leave the old ones in force."""
         assert self.certificates is not None
         try:
-            self.certificates.reload()
+            if not self.certificates.reload():
+                return
             if self.settings.seal_key is None:
                 self.issuer.rekey(sealing_key(None, self.certificates.files.key))
         except InputError as error:

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.serve.authorizer.policy_set import PolicySet, read_policies
+from tierwall.resources.load import Loader
+from tierwall.serve.authorizer.policy_set import PolicySet, policy_set
 
 # Longer than the API server's default `authorizedTTL` of five minutes.
 GRACE_SECONDS = 330.0
@@ -20,27 +21,28 @@ MOST_RETAINED = 64
 
 
 class Store:
-    """The policies of some paths. `clock` counts seconds.
+    """The policies of some paths. `clock` counts seconds; without `grace` no superseded set is kept.
 
     INVARIANT: `current` and the retained sets are replaced, never changed, and only by `take`, which runs in the event
-    loop; `read` may run in another thread.
+    loop; `read` may run in another thread, one at a time.
     """
 
     def __init__(
         self, paths: Sequence[str], grace: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.paths = tuple(paths)
+        self._loader = Loader(paths)
         self.grace = grace
         self._clock = clock
         self._superseded: deque[tuple[float, PolicySet]] = deque()
         self.trouble: tuple[Diagnostic, ...] = ()
         self.reloads = {"taken": 0, "unchanged": 0, "refused": 0}
-        self.current = self.read()
+        self.current = policy_set(self._loader.load())
         self.since = clock()
 
-    def read(self) -> PolicySet:
-        """The policies as they are in the files now; InputError if they cannot be used."""
-        return read_policies(self.paths)
+    def read(self) -> PolicySet | None:
+        """The policies as they are in the files now; None if nothing has changed, InputError if they cannot be used."""
+        loaded = self._loader.news()
+        return policy_set(loaded) if loaded is not None else None
 
     def take(self, found: PolicySet) -> bool:
         """Put a set in force; false if it is the one in force already."""
@@ -48,8 +50,11 @@ class Store:
         if found.revision == self.current.revision:
             self.reloads["unchanged"] += 1
             return False
-        now = self._clock()
-        self._superseded.append((now + self.grace, self.current))
+        now, before = self._clock(), self.current
+        if self.grace:
+            # Policies that were in force twice are kept once, for the longer time.
+            kept = ((end, one) for end, one in self._superseded if one.revision != before.revision)
+            self._superseded = deque((*kept, (now + self.grace, before)))
         self.current, self.since = found, now
         self.reloads["taken"] += 1
         return True
@@ -64,10 +69,14 @@ class Store:
         """The superseded sets that an answer may still be out of, newest first."""
         if not self._superseded:
             return ()
+        self.expire()
+        return tuple(one for _, one in reversed(self._superseded))
+
+    def expire(self) -> None:
+        """Drop the sets whose time is over."""
         now = self._clock()
         while self._superseded and self._superseded[0][0] <= now:
             self._superseded.popleft()
-        return tuple(one for _, one in reversed(self._superseded))
 
     @property
     def wait(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,19 +28,35 @@ class TlsFiles(msgspec.Struct, frozen=True):
         """All of them."""
         return tuple(one for one in (self.certificate, self.key, self.client_ca) if one is not None)
 
+    def octets(self) -> list[bytes]:
+        """What is in them; nothing where one cannot be read."""
+        out = []
+        for path in self.paths:
+            try:
+                out.append(Path(path).read_bytes())
+            except OSError:
+                out.append(b"")
+        return out
+
 
 class Certificates:
     """The certificates in force. `context` stays the same; each handshake goes on with the newest one."""
 
     def __init__(self, files: TlsFiles) -> None:
         self.files = files
+        # Read before what is made of it, so that a change in between is not missed.
+        self._octets = files.octets()
         self._newest = read_context(files)
         self.context = read_context(files)
         self.context.sni_callback = self._switch
 
-    def reload(self) -> None:
-        """Read the files again; InputError leaves what is in force."""
+    def reload(self) -> bool:
+        """Read the files again; False if nothing has changed in them, InputError leaves what is in force."""
+        before, self._octets = self._octets, self.files.octets()
+        if self._octets == before:
+            return False
         self._newest = read_context(self.files)
+        return True
 
     def _switch(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
         # Called at every handshake, with or without a server name. Certificate, key and the store that client

@@ -56,7 +56,7 @@ def passed(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, P
         for host in configuration.virtual_hosts:
             for route in host.routes:
                 for name, settings in _leads(route):
-                    out[f"{host.name} {route.name}{name}"] = _passed(settings, filters)
+                    out[f"{host.domains[0]} {route.name}{name}"] = _passed(settings, filters)
     return out
 
 

@@ -52,11 +52,20 @@ def to(*services: str) -> list[Object]:
 class Routed:
     """An Envoy with these routes; InputError if it refuses the configuration."""
 
-    def __init__(self, objects: list[Object], endpoints: Mapping[str, Address] | None = None) -> None:
+    def __init__(
+        self,
+        objects: list[Object],
+        endpoints: Mapping[str, Address] | None = None,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
         self.recorders = {name: Recorder() for name in SERVICES}
         self._authority = Authority()
         self.ports = {name: free_port() for name in LISTENERS}
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
+        # More listeners on the port of the first, each with a host name of its own.
+        listeners += [
+            {"name": name, "port": 80, "protocol": "HTTP", "hostname": host} for name, host in (hosts or {}).items()
+        ]
         gateway = thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
         services = [thing("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
         self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))

@@ -8,7 +8,7 @@ import pytest
 from envoy.data.accesslog.v3 import accesslog_pb2
 
 from tierwall.engines.envoy.accesslog import record, verdict
-from tierwall.engines.envoy.names import BACKEND_SLOTS, GATEWAY_SLOTS, MCP, RBAC, backend_of_cluster, place_of_chain
+from tierwall.engines.envoy.names import BACKEND_SLOTS, GATEWAY_SLOTS, MCP, RBAC, backend_of_cluster, place_of
 
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]
 
@@ -108,6 +108,11 @@ def test_a_request_of_which_nothing_is_known_was_not_let_through() -> None:
 def test_names_lead_back_to_places() -> None:
     assert backend_of_cluster("service/shop/orders/80") == "Service/shop/orders"
     assert backend_of_cluster("nowhere") is None
-    assert place_of_chain("gateway/shop/agents/mcp") == {"gateway": "shop/agents", "listener": "mcp"}
-    assert place_of_chain("gateway/shop/agents/team/set/mcp") == {"gateway": "shop/agents", "listener": "mcp"}
-    assert place_of_chain("other") == {}
+    assert place_of("gateway/shop/agents/mcp", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}
+    assert place_of("gateway/shop/agents/mcp", "two a.b") == {"gateway": "shop/agents", "listener": "two"}
+    assert place_of("gateway/shop/agents/team/set/mcp", "team/set/mcp *") == {
+        "gateway": "shop/agents",
+        "listener": "mcp",
+    }
+    assert place_of("other", "mcp *") == {}
+    assert place_of("gateway/shop/agents/mcp", "") == {}

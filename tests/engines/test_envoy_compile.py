@@ -275,6 +275,21 @@ def test_two_gateways_do_not_share_a_port() -> None:
     assert len(bound.listeners) == 2
 
 
+def gateway_with(*listeners: dict[str, Any]) -> Object:
+    spec = {"gatewayClassName": "c", "listeners": [{"port": 90, "protocol": "HTTP", **one} for one in listeners]}
+    return thing("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
+
+
+def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
+    apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
+    assert codes(apart) == []
+    assert list(apart.routes) == ["gateway/prod/gate/web", "gateway/prod/many/a"]
+    alike = compiled([gateway_with({"name": "a", "hostname": "A.test"}, {"name": "b", "hostname": "a.test"})])
+    assert codes(alike) == ["TW658"]
+    mixed = compiled([gateway_with({"name": "a"}, {"name": "b", "protocol": "HTTPS", "hostname": "b.test"})])
+    assert codes(mixed) == ["TW658"]
+
+
 def test_only_the_gateways_that_are_asked_for_are_served() -> None:
     assert not compiled(options=Options(gateways=frozenset(("prod/other",)))).listeners
 

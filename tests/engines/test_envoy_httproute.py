@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from envoy_attacks import NETWORKING, Object, behind, policy
+from envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
 from envoy_routes import SERVICES, Routed, route, silent, to
 
 from conftest import unavailable
@@ -693,3 +693,47 @@ def test_a_backend_outside_is_asked_by_its_own_host_name() -> None:
         assert hosts("/other") == hosts("/one") == {"other.test"}
     finally:
         running.close()
+
+
+HOSTS = {"deep": "*.a.test", "exact": "x.a.test", "bare": "*.test"}
+
+
+@pytest.fixture(scope="module")
+def shared_port() -> Iterator[Routed]:
+    """Four listeners on one port: for every host, and three host names; routes and policies for some of them."""
+    everywhere = [{"backendRefs": to("v1")}]
+    routes = [
+        route("web", "*", everywhere, "web"),
+        route("web-exact", "x.a.test", [{"backendRefs": to("v2")}], "web"),
+        route("deep", "*", [{"backendRefs": to("v2")}], "deep"),
+        route("deep-exact", "x.a.test", [{"backendRefs": to("v1")}], "deep"),
+        route("exact", "*", [{"matches": [{"path": {"value": "/only"}}], "backendRefs": to("v3")}], "exact"),
+    ]
+    target = {"group": GATEWAY_API, "kind": "Gateway", "name": "gate", "sectionName": "deep"}
+    closed = policy("closed", "none", [{"authorization": {"type": "Inline", "paths": [{"value": "/let"}]}}])
+    closed["spec"]["targetRefs"] = [target]
+    made = Routed([*routes, closed], hosts=HOSTS)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "backend", "status"),
+    [
+        ("other", "/", "v1", 200),  # the listener without a host name
+        ("y.a.test", "/let", "v2", 200),  # the narrowest wildcard, and its listener's policy
+        ("y.a.test", "/", None, 403),
+        ("z.y.a.test", "/let", "v2", 200),
+        ("x.a.test", "/only", "v3", 200),  # the exact name, whatever routes of others name it; no policy there
+        ("X.A.test", "/only", "v3", 200),
+        ("x.a.test", "/", None, 404),
+        ("b.test", "/", None, 404),  # a listener without routes has its hosts all the same
+        ("a.test", "/", None, 404),
+        ("test", "/", "v1", 200),  # no name is below itself
+    ],
+)
+def test_a_request_is_for_the_listener_that_has_its_host_by_the_narrowest_name(
+    shared_port: Routed, host: str, path: str, backend: str | None, status: int
+) -> None:
+    got = shared_port.get(host, path)
+    assert (got.backend, got.status) == (backend, status)

@@ -94,9 +94,18 @@ def listener_name(gateway: Resource, port: int) -> str:
 
 
 def route_name(gateway: Resource, listener: Listener) -> str:
-    """A RouteConfiguration: a listener of a Gateway, or of a ListenerSet that it lets in."""
+    """A RouteConfiguration: a listener of a Gateway, or of a ListenerSet that it lets in; of several the first."""
+    return f"gateway/{gateway.namespace}/{gateway.name}/{_listener(gateway, listener)}"
+
+
+def virtual_host_name(gateway: Resource, listener: Listener, host: str) -> str:
+    """A virtual host: a host name of a listener."""
+    return f"{_listener(gateway, listener)} {host}"
+
+
+def _listener(gateway: Resource, listener: Listener) -> str:
     owner = "" if listener.owner is gateway else f"{listener.owner.namespace}/{listener.owner.name}/"
-    return f"gateway/{gateway.namespace}/{gateway.name}/{owner}{listener.name}"
+    return f"{owner}{listener.name}"
 
 
 def backend_cluster(resource: Resource, port: int = 0) -> str:
@@ -119,9 +128,10 @@ def backend_of_cluster(name: str) -> str | None:
     return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) == 3 else None
 
 
-def place_of_chain(name: str) -> dict[str, str]:
-    """The Gateway and listener that a filter chain, named as its RouteConfiguration, is for."""
-    kind, *rest = name.split("/")
-    if kind != "gateway" or len(rest) not in (3, 5):
+def place_of(chain: str, virtual_host: str) -> dict[str, str]:
+    """The Gateway and listener that a virtual host in a filter chain, named as its RouteConfiguration, is for."""
+    kind, *rest = chain.split("/")
+    listener, _, host = virtual_host.partition(" ")
+    if kind != "gateway" or len(rest) not in (3, 5) or not host:
         return {}
-    return {"gateway": f"{rest[0]}/{rest[1]}", "listener": rest[-1]}
+    return {"gateway": f"{rest[0]}/{rest[1]}", "listener": listener.rpartition("/")[2]}

@@ -14,7 +14,7 @@ from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
 from tierwall.engines.envoy.guards import NO_PROTECTION, Guards, Protection, mcp_settings, open_settings, plain_settings
-from tierwall.engines.envoy.names import CHECKPOINT, FACT_HEADERS
+from tierwall.engines.envoy.names import CHECKPOINT, FACT_HEADERS, virtual_host_name
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.route_match import method
 from tierwall.engines.envoy.ways import Match, Plan, Way
@@ -49,13 +49,14 @@ class Routes:
     def configuration(self, plan: Plan) -> Any:
         """The RouteConfiguration of a listener."""
         before = self._before._configurations.get(plan.name) if self._before is not None else None
-        made = [(host, [self._routes(match) for match in matches]) for host, matches in plan.hosts]
+        made = [(host, [self._routes(match) for match in host.matches]) for host in plan.hosts]
         if before is not None and before[0] is plan and all(old for _, those in made for _, old in those):
             out = before[1]
         else:
             out = empty_configuration(plan.name)
             for host, those in made:
-                virtual = out.virtual_hosts.add(name=host, domains=[host])
+                name = virtual_host_name(plan.gateway, host.listener, host.name)
+                virtual = out.virtual_hosts.add(name=name, domains=[host.name])
                 virtual.routes.append(_ambiguous())
                 for routes, _ in those:
                     virtual.routes.extend(routes)

@@ -1,7 +1,7 @@
 """What is served, whatever policies say: the listeners of Gateways, with TLS, addresses, and plans of their routes.
 
-One Envoy serves the Gateways that options name. Each port of a Gateway is a Listener; each listener of the Gateway is a
-filter chain with a RouteConfiguration of its own.
+One Envoy serves the Gateways that options name. Each port of a Gateway is a Listener of Envoy. Each HTTPS listener is a
+filter chain with a RouteConfiguration of its own; HTTP listeners on one port share one.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class _Making:
                 )
                 self._problem(PORT_TAKEN, words, gateway)
                 continue
-            chains = [made for one in self._compatible(gateway, those) if (made := self._chain(gateway, one))]
+            kept = self._compatible(gateway, those)
+            # Plain HTTP has one chain, in which hosts tell listeners apart; TLS has one for each server name.
+            groups = [[one] for one in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
+            chains = [made for group in groups if group and (made := self._chain(gateway, group))]
             if chains:
                 self._ports[listener_name(gateway, port)] = address, tuple(chains)
 
@@ -108,21 +111,21 @@ class _Making:
         return given if given is not None else Address(self._options.address, port)
 
     def _compatible(self, gateway: Resource, those: list[Listener]) -> list[Listener]:
-        """Of the listeners on one port those that can be told apart: of HTTP one, of HTTPS one for each host name."""
+        """Of the listeners on one port those that can be told apart: of one protocol, one for each host name."""
         kept: list[Listener] = []
         for one in those:
             if one.protocol not in ("HTTP", "HTTPS"):
                 self._problem(UNSUPPORTED_PROTOCOL, f"protocol `{one.protocol}` of {one} is not served", one.owner)
                 continue
-            rival = next((other for other in kept if other.protocol != one.protocol or _alike(other, one)), None)
+            rival = next((other for other in kept if _alike(other, one)), None)
             if rival is None:
                 kept.append(one)
             else:
                 self._problem(PORT_TAKEN, f"{one} is not served: {rival} has port {one.port} already", one.owner)
         return kept
 
-    def _chain(self, gateway: Resource, one: Listener) -> Chain | None:
-        socket = None
+    def _chain(self, gateway: Resource, group: list[Listener]) -> Chain | None:
+        one, socket = group[0], None
         name = route_name(gateway, one)
         if one.protocol == "HTTPS":
             tls = listener_tls(self._snapshot, gateway, one, self._options, self._diagnostics)
@@ -130,9 +133,10 @@ class _Making:
                 return None
             socket, secrets = transport_socket(tls, name, self._options.static)
             self._secrets |= secrets
-        attached = self._attached.get((id(gateway), id(one.owner), one.number), [])
-        attached.sort(key=lambda on: (on.route.seniority, on.parent))
-        return Chain(self._planning.plan(gateway, one, attached), socket, one.hostname)
+        attached = [(each, self._attached.get((id(gateway), id(each.owner), each.number), [])) for each in group]
+        for _, those in attached:
+            those.sort(key=lambda on: (on.route.seniority, on.parent))
+        return Chain(self._planning.plan(gateway, name, attached), socket, one.hostname)
 
     def serving(self) -> Serving:
         """Everything that was found."""
@@ -144,4 +148,4 @@ class _Making:
 
 
 def _alike(one: Listener, other: Listener) -> bool:
-    return one.protocol == "HTTP" or one.hostname == other.hostname
+    return one.protocol != other.protocol or one.hostname.lower() == other.hostname.lower()

@@ -23,7 +23,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.listing import May, filtered
 from tierwall.engines.envoy.matchers import header, lookup, matcher, typed
-from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of_chain
+from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.places import way
 from tierwall.tool.possible import possible
@@ -33,7 +33,8 @@ SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"
 EXT_PROC = "envoy.filters.http.ext_proc"  # the namespace of the attributes
 LIST = "tools/list"
-_CALLER, _CHAIN, _CLUSTER = "connection.uri_san_peer_certificate", "xds.filter_chain_name", "xds.cluster_name"
+_CALLER, _CLUSTER = "connection.uri_san_peer_certificate", "xds.cluster_name"
+_CHAIN, _HOST = "xds.filter_chain_name", "xds.virtual_host_name"
 
 # The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
 Permitted = Callable[[Mapping[str, Any], str | None], May | None]
@@ -66,7 +67,7 @@ def http_filter() -> Any:
             request_trailer_mode=mode.SKIP,
             response_trailer_mode=mode.SKIP,
         ),
-        request_attributes=[_CALLER, _CHAIN, _CLUSTER],
+        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER],
         stat_prefix="tools_list",
     )
     asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
@@ -127,7 +128,8 @@ def _asked(attributes: Any, permitted: Permitted) -> May | None:
     if EXT_PROC not in attributes:
         return None
     said = {key: value.string_value for key, value in attributes[EXT_PROC].fields.items()}
-    place = {**place_of_chain(said.get(_CHAIN, "")), "backend": backend_of_cluster(said.get(_CLUSTER, ""))}
+    where = place_of(said.get(_CHAIN, ""), said.get(_HOST, ""))
+    place = {**where, "backend": backend_of_cluster(said.get(_CLUSTER, ""))}
     return permitted(place, said.get(_CALLER) or None)
 
 

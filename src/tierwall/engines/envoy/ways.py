@@ -5,21 +5,22 @@ A plan knows nothing of policies, so that it stays as it is while policies come 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
 
 from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.hostname import meet
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import HTTP_ROUTE, SERVICE
 from tierwall.attach.route import OnListener
 from tierwall.attach.section import maps, rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy import clusters, route_filters
-from tierwall.engines.envoy.names import PLACE, backend_of_cluster, route_name
+from tierwall.engines.envoy.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.route_match import precedence, route_match
 from tierwall.resources.resource import Resource
@@ -49,11 +50,20 @@ class Match(Struct, frozen=True, eq=False):
     only: object = None
 
 
-class Plan(Struct, frozen=True, eq=False):
-    """All matches of a listener, by host name and in the order of the Gateway API."""
+class Host(NamedTuple):
+    """A host name of a listener, and its matches in the order of the Gateway API."""
 
+    listener: Listener
     name: str
-    hosts: tuple[tuple[str, tuple[Match, ...]], ...]
+    matches: tuple[Match, ...]
+
+
+class Plan(Struct, frozen=True, eq=False):
+    """All matches of the listeners that share a filter chain, by host name."""
+
+    gateway: Resource
+    name: str
+    hosts: tuple[Host, ...]
 
 
 class Planning:
@@ -65,9 +75,21 @@ class Planning:
         self.clusters: dict[str, Any] = {}
         self.diagnostics: list[Diagnostic] = []
 
-    def plan(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Plan:
-        """The plan of a listener with the routes that attach to it."""
-        hosts: dict[str, list[tuple[tuple[Any, ...], Match]]] = {}
+    def plan(self, gateway: Resource, name: str, listeners: Sequence[tuple[Listener, list[OnListener]]]) -> Plan:
+        """The plan of listeners that share a filter chain, with the routes that attach to each of them.
+
+        A request is for the one listener that has its host by the narrowest name, whatever routes others have for it.
+        """
+        found = (
+            one
+            for listener, attached in listeners
+            for one in self._hosts(gateway, listener, attached)
+            if len(listeners) == 1 or _narrowest(one.name, (other for other, _ in listeners)) is listener
+        )
+        return Plan(gateway, name, tuple(sorted(found, key=lambda one: one.name)))
+
+    def _hosts(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Iterator[Host]:
+        hosts: dict[str, list[tuple[tuple[Any, ...], Match]]] = {listener.hostname.lower() or "*": []}
         for on in attached:
             if (on.route.group, on.route.kind) == HTTP_ROUTE:
                 matches = list(self._matches(gateway, listener, on.route))
@@ -75,10 +97,8 @@ class Planning:
                     hosts.setdefault(host, []).extend(matches)
         own = {host: tuple(match for _, match in sorted(hosts[host], key=lambda one: one[0])) for host in hosts}
         # A host has first the matches of its own routes, then those of routes for wider names: Envoy looks at one host.
-        ordered = (
-            (host, tuple(match for name in _wider(host, hosts) for match in own[name])) for host in sorted(hosts)
-        )
-        return Plan(route_name(gateway, listener), tuple(ordered))
+        for host in hosts:
+            yield Host(listener, host, tuple(match for name in _wider(host, hosts) for match in own[name]))
 
     def _matches(
         self, gateway: Resource, listener: Listener, route: Resource
@@ -146,6 +166,12 @@ def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
     backend = backend_of_cluster(ways[0].cluster or "") if len(ways) == 1 else None
     out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
     return out
+
+
+def _narrowest(host: str, listeners: Iterable[Listener]) -> Listener:
+    """The listener that a host is for; one of them has it."""
+    having = (one for one in listeners if not one.hostname or meet(one.hostname, host) == host)
+    return max(having, key=lambda one: (bool(one.hostname), not one.hostname.startswith("*"), len(one.hostname)))
 
 
 def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:

@@ -63,7 +63,8 @@ def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
     return made
 
 
-TOOLS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2, unique=True).map(tuple)
+# Many, so that texts are seldom the same by chance: a mixture must differ from everything that was in force.
+TOOLS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=2, unique=True).map(tuple)
 POLICIES = st.builds(
     text,
     st.sampled_from(["p", "q", "r"]),
@@ -227,6 +228,42 @@ def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None
     cache.settle(cache.number)
     fourth = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("c",), "plain"))
     assert fourth.routes == third.routes
+
+
+def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
+    """Else a proxy that has the routes from before both would get the second change without the first."""
+    cache = Cache()
+    old, new = text("q", "one", ("a",), "plain"), text("q", "one", ("b",), "plain")
+    states = [compiled(cache, old)]
+    cache.settle(cache.number)
+    states.append(compiled(cache, old, text("p", "gate", ("a",), "plain")))
+    states.append(compiled(cache, new, text("p", "gate", ("a",), "plain")))
+    met = {name: one.content for name, one in passed(states[0].routes, states[-1].extension_configs).items()}
+    assert met == contents(states[0])
+    cache.settle(cache.number)
+    last = compiled(cache, old, text("p", "gate", ("a",), "plain"))
+    assert last.routes == states[-1].routes
+
+
+def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
+    cache = Cache()
+    texts = [("a", "a"), ("b", "a"), ("b", "b"), ("c", "b")]
+    states = [compiled(cache, text("p", "gate", (p,), "plain"), text("q", "one", (q,), "plain")) for p, q in texts]
+    met = passed(states[0].routes, states[-1].extension_configs)
+    # Which of the first states does not matter; that it is one of them does.
+    for name, one in met.items():
+        assert any(one.content == contents(state).get(name) for state in states), name
+
+
+@pytest.mark.parametrize("goes_in_between", [False, True])
+def test_a_policy_that_moves_with_another_text_says_that_nowhere_but_where_it_is(goes_in_between: bool) -> None:
+    cache = Cache()
+    before = compiled(cache, text("p", "one", ("a",), "plain"))
+    if goes_in_between:
+        compiled(cache)
+    after = compiled(cache, text("p", "two", ("b",), "plain"))
+    met = {name: one.content for name, one in passed(before.routes, after.extension_configs).items()}
+    assert met == contents(before)
 
 
 def test_what_did_not_come_into_force_is_not_followed_on() -> None:

@@ -2,10 +2,11 @@
 
 What a policy compiles to is kept as long as the policy stays as it is: a change of one policy compiles one policy.
 
-A policy that alone changes keeps its checkpoints' names: the filter that has it is replaced, and no route. Where more
-than one object changes, policies that do get a new tag, so that their checkpoints get new names and the routes switch
-to all that is new at once; else a restriction that moves from one policy to another could be in neither for a moment.
-So does a policy that changes before all proxies have taken the last change of another: they may get both together.
+A policy whose text alone changes keeps its checkpoints' names: the filter that has it is replaced, and no route. Where
+more than one object changes, or a policy gets other targets, policies that do get a new tag, so that their checkpoints
+get new names and the routes switch to all that is new at once; else a restriction that moves from one policy to another
+could be in neither for a moment. So does a policy that changes before all proxies have taken the last change of any
+other object, also of one that comes or goes: they may get both together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tierwall.attach.index import ACCESS_POLICIES
+from tierwall.attach.target import entries
 from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
 from tierwall.engines.envoy.rbac import Guard
 from tierwall.resources.resource import Resource
@@ -32,7 +34,7 @@ class Cache:
     def __init__(self) -> None:
         self._guards: dict[str, tuple[Resource, dict[Any, Guard]]] = {}
         self._tags: dict[str, str] = {}
-        # Policies that changed under their names, with the number of the compilation, until every proxy has taken it.
+        # Objects that changed, with the number of the compilation, until every proxy has taken it.
         self._unsettled: dict[str, int] = {}
         self.number = 0
         self._messages: dict[tuple[str, str], Any] = {}
@@ -56,6 +58,8 @@ class Cache:
         """
         self._undo = self._before, dict(self._tags), dict(self._unsettled), self._passed, self._left, self.last
         self.number += 1
+        settled = self._settled
+        self._unsettled = {key: one for key, one in self._unsettled.items() if one > settled}
         before, self._before = self._before, snapshot
         self.is_exact = True
         if before is None:
@@ -77,20 +81,17 @@ class Cache:
         return snapshot, False
 
     def _retag(self, changes: list[tuple[Resource | None, Resource | None]]) -> None:
-        for old, new in changes:
-            one = new or old
-            key = _key(one) if one is not None else ""
-            if one is None or key not in self._tags:
-                continue
-            if len(changes) > 1 or self._unsettled.keys() - {key}:
+        changed = {_key(one): one for pair in changes if (one := pair[1] or pair[0]) is not None}
+        # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
+        keeps = len(changed | self._unsettled) == 1 and all(_stays(old, new) for old, new in changes)
+        for key, one in changed.items():
+            if key in self._tags and not keeps:
                 # Follows on the old tag, so that a text that comes back is still another.
                 self._tags[key] = _digest(one, self._tags[key])
-            else:
-                self._unsettled[key] = self.number
+            self._unsettled[key] = self.number
 
     def settle(self, number: int) -> None:
-        """Every proxy has taken this compilation, and with it all before it."""
-        self._unsettled = {key: one for key, one in self._unsettled.items() if one > number}
+        """Every proxy has taken this compilation, and with it all before it. May be called while one is running."""
         self._settled = max(self._settled, number)
 
     def undo(self) -> None:
@@ -148,8 +149,15 @@ def _is_same_text(old: Resource | None, new: Resource | None) -> bool:
     return old is not None and new is not None and (old.version, old.value) == (new.version, new.value)
 
 
+def _stays(old: Resource | None, new: Resource | None) -> bool:
+    """Whether an object stands where it stood, whatever it says now."""
+    if old is None or new is None:
+        return False
+    return old.seniority == new.seniority and list(entries(old)) == list(entries(new))
+
+
 def _digest(policy: Resource, after: str = "") -> str:
-    text = repr((after, policy.spec)).encode(errors="surrogatepass")
+    text = repr((after, policy.version, policy.spec)).encode(errors="surrogatepass")
     return blake2b(text, digest_size=8).hexdigest()
 
 

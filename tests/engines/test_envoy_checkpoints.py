@@ -197,6 +197,18 @@ def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
         assert all(getattr(after, kind)[name] is one for name, one in getattr(before, kind).items())
 
 
+def test_a_number_that_becomes_a_truth_is_another_text() -> None:
+    cache = Cache()
+    one, other = text("p", "one", ("a",), "plain"), text("p", "one", ("a",), "plain")
+    one["spec"]["rules"][0]["authorization"]["ports"] = [1]
+    other["spec"]["rules"][0]["authorization"]["ports"] = [True]
+    assert one == other
+    before = compiled(cache, one)
+    after = compiled(cache, other)
+    assert contents(after) != contents(before)
+    assert contents(after) == contents(compiled(Cache(), other))
+
+
 def test_policies_that_change_together_change_routes() -> None:
     cache = Cache()
     before = compiled(cache, text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain"))

@@ -78,6 +78,12 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
             self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, judged
         )
 
+    def says_what(self, other: Resource) -> bool:
+        """Whether another object says the same in the same version; `1` and `true` are not the same."""
+        if self.version != other.version:
+            return False
+        return self.value is other.value or (self.value == other.value and repr(self.value) == repr(other.value))
+
     def position(self, path: Path = (), key: bool = False) -> Position | None:
         """Where the node at `path` of this object, or its key, was written."""
         return self.origin.position((*self.prefix, *path), key) if self.origin is not None else None

@@ -72,7 +72,7 @@ class Model:
                 continue
             if policy.resource is resource:
                 self._policies[id(resource)] = policy
-            elif policy.resource.value == resource.value:
+            elif resource.says_what(policy.resource):
                 self._policies[id(resource)] = replace(policy, resource=resource)
 
     def take_over(self, before: Model, gone: Iterable[Resource], come: Iterable[Resource]) -> None:

@@ -102,7 +102,7 @@ class Cache:
         """What is kept for a policy: nothing, if it has changed, or if it stands elsewhere and that was to be said."""
         key = _key(policy)
         kept = self._guards.get(key)
-        if kept is None or (kept[0] is not policy and (kept[0].value != policy.value or _is_noted(kept[1]))):
+        if kept is None or (kept[0] is not policy and (not policy.says_what(kept[0]) or _is_noted(kept[1]))):
             kept = self._guards[key] = policy, {}
         return kept[1]
 
@@ -146,7 +146,7 @@ class Cache:
 
 
 def _is_same_text(old: Resource | None, new: Resource | None) -> bool:
-    return old is not None and new is not None and (old.version, old.value) == (new.version, new.value)
+    return old is not None and new is not None and new.says_what(old)
 
 
 def _stays(old: Resource | None, new: Resource | None) -> bool:

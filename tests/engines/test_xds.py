@@ -124,8 +124,8 @@ def connect(cache: Cache) -> ModelProxy:
 
 _STATES = st.fixed_dictionaries(
     {
-        type_url: st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three"]), max_size=3)
-        for type_url in (CLUSTER, LISTENER, ROUTE)
+        type_url: st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three", "bad"]), max_size=3)
+        for type_url in (CLUSTER, EXTENSION, LISTENER, ROUTE)
     }
 )
 _STEPS = st.lists(
@@ -145,6 +145,7 @@ def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_fo
     proxy = connect(cache)
     proxy.ask(CLUSTER)
     proxy.ask(LISTENER)
+    proxy.ask(EXTENSION, *"abc")
     state: dict[str, dict[str, str]] = {}
     names: set[str] = set()
     for step, value in steps:
@@ -162,10 +163,17 @@ def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_fo
             names.discard(value)
             proxy.ask(ROUTE, drop=(value,))
             proxy.has[ROUTE].pop(value, None)
+    # In the end what was refused is mended. Of filters all are others: what came with one that was refused counts as
+    # refused, too, until it changes.
+    state = {
+        type_url: {name: "good" if text == "bad" or type_url == EXTENSION else text for name, text in those.items()}
+        for type_url, those in state.items()
+    }
     cache.publish(resources(state))
     proxy.answer()
     proxy.settle()
     assert proxy.has[CLUSTER] == state.get(CLUSTER, {})
+    assert proxy.has[EXTENSION] == state.get(EXTENSION, {})
     assert proxy.has[LISTENER] == state.get(LISTENER, {})
     asked = {name: text for name, text in proxy.has[ROUTE].items() if name in names}
     assert asked == {name: text for name, text in state.get(ROUTE, {}).items() if name in names}
@@ -254,6 +262,97 @@ def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
     cache.publish(resources({EXTENSION: {"f": "two", "g": "two"}, ROUTE: {"a": "three"}}))
     proxy.settle()
     assert proxy.has[ROUTE] == {"a": "three"}
+    assert proxy.stream.is_settled
+
+
+@pytest.mark.parametrize("kind", [ROUTE, LISTENER])
+def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind: str) -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(kind, *([] if kind == LISTENER else "abcd"))
+    cache.publish(resources({kind: dict.fromkeys("abc", "one")}))
+    proxy.settle()
+    cache.publish(resources({kind: {"a": "two", "b": "bad", "c": "two", "d": "bad"}}))
+    proxy.settle()
+    assert proxy.has[kind] == {"a": "two", "b": "one", "c": "two"}
+    assert proxy.stream.refusals == [f"{kind.rpartition('.')[2]} b, d: it says bad"]
+    cache.publish(resources({kind: {"a": "two", "b": "two", "c": "two"}}))
+    proxy.settle()
+    assert proxy.has[kind] == {"a": "two", "b": "two", "c": "two"}
+    assert proxy.stream.is_current
+
+
+def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trusted_until_they_change() -> None:
+    """Envoy takes note of a filter before it refuses it, and acknowledges it when it comes again."""
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(EXTENSION, "f", "g")
+    proxy.ask(ROUTE, "a")
+    cache.publish(resources({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}}))
+    proxy.settle()
+    cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "two"}}))
+    proxy.receive()
+    proxy.answer()
+    proxy.receive()
+    assert proxy.received[-1] == (EXTENSION, ["f"], [])
+    [again] = proxy.unanswered
+    proxy.stream.take(discovery_pb2.DeltaDiscoveryRequest(type_url=EXTENSION, response_nonce=again.nonce))
+    proxy.unanswered = []
+    proxy.settle()
+    assert proxy.has == {**proxy.has, EXTENSION: {"f": "one", "g": "two"}, ROUTE: {"a": "one"}}
+    assert proxy.stream.refusals == ["TypedExtensionConfig f, g: it says bad"]
+    cache.publish(resources({EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}))
+    proxy.settle()
+    assert proxy.has == {**proxy.has, EXTENSION: {"f": "three", "g": "three"}, ROUTE: {"a": "two"}}
+    assert proxy.stream.is_settled
+
+
+def test_what_was_refused_together_and_is_gone_now_goes() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(LISTENER)
+    cache.publish(resources({LISTENER: {"a": "one", "b": "one"}}))
+    proxy.settle()
+    cache.publish(resources({LISTENER: {"a": "two", "b": "bad"}}))
+    proxy.receive()
+    proxy.answer()
+    cache.publish(resources({LISTENER: {}}))
+    proxy.settle()
+    assert proxy.has[LISTENER] == {}
+    assert proxy.stream.is_current
+
+
+def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() -> None:
+    cache = Cache()
+    proxy = connect(cache)
+    proxy.ask(CLUSTER)
+    proxy.ask(ROUTE, "a")
+    cache.publish(resources({CLUSTER: {"old": "one"}, ROUTE: {"a": "one"}}))
+    proxy.settle()
+    cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "bad"}}))
+    proxy.settle()
+    assert proxy.has[CLUSTER] == {"old": "one", "new": "one"}
+    cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "two"}}))
+    proxy.settle()
+    assert proxy.has[CLUSTER] == {"new": "one"}
+    assert proxy.stream.is_settled
+
+
+def test_a_proxy_that_comes_back_gets_routes_after_the_filters_that_it_asks_for_next() -> None:
+    cache = Cache()
+    before = connect(cache)
+    before.ask(ROUTE, "a")
+    before.ask(EXTENSION, "f")
+    cache.publish(resources({EXTENSION: {"f": "one"}, ROUTE: {"a": "one"}}))
+    before.settle()
+    cache.publish(resources({EXTENSION: {"f": "two"}, ROUTE: {"a": "two"}}))
+    proxy = connect(cache)
+    proxy.ask(ROUTE, "a", brings=before.versions[ROUTE])
+    proxy.receive()
+    assert proxy.received == []
+    proxy.ask(EXTENSION, "f", brings=before.versions[EXTENSION])
+    proxy.settle()
+    assert [kind for kind, _, _ in proxy.received] == [EXTENSION, ROUTE]
     assert proxy.stream.is_settled
 
 

@@ -81,7 +81,7 @@ class Server:
         if changed or first:
             for stream in self._streams:
                 stream.wake()
-            self._tell()
+        self._tell()
         return changed
 
     @property

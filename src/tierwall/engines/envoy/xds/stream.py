@@ -2,7 +2,8 @@
 
 A later kind never overtakes an earlier one that has changes and an unanswered response: a proxy works a stream off in
 order, so what it has not answered it has not read. Removals are sent after all additions, in the opposite order. Routes
-need filter configurations, so a proxy that has not taken those, or refuses them, keeps the routes that it has.
+need filter configurations, so a proxy that has not taken those, or refuses them, keeps the routes that it has; and what
+it refuses may be in the place of something that needs clusters and secrets, so those stay, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from tierwall.engines.envoy.xds.cache import Cache
 from tierwall.engines.envoy.xds.proxy import Proxy
 from tierwall.engines.envoy.xds.subscription import Subscription
-from tierwall.engines.envoy.xds.types import EXTENSION, ORDER, ROUTE, short
+from tierwall.engines.envoy.xds.types import CLUSTER, ENDPOINT, EXTENSION, ORDER, ROUTE, SECRET, short
 
 Send = Callable[[Any], Awaitable[None]]
 Heard = Callable[["Stream"], None]
+_REFERRED = (CLUSTER, ENDPOINT, SECRET)
 
 
 class Stream:
@@ -103,7 +105,7 @@ class Stream:
             _, gone = subscription.pending(self._cache.of(type_url))
             if not gone:
                 continue
-            if subscription.is_waiting:
+            if subscription.is_waiting or (type_url in _REFERRED and self._refuses):
                 break
             out.append(subscription.respond((), gone, self._cache.generation))
         return out
@@ -111,7 +113,14 @@ class Stream:
     @property
     def _may_lack_filters(self) -> bool:
         filters = self.subscriptions.get(EXTENSION)
-        return filters is not None and (filters.is_waiting or bool(filters.refused))
+        if filters is None:
+            # One that comes back has routes, and asks for filters next.
+            return self.subscriptions[ROUTE].came_back and bool(self._cache.of(EXTENSION))
+        return filters.is_waiting or filters.is_refused(self._cache.of(EXTENSION))
+
+    @property
+    def _refuses(self) -> bool:
+        return any(one.is_refused(self._cache.of(type_url)) for type_url, one in self.subscriptions.items())
 
     @property
     def is_current(self) -> bool:

@@ -183,6 +183,23 @@ def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_
     )
 
 
+def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
+    """Envoy leaves them the routes that they had, which no later policy changes."""
+    caller = running.caller()
+    assert caller.call("allowed") == "allowed"
+    fixed = running.fixed
+    running._fixed = [one for one in fixed if one["kind"] != "Gateway"]
+    try:
+        running.publish([BASE])
+        assert eventually(lambda: "refused" in running.caller().call("allowed"))
+        caller.call("allowed")
+        assert "refused" in caller.call("allowed")
+    finally:
+        running._fixed = fixed
+        running.publish([BASE])
+        running.until_ready(running.caller(), "allowed")
+
+
 def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
     [name] = compile(running.controller.snapshot, running.options).routes  # type: ignore[arg-type]
     asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])

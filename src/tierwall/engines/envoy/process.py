@@ -24,6 +24,8 @@ _PR_SET_PDEATHSIG = 1
 # Pauses between restarts: an Envoy that cannot live must not be started in a busy loop.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 MOST_LINES = 10_000
+# Connections to a port that is gone keep the routes that were there last, so each is answered once more and then ended.
+DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", "30")
 
 
 class Process:
@@ -91,6 +93,7 @@ class Process:
             "-c",
             str(self._config),
             "--disable-hot-restart",
+            *DRAINING,
             "--log-level",
             "warning",
         ]

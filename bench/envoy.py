@@ -2,8 +2,8 @@
 
 Every chain has its own Envoy with one worker, the same backend, the same client and connection; rounds are interleaved,
 and median and least are shown. Processor time is read from the kernel for Envoy (and the authorizer), so a busy machine
-blurs the numbers less than it does times. Each chain must answer an allowed call from the backend, and all but the
-first a denied one without it.
+blurs the numbers less than it does times. Each chain must answer an allowed call from the backend, what is no MCP
+without it, and all but the first a denied call without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN
+from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN, ROUTER
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.rbac import guard
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
@@ -92,8 +92,8 @@ def resources(
 def parsing_only(backend: Address, port: int, authority: Authority) -> Resources:
     """The MCP filter as hardened as ever, and nothing else."""
     options = Options(static=True)
-    filters = list(http_filters(options, Shards().of(())))
-    return resources(NO_PROTECTION, [filters[0], filters[-1]], backend, port, authority, reject=True)
+    filters = {one.name: one for one in http_filters(options, Shards().of(()))}
+    return resources(NO_PROTECTION, [filters[MCP], filters[ROUTER]], backend, port, authority, reject=True)
 
 
 def with_policy(rules: int) -> Callable[[Address, int, Authority], Resources]:
@@ -112,7 +112,7 @@ def with_python(authorizer: Address) -> Callable[[Address, int, Authority], Reso
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = list(http_filters(Options(static=True), Shards().of(())))
+        filters = {one.name: one for one in http_filters(Options(static=True), Shards().of(()))}
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"
@@ -120,7 +120,7 @@ def with_python(authorizer: Address) -> Callable[[Address, int, Authority], Reso
         asking.http_service.server_uri.timeout.seconds = 5
         asking.with_request_body.max_request_bytes = 1 << 20
         asked = hcm_pb2.HttpFilter(name="authorizer", typed_config=packed(asking))
-        made = resources(NO_PROTECTION, [filters[0], asked, filters[-1]], backend, port, authority, reject=True)
+        made = resources(NO_PROTECTION, [filters[MCP], asked, filters[ROUTER]], backend, port, authority, reject=True)
         made.clusters["authorizer"] = clusters.cluster("authorizer", authorizer)  # type: ignore[index]
         return made
 
@@ -216,6 +216,8 @@ def main() -> None:
             connection = stack.enter_context(connect(port, context))
             allowed = call(tool)
             assert b"x-reached: 1" in ask(connection, allowed), name
+            with connect(port, context) as other:
+                assert b"x-reached: 1" not in ask(other, call("add").replace(b"jsonrpc", b"nothing")), name
             if name != "parsing only":
                 with connect(port, context) as other:
                     assert b"x-reached: 1" not in ask(other, call("denied")), name

@@ -193,7 +193,7 @@ class Lab:
             assert resources is not None
             self.server.publish(resources)
 
-        self.do(_later(put))
+        self.do(later(put))
 
     @property
     def fixed(self) -> list[Object]:
@@ -257,7 +257,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
     return True
 
 
-async def _later(do: Any) -> None:
+async def later(do: Any) -> None:
     do()
 
 

@@ -19,7 +19,7 @@ from envoy_passed import Passed, denies_unknown, passed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
+from tierwall.engines.envoy.compile import Cache, Options, Resources, compile, straightened
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -158,6 +158,13 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
                 name: one.content for name, one in passed(proxy.routes, proxy.filters).items()
             }
             cache.settle(cache.number)
+            if data.draw(st.booleans()):
+                straight = straightened(snapshot, OPTIONS, cache)
+                assert straight.routes == fresh.routes
+                assert not cache.is_drifted
+                new = [name for name, one in straight.extension_configs.items() if proxy.filters[name] is not one]
+                proxy.take(straight, data.draw(st.permutations(new)))
+                cache.settle(cache.number)
 
 
 def compiled(cache: Cache, *policies: Object) -> Resources:

@@ -230,8 +230,11 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
     server = authority.server()
     found = compiled([https("cert", frontend=FRONTEND), secret("cert", *server), authority_map(authority.pem)])
     assert codes(found) == []
-    assert list(found.secrets) == ["authority/gateway/prod/secure/tls", "certificate/gateway/prod/secure/tls"]
-    assert found.secrets["certificate/gateway/prod/secure/tls"].tls_certificate.private_key.inline_bytes == server.key
+    authorities, certificate = found.secrets
+    assert (authorities, certificate) == tuple(
+        f"{one}/gateway/prod/secure/443/5x8/*" for one in ("authority", "certificate")
+    )
+    assert found.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
     assert "gateway/prod/secure/443" in found.listeners
 
 
@@ -283,11 +286,29 @@ def gateway_with(*listeners: dict[str, Any]) -> Object:
 def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
-    assert list(apart.routes) == ["gateway/prod/gate/web", "gateway/prod/many/a"]
+    assert list(apart.routes) == ["gateway/prod/gate/80/5x8", "gateway/prod/many/90/5x8"]
     alike = compiled([gateway_with({"name": "a", "hostname": "A.test"}, {"name": "b", "hostname": "a.test"})])
     assert codes(alike) == ["TW658"]
     mixed = compiled([gateway_with({"name": "a"}, {"name": "b", "protocol": "HTTPS", "hostname": "b.test"})])
     assert codes(mixed) == ["TW658"]
+
+
+def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() -> None:
+    gateway = gateway_with({"name": "own"})
+    gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "many"}
+    sets = [
+        thing(
+            api, kind, "more", {"parentRef": parent, "listeners": [{"name": "web", "port": port, "protocol": "HTTP"}]}
+        )
+        for api, kind, port in (
+            ("gateway.networking.k8s.io/v1", "ListenerSet", 91),
+            ("gateway.networking.x-k8s.io/v1alpha1", "XListenerSet", 92),
+        )
+    ]
+    found = compiled([gateway, *sets])
+    ports = {name.split("/")[3] for name in found.routes if name.startswith("gateway/prod/many/")}
+    assert ports == {"90", "91", "92"}
 
 
 def test_only_the_gateways_that_are_asked_for_are_served() -> None:

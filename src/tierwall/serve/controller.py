@@ -12,7 +12,7 @@ from typing import Any
 
 from tierwall.analyze.admission import admission
 from tierwall.core.diagnostics import Diagnostic, in_order
-from tierwall.engines.envoy.compile import Cache, Resources, compile
+from tierwall.engines.envoy.compile import Cache, Resources, compile, straightened
 from tierwall.engines.envoy.listing import May
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.toolslist import permitted
@@ -78,7 +78,7 @@ class Controller:
         if not good:
             return None
         self.snapshot = prepared.loaded.snapshot
-        self._in_force = prepared.number
+        self.put(prepared.number)
         self._metrics.load_seconds.observe(prepared.seconds)
         self._metrics.objects.set(len(prepared.loaded.snapshot))
         return prepared.resources
@@ -86,6 +86,20 @@ class Controller:
     def settle(self) -> None:
         """Every proxy has what is in force."""
         self._cache.settle(self._in_force)
+
+    @property
+    def is_drifted(self) -> bool:
+        """Whether a control plane that starts anew would give other names than proxies have."""
+        return self._cache.is_drifted and self.snapshot is not None
+
+    def straighten(self) -> tuple[Resources, int]:
+        """What is in force with straight names, and the number of the compilation. May run where `prepare` may."""
+        assert self.snapshot is not None
+        return straightened(self.snapshot, self._options, self._cache), self._cache.number
+
+    def put(self, number: int) -> None:
+        """This compilation is in force."""
+        self._in_force = number
 
     def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
         """Which tools a caller may call at a place, by what is in force."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -33,6 +33,8 @@ from tierwall.serve.http import HttpServer, bind
 from tierwall.serve.metrics import Metrics
 from tierwall.serve.watch import loads
 
+# How long nothing must change before names are straightened, in seconds.
+IDLE_S = 2.0
 Show = Callable[[Iterable[Diagnostic], Loaded | None], None]
 Say = Callable[[str], None]
 
@@ -90,7 +92,7 @@ class Run:
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async for loaded in loads(paths, stop):
+            async for loaded in self._idly(loads(paths, stop)):
                 prepared = await asyncio.to_thread(self.controller.prepare, loaded)
                 if not begun:
                     if prepared.errors:
@@ -103,6 +105,24 @@ class Run:
                     self.take(prepared)
         finally:
             await self.close()
+
+    async def _idly(self, found: AsyncIterator[Loaded]) -> AsyncIterator[Loaded]:
+        """The loads; while none comes and every proxy has what is in force, names are straightened."""
+        while True:
+            coming = asyncio.ensure_future(anext(found, None))
+            try:
+                while not coming.done():
+                    await asyncio.wait((coming,), timeout=IDLE_S)
+                    if not coming.done() and self.controller.is_drifted and self.server.is_settled:
+                        resources, number = await asyncio.to_thread(self.controller.straighten)
+                        self.controller.put(number)
+                        self.server.publish(resources)
+            finally:
+                coming.cancel()
+            loaded = coming.result()
+            if loaded is None:
+                return
+            yield loaded
 
     def take(self, prepared: Prepared) -> None:
         """Put a load in force, or keep what is; either way show what is wrong with it."""

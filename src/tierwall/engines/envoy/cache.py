@@ -36,6 +36,8 @@ class Cache:
         self._tags: dict[str, str] = {}
         # Objects that changed, with the number of the compilation, until every proxy has taken it.
         self._unsettled: dict[str, int] = {}
+        # Policies whose tags are not the digests of their texts.
+        self._drifted: set[str] = set()
         self.number = 0
         self._messages: dict[tuple[str, str], Any] = {}
         self._before: Snapshot | None = None
@@ -48,7 +50,7 @@ class Cache:
         self.is_exact = True
         # The last compilation, as its compiler left it.
         self.last: Any = None
-        self._undo: Any = None, {}, {}, {}, {}, None
+        self._undo: Any = None, {}, {}, set(), {}, {}, None
 
     def begin(self, snapshot: Snapshot, exactly: bool) -> tuple[Snapshot, bool]:
         """A compilation of this snapshot begins: the snapshot to compile, and whether it differs in policies only.
@@ -56,7 +58,15 @@ class Cache:
         Unless it must be exactly this one, objects that were read anew and say what they said are those from before,
         so that what is known of them is known still; only where they stand in files may be wrong.
         """
-        self._undo = self._before, dict(self._tags), dict(self._unsettled), self._passed, self._left, self.last
+        self._undo = (
+            self._before,
+            dict(self._tags),
+            dict(self._unsettled),
+            set(self._drifted),
+            self._passed,
+            self._left,
+            self.last,
+        )
         self.number += 1
         settled = self._settled
         self._unsettled = {key: one for key, one in self._unsettled.items() if one > settled}
@@ -84,11 +94,30 @@ class Cache:
         changed = {_key(one): one for pair in changes if (one := pair[1] or pair[0]) is not None}
         # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
         keeps = len(changed | self._unsettled) == 1 and all(_stays(old, new) for old, new in changes)
+        self._drifted |= changed.keys() & self._tags.keys()
         for key, one in changed.items():
             if key in self._tags and not keeps:
                 # Follows on the old tag, so that a text that comes back is still another.
                 self._tags[key] = _digest(one, self._tags[key])
             self._unsettled[key] = self.number
+
+    @property
+    def is_drifted(self) -> bool:
+        """Whether names of checkpoints are others than a compilation without a cache would give."""
+        return bool(self._drifted)
+
+    def straighten(self) -> None:
+        """Give policies the tags that their texts give by themselves; a compilation of the same snapshot follows.
+
+        A control plane that starts anew then gives the names that proxies have.
+        """
+        for key in self._drifted:
+            if key in self._guards:
+                self._tags[key] = _digest(self._guards[key][0])
+                self._unsettled[key] = self.number
+            else:
+                self._tags.pop(key, None)
+        self._drifted = set()
 
     def settle(self, number: int) -> None:
         """Every proxy has taken this compilation, and with it all before it. May be called while one is running."""
@@ -96,7 +125,7 @@ class Cache:
 
     def undo(self) -> None:
         """Forget the last compilation: it did not come into force, so the next one does not follow on it."""
-        self._before, self._tags, self._unsettled, self._passed, self._left, self.last = self._undo
+        self._before, self._tags, self._unsettled, self._drifted, self._passed, self._left, self.last = self._undo
 
     def of(self, policy: Resource) -> dict[Any, Guard]:
         """What is kept for a policy: nothing, if it has changed, or if it stands elsewhere and that was to be said."""

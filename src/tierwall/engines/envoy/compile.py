@@ -20,7 +20,7 @@ from tierwall.engines.envoy.routes import NOWHERE, Routes
 from tierwall.engines.envoy.serving import Serving, serving
 from tierwall.resources.snapshot import Snapshot
 
-__all__ = ["Cache", "Options", "Resources", "compile"]
+__all__ = ["Cache", "Options", "Resources", "compile", "straightened"]
 
 
 class Resources(Struct, frozen=True, eq=False):
@@ -48,6 +48,11 @@ class _Last(NamedTuple):
     resources: Resources
 
 
+def straightened(snapshot: Snapshot, options: Options, cache: Cache) -> Resources:
+    """The configuration of the last snapshot again, with the names that a compilation without a cache gives."""
+    return _compile(snapshot, options, cache, exactly=False, straight=True)
+
+
 def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
     """The configuration of an Envoy that serves the Gateways of a snapshot."""
     cache = Cache() if cache is None else cache
@@ -58,14 +63,16 @@ def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) ->
     return resources
 
 
-def _compile(snapshot: Snapshot, options: Options, cache: Cache, exactly: bool) -> Resources:
+def _compile(snapshot: Snapshot, options: Options, cache: Cache, exactly: bool, straight: bool = False) -> Resources:
     snapshot, only_policies = cache.begin(snapshot, exactly)
+    if straight:
+        cache.straighten()
     last: _Last | None = cache.last
     if last is not None and not (only_policies and last.options is options):
         last = None
     cache.last = None
     served = last.serving if last is not None else serving(snapshot, options)
-    guards = Guards(snapshot, options, cache, before=last.guards if last is not None else None)
+    guards = Guards(snapshot, options, cache, before=last.guards if last is not None and not straight else None)
     routes = Routes(options, guards, last.routes if last is not None else None)
     configurations = {plan.name: routes.configuration(plan) for plan in served.plans}
     policies = guards.filters()

@@ -94,18 +94,19 @@ def listener_name(gateway: Resource, port: int) -> str:
 
 
 def route_name(gateway: Resource, listener: Listener) -> str:
-    """A RouteConfiguration: a listener of a Gateway, or of a ListenerSet that it lets in; of several the first."""
-    return f"gateway/{gateway.namespace}/{gateway.name}/{_listener(gateway, listener)}"
+    """A RouteConfiguration: what a port of a Gateway serves, with TLS for one server name.
+
+    Connections that outlive their listener go on with the routes of its name. So the name says the port, which rules
+    may look at, and the layout of filters: routes for another layout would turn on filters that are not there.
+    """
+    host = f"/{listener.hostname.lower() or '*'}" if listener.protocol == "HTTPS" else ""
+    return f"{listener_name(gateway, listener.port)}/{SLOTS_PER_LEVEL}x{SHARDS}{host}"
 
 
 def virtual_host_name(gateway: Resource, listener: Listener, host: str) -> str:
-    """A virtual host: a host name of a listener."""
-    return f"{_listener(gateway, listener)} {host}"
-
-
-def _listener(gateway: Resource, listener: Listener) -> str:
+    """A virtual host: a host name of a listener, of the Gateway or of a ListenerSet that it lets in."""
     owner = "" if listener.owner is gateway else f"{listener.owner.namespace}/{listener.owner.name}/"
-    return f"{owner}{listener.name}"
+    return f"{owner}{listener.name} {host}"
 
 
 def backend_cluster(resource: Resource, port: int = 0) -> str:
@@ -132,6 +133,6 @@ def place_of(chain: str, virtual_host: str) -> dict[str, str]:
     """The Gateway and listener that a virtual host in a filter chain, named as its RouteConfiguration, is for."""
     kind, *rest = chain.split("/")
     listener, _, host = virtual_host.partition(" ")
-    if kind != "gateway" or len(rest) not in (3, 5) or not host:
+    if kind != "gateway" or len(rest) not in (4, 5) or not host:
         return {}
     return {"gateway": f"{rest[0]}/{rest[1]}", "listener": listener.rpartition("/")[2]}

@@ -46,6 +46,12 @@ class Server:
             ("grpc.max_receive_message_length", LARGEST_MESSAGE),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.so_reuseport", 0),
+            # A proxy whose machine went away is noticed, and proxies that look whether we live are not taken for rude.
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+            ("grpc.http2.max_ping_strikes", 0),
         ]
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_stream_rpc_method_handler(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,10 @@ def test_an_edit_is_followed_and_a_broken_one_is_told(process: Process) -> None:
     (process.policies / "broken.yaml").unlink()
 
 
+def allows(process: Process, user: str) -> bool:
+    return bool(process.ask(user)["allowed"])
+
+
 def test_an_edit_that_leaves_time_and_size_is_followed(process: Process) -> None:
     file = process.policies / "p.yaml"
     for user in ("fred", "fran"):
@@ -177,7 +182,7 @@ def test_an_edit_that_leaves_time_and_size_is_followed(process: Process) -> None
         if user == "fred":
             before = file.stat()
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        eventually(lambda user=user: bool(process.ask(user)["allowed"]), "the edit")
+        eventually(partial(allows, process, user), "the edit")
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert not process.ask("fred")["allowed"]
 

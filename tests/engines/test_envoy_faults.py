@@ -267,8 +267,13 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
     assert caller.call("allowed") == "allowed"
     assert caller.call("other") == "denied by XAccessPolicy/shop/base"
     assert "half" not in running.backend.calls
-    assert eventually(lambda: any(one.get("policy") == "XAccessPolicy/shop/team" for one in running.decisions))
-    found = next(one for one in reversed(running.decisions) if one.get("tool") == "half")
+
+    def halves() -> list[dict[str, Any]]:
+        of_team = [one for one in running.decisions if one.get("policy") == "XAccessPolicy/shop/team"]
+        return [one for one in of_team if one.get("tool") == "half"]
+
+    assert eventually(lambda: bool(halves()))
+    found = halves()[-1]
     wanted = {
         "caller": "spiffe://cluster.local/ns/agents/sa/shopper",
         "gateway": "shop/agents",

@@ -25,6 +25,18 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def needs_envoy() -> None:
+    """There is an Envoy of a version that will do."""
+    from tierwall.core.diagnostics import InputError
+    from tierwall.engines.envoy.binary import find_envoy
+
+    try:
+        find_envoy()
+    except InputError as error:
+        unavailable(str(error))
+
+
 def unavailable(reason: str) -> None:
     """Skip, because something real is not to be had here; with CI=true that is a failure."""
     if os.environ.get("CI") == "true":

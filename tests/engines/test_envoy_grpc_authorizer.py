@@ -17,15 +17,12 @@ from envoy.service.auth.v3 import external_auth_pb2
 from envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
 from http2_client import Answer, Header, Http2, post
 
-from conftest import unavailable
-from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy import external_auth
-from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.options import Address
 from tierwall.engines.envoy.rbac import NO_AUTHORIZER
 from tierwall.tool.question import ask
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
 Reply = Callable[[Any], Any]
 MCP = "envoy.filters.http.mcp"
@@ -202,14 +199,6 @@ class World:
         self.web.close()
         self.authorizer.close()
         self._silent.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _there_is_an_envoy() -> None:
-    try:
-        find_envoy()
-    except InputError as error:
-        unavailable(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -27,13 +27,10 @@ from envoy_lab import policy as lab_policy
 from http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
 
-from conftest import unavailable
-from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy import listeners
-from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.names import FACT_HEADERS
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
 HEAD = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
 OK, BAD = json.dumps(call("add")).encode(), json.dumps(call(SECRET)).encode()
@@ -45,14 +42,6 @@ EXPRESSIONS = {
     "capitals": "request.headers['X-Env'] == 'prod'",
 }
 RULE_ON_HOST = {"authorization": {"type": "Inline", "hosts": ["good.test"]}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _there_is_an_envoy() -> None:
-    try:
-        find_envoy()
-    except InputError as error:
-        unavailable(str(error))
 
 
 @pytest.fixture(scope="module")

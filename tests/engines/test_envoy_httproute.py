@@ -10,12 +10,9 @@ import pytest
 from envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
 from envoy_routes import SERVICES, Routed, route, silent, to
 
-from conftest import unavailable
-from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.binary import find_envoy
 from tierwall.tool.question import ask
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
 
 def path(value: str, kind: str = "PathPrefix") -> Object:
@@ -282,14 +279,6 @@ def closed() -> list[Object]:
         ]
         out.append(route(f"pattern-{number}", f"n{number}.test", bad))
     return out
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _there_is_an_envoy() -> None:
-    try:
-        find_envoy()
-    except InputError as error:
-        unavailable(str(error))
 
 
 @pytest.fixture(scope="module")

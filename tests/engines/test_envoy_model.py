@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, unavailable
+from conftest import ROOT
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.engine import Engine
 from tierwall.policytest.run import run
 from tierwall.policytest.suite import Case, Suite, suites
@@ -22,17 +21,9 @@ sys.path.insert(0, str(ROOT / "tests" / "tool"))
 import tool_objects as objects
 import tool_worlds
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 Object = dict[str, Any]
 COMPARED = ("verdict", "level", "evaluated")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _there_is_an_envoy() -> None:
-    try:
-        find_envoy()
-    except InputError as error:
-        unavailable(str(error))
 
 
 def cel(text: str) -> Object:

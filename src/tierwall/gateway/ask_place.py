@@ -27,7 +27,6 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 PLACE_KEYS = ("gateway", "listener", "listenerSet", "route", "rule", "backend", "backendSection")
 ROUTE_KINDS = {key[1]: key for key in (HTTP_ROUTE, GRPC_ROUTE)}
 BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
-_NEEDS = {"listener": ("gateway", "listenerSet"), "rule": ("route",), "backendSection": ("backend",)}
 
 
 class Finder:

@@ -14,11 +14,6 @@ from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.rules import DomainPeer, Peer, PodPeer, Related, Relation, Rule
 
 
-def is_related(rule: Rule) -> bool:
-    """Whether a rule means something else in each subject namespace."""
-    return any(isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related) for peer in rule.peers or ())
-
-
 def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
     """The peers of a rule for subjects of one namespace, domain names left out; None is everybody."""
     if rule.peers is None:

@@ -103,10 +103,31 @@ def test_batches(attacked: Attacked) -> None:
     assert refused(attacked.post(f"{HEAD}[{OK},{BAD}]}}"))
 
 
-@pytest.mark.parametrize("method", ["Tools/Call", "TOOLS/CALL", " tools/call", "tools/call ", "tools/call\\u0000"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(
+            "Tools/Call",
+            "TOOLS/CALL",
+            " tools/call",
+            "tools/call ",
+            "tools/call\\u0000",
+            "tools/call\\n",
+            "tools\\t/call",
+        ),
+        *("tools/call\u00a0", "tools/call\\u00a0", "tools/call\u200b", "tool\u017f/call", "tool\\u017f/call"),
+    ],
+)
 def test_case_variants_of_methods(attacked: Attacked, method: str) -> None:
     for path in ("/mcp", "/named", "/old", "/asks"):
         assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path))
+
+
+def test_methods_with_escapes_are_what_they_mean(attacked: Attacked) -> None:
+    for method in ("tools\\/call", "tools\\u002fcall", "\\u0074ools/call"):
+        for path in ("/mcp", "/named"):
+            assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path))
+        assert not refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{OK}}}'))
 
 
 def test_case_variants_of_tools(attacked: Attacked) -> None:
@@ -198,6 +219,17 @@ def test_text_after_the_message(attacked: Attacked) -> None:
         f"//{ok}\n{bad}",
     ):
         assert refused(attacked.post(body)), body
+
+
+def test_text_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
+    head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    bad = json.dumps(call(SECRET))
+    # Braces, brackets and quotes in texts, so that who counts them without looking at texts counts wrongly.
+    for text in ("", "{", "}", "[{", "{{", '\\"{', "\\\\", '\\\\\\"{', '\\":{\\"', "\\u0022{"):
+        ok = f'{HEAD}{{"name":"add","arguments":{{"a":"{text}"}}}}}}'
+        assert not refused(attacked.post(ok)), text
+        for rest in (bad, f'{{"a":"}}"}}{bad}', f'"}}}}"{bad}', f"]{bad}", "]", "}", "\0", "\ufeff"):
+            assert refused(attacked.send(head + chunked(ok.encode(), rest.encode()))), (text, rest)
 
 
 def test_bodies_beyond_the_limit(attacked: Attacked) -> None:
@@ -312,6 +344,8 @@ def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> N
         f'{HEAD}{{"name":"add","name\\t":"{SECRET}"}}}}',
         f'{HEAD}{{"name":"add","\\tname":"{SECRET}"}}}}',
         f'{HEAD}{{"name":"add","name ":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","name\u00a0":"{SECRET}"}}}}',
+        f'{HEAD}{{"name":"add","\\u200bname":"{SECRET}"}}}}',
         f'{HEAD}{OK},"Params":{BAD}}}',
         f'{HEAD}{OK},"param\u017f":{BAD}}}',
         f'{HEAD}{OK},"param\\u017f":{BAD}}}',

@@ -9,11 +9,13 @@
 -- that trailers cut off. So it must be all there, with nothing after it. Trailers themselves go no further: backends are
 -- spoken to in HTTP/1.1, where Envoy sends none.
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
+--
+-- Every message passes here, so the common way through is one that LuaJIT compiles: bytes and plain searches. Patterns,
+-- which it does not compile, are left to what is rare.
 
 local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
 
 local LOOKS_AT_ARGUMENTS = false
-local ANSWER = "__jsonrpc_response" -- what the MCP filter takes for the method of a message that has a result or an error
 
 local TOP = { jsonrpc = true, id = true, method = true, params = true, result = true, error = true }
 local PARAMS = { name = true, uri = true, arguments = true, _meta = true }
@@ -24,100 +26,97 @@ local METHODS = {
 }
 
 local function unescaped(text)
+  if not find(text, "\\", 1, true) then return text end
   return (gsub(text, "\\(.)(%x?%x?%x?%x?)", function(kind, code)
-    if kind ~= "u" then return code end
+    if kind ~= "u" then return (find("bfnrt", kind, 1, true) and " " or kind) .. code end
     local number = tonumber(code, 16) or 0
-    if number == 0x17f then return "s" end
-    if number == 0x212a then return "k" end
-    return number < 0x80 and string.char(number) or "?"
+    if number == 0x17f then return "\197\191" end
+    if number == 0x212a then return "\226\132\170" end
+    return number < 0x80 and string.char(number) or "\255"
   end))
 end
 
 local function folded(text)
-  text = gsub(gsub(text, "\197\191", "s"), "\226\132\170", "k")
+  text = gsub(gsub(unescaped(text), "\197\191", "s"), "\226\132\170", "k")
   return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
 end
 
+-- Blanks beyond ASCII, and what takes no room, count as nothing.
 local function is_strange(key, known)
-  if known[key] then return false end
-  return known[folded(find(key, "\\", 1, true) and unescaped(key) or key)] == true
+  return not known[key] and known[gsub(folded(key), "[^!-~]", "")] == true
 end
 
--- Whether a message has a key that a lenient parser would fold, or is an answer with a method, or anything stands behind
--- it. Envoy has parsed the message before: it is JSON.
-local function is_strange_message(body, is_answer)
-  local depth, at, key, inside_params, seen = 0, 1, nil, false, {}
-  while true do
-    local here = find(body, '["{}%[%]]', at)
-    if not here then return true end -- it is not all there
-    local char = byte(body, here)
-    at = here + 1
+-- A method that is not printable ASCII would be none to Envoy's lookups, whatever a server makes of it.
+local function is_strange_method(method)
+  if METHODS[method] then return false end
+  local plain = unescaped(method)
+  return plain == "" or find(plain, "[^!-~]") ~= nil or is_strange(plain, METHODS)
+end
+
+local function is_blank(char)
+  return char == 32 or char == 10 or char == 13 or char == 9
+end
+
+-- The quote that ends a text: one with an even number of backslashes before it.
+local function text_end(body, from)
+  local stop = find(body, '"', from, true)
+  while stop do
+    local before = stop - 1
+    while byte(body, before) == 92 do before = before - 1 end
+    if (stop - before) % 2 == 1 then return stop end
+    stop = find(body, '"', stop + 1, true)
+  end
+end
+
+-- Why some server might read a message differently, if it might. Envoy has parsed it before: up to its end it is JSON.
+local function strangeness(body)
+  local depth, at, length = 0, 1, #body
+  local key, inside_params, seen = "", false, {}
+  local has_method, is_request, is_answer = false, false, false
+  while at <= length do
+    local char = byte(body, at)
+    at = at + 1
     if char == 34 then
-      local from = at
-      while true do
-        local stop = find(body, '["\\]', at)
-        if not stop then return true end
-        at = stop + 1
-        if byte(body, stop) == 34 then
-          local after = (depth <= 2 or LOOKS_AT_ARGUMENTS) and find(body, "^%s*:", at)
-          if after then
-            key = sub(body, from, stop - 1)
-            if depth == 1 then
-              if is_strange(key, TOP) then return true end
-              if is_answer and (key == "method" or find(key, "\\", 1, true) and unescaped(key) == "method") then
-                return true
-              end
-              inside_params = key == "params" or (find(key, "\\", 1, true) and unescaped(key) == "params")
-            elseif depth == 2 then
-              if inside_params and is_strange(key, PARAMS) then return true end
-            else
-              local plain = folded(find(key, "\\", 1, true) and unescaped(key) or key)
-              if seen[depth][plain] then return true end
-              seen[depth][plain] = true
-            end
+      local from, stop = at, text_end(body, at)
+      if not stop then break end
+      at = stop + 1
+      if depth <= 2 or LOOKS_AT_ARGUMENTS then
+        while is_blank(byte(body, at)) do at = at + 1 end
+        local is_key = byte(body, at) == 58
+        if depth == 1 and is_key then
+          key = sub(body, from, stop - 1)
+          if is_strange(key, TOP) then return "a known key is spelt differently" end
+          inside_params = key == "params"
+          has_method = has_method or key == "method"
+          is_answer = is_answer or key == "result" or key == "error"
+        elseif depth == 1 and key == "method" then
+          is_request = true
+          if is_strange_method(sub(body, from, stop - 1)) then return "a known method is spelt differently" end
+        elseif depth == 2 and is_key then
+          if inside_params and is_strange(sub(body, from, stop - 1), PARAMS) then
+            return "a known key is spelt differently"
           end
-          break
+        elseif LOOKS_AT_ARGUMENTS and is_key then
+          local plain = folded(sub(body, from, stop - 1))
+          if seen[depth][plain] then return "two keys differ only in their spelling" end
+          seen[depth][plain] = true
         end
-        at = at + 1
       end
     elseif char == 123 or char == 91 then
       depth = depth + 1
       if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
-    else
+    elseif char == 125 or char == 93 then
       depth = depth - 1
-      if depth == 0 then return find(body, "[^ \t\r\n]", at) ~= nil end
-    end
-  end
-end
-
--- Whether there is one object and nothing else. Without its texts, its braces tell; a body with escapes is looked at
--- slowly anyway, so a text ends at the next quote.
-local function stands_alone(body)
-  return find(gsub(body, '"[^"]*"', ""), "^%s*%b{}%s*$") ~= nil
-end
-
--- Whether the slow look is needed: some known word stands there in other letters, or not alone between quotes, or there
--- are escapes. It looks for the words only, which is much faster than looking at every key.
-local WORDS = { "jsonrpc", "id", "method", "params", "result", "error", "name", "uri", "arguments", "_meta" }
-
-local function is_doubtful(body)
-  if LOOKS_AT_ARGUMENTS or find(body, "\\", 1, true) then return true end
-  if find(body, "\197\191", 1, true) or find(body, "\226\132\170", 1, true) then return true end
-  local small = lower(body)
-  for index = 1, #WORDS do
-    local word = WORDS[index]
-    local from, to = find(small, word, 1, true)
-    while from do
-      if byte(body, from - 1) == 34 and byte(body, to + 1) == 34 then
-        if sub(body, from, to) ~= word then return true end
-      elseif not find(small, "^%w", from - 1) or not find(small, "^%w", to + 1) then
-        -- Inside a longer word it is another word; at one end of it, a blank or an escape may be all that differs.
-        if find(small, "^[^%w_%-/]", from - 1) and find(small, "^[^%w_%-/]", to + 1) then return true end
+      if depth == 0 then
+        while is_blank(byte(body, at)) do at = at + 1 end
+        if at <= length then return "something stands behind the message" end
+        if has_method and is_answer then return "it is both a request and an answer" end
+        if not is_request and not is_answer then return "there is no message with a method" end
+        return nil
       end
-      from, to = find(small, word, to + 1, true)
     end
   end
-  return false
+  return "the message is not all there"
 end
 
 local function refuse(handle, why)
@@ -133,18 +132,8 @@ function envoy_on_request(handle)
     local charset = match(lower(kind), "charset%s*=%s*([^;]*)")
     if charset and not find(charset, '^"?utf%-?8"?%s*$') then return refuse(handle, "the charset is not UTF-8") end
   end
-  local method = headers:get("x-tierwall-method")
-  if not method then return refuse(handle, "there is no message with a method") end
-  if not METHODS[method] and METHODS[folded(method)] then
-    return refuse(handle, "a known method is spelt differently")
-  end
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end
-  local text = body:getBytes(0, body:length())
-  local is_answer = method == ANSWER
-  if is_answer or is_doubtful(text) then
-    if is_strange_message(text, is_answer) then return refuse(handle, "some server might read it differently") end
-  elseif not stands_alone(text) then
-    return refuse(handle, "something stands behind the message")
-  end
+  local why = strangeness(body:getBytes(0, body:length()))
+  if why then return refuse(handle, why) end
 end

@@ -108,11 +108,11 @@ def test_a_request_of_which_nothing_is_known_was_not_let_through() -> None:
 def test_names_lead_back_to_places() -> None:
     assert backend_of_cluster("service/shop/orders/80") == "Service/shop/orders"
     assert backend_of_cluster("nowhere") is None
-    assert place_of("gateway/shop/agents/80/5x8", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}
-    assert place_of("gateway/shop/agents/443/5x8/a.b", "two a.b") == {"gateway": "shop/agents", "listener": "two"}
-    assert place_of("gateway/shop/agents/80/5x8", "team/set/mcp *") == {
+    assert place_of("gateway/shop/agents/80/5x2+8", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}
+    assert place_of("gateway/shop/agents/443/5x2+8/a.b", "two a.b") == {"gateway": "shop/agents", "listener": "two"}
+    assert place_of("gateway/shop/agents/80/5x2+8", "team/set/mcp *") == {
         "gateway": "shop/agents",
         "listener": "mcp",
     }
     assert place_of("other", "mcp *") == {}
-    assert place_of("gateway/shop/agents/80/5x8", "") == {}
+    assert place_of("gateway/shop/agents/80/5x2+8", "") == {}

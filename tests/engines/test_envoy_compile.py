@@ -232,7 +232,7 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
     assert codes(found) == []
     authorities, certificate = found.secrets
     assert (authorities, certificate) == tuple(
-        f"{one}/gateway/prod/secure/443/5x8/*" for one in ("authority", "certificate")
+        f"{one}/gateway/prod/secure/443/5x2+8/*" for one in ("authority", "certificate")
     )
     assert found.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
     assert "gateway/prod/secure/443" in found.listeners
@@ -286,7 +286,7 @@ def gateway_with(*listeners: dict[str, Any]) -> Object:
 def test_listeners_on_one_port_are_told_apart_by_host_or_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
-    assert list(apart.routes) == ["gateway/prod/gate/80/5x8", "gateway/prod/many/90/5x8"]
+    assert list(apart.routes) == ["gateway/prod/gate/80/5x2+8", "gateway/prod/many/90/5x2+8"]
     alike = compiled([gateway_with({"name": "a", "hostname": "A.test"}, {"name": "b", "hostname": "a.test"})])
     assert codes(alike) == ["TW658"]
     mixed = compiled([gateway_with({"name": "a"}, {"name": "b", "protocol": "HTTPS", "hostname": "b.test"})])

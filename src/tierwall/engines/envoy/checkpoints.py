@@ -51,7 +51,7 @@ class Checkpoint(Struct, frozen=True, eq=False):
             known.update(one.authorizer.value if one.authorizer is not None else b"")
         shard, first = divmod(int.from_bytes(known.digest()), SLOTS_PER_LEVEL - len(kept) + 1)
         slots = tuple(Slot(level, first + number) for number in range(len(kept)))
-        return cls(level, known.hexdigest(), kept, shard % SHARDS, slots)
+        return cls(level, known.hexdigest(), kept, shard % SHARDS[level], slots)
 
     def says(self, plain: bool) -> str:
         """What a route says to mean this checkpoint."""
@@ -77,7 +77,7 @@ def on() -> Any:
 
 def filter_names() -> Iterable[tuple[Slot, str]]:
     """Every slot with the filters of its shards, in the order of filters."""
-    return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in range(SHARDS))
+    return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in slot.shards)
 
 
 class Shards:

@@ -24,7 +24,6 @@ from tierwall.engines.envoy.names import (
     MCP,
     OPEN,
     ROUTER,
-    SHARDS,
     SLOTS,
     STRICT,
     STRICT_ARGUMENTS,
@@ -50,7 +49,7 @@ def http_filters(options: Options, policies: Mapping[str, Any]) -> Iterator[Any]
     yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(False), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT_ARGUMENTS, typed_config=mcp.strict_filter(True), disabled=True)
     for slot in SLOTS:
-        yield from (_policies(slot.policy_filter(shard), options, policies) for shard in range(SHARDS))
+        yield from (_policies(slot.policy_filter(shard), options, policies) for shard in slot.shards)
         asking = packed(external_auth.slot_filter(slot))
         yield hcm_pb2.HttpFilter(name=slot.authorizer_filter, typed_config=asking, disabled=True)
     yield from options.http_filters

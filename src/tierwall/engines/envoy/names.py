@@ -37,9 +37,9 @@ CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-bac
 
 # Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5
-# Every filter costs a request some time even where it is off, so they are not many; `bench envoy` and `envoy_change`
-# show both sides.
-SHARDS: Final = 8
+# Shards of each slot, by level: there are few Gateways and many backends. Every filter costs a request some time even
+# where it is off, so they are not many; `bench envoy` and `envoy_change` show both sides.
+SHARDS: Final = {"gateway": 2, "backend": 8}
 
 
 class Slot(NamedTuple):
@@ -47,6 +47,11 @@ class Slot(NamedTuple):
 
     level: str
     number: int
+
+    @property
+    def shards(self) -> range:
+        """The numbers of its shards."""
+        return range(SHARDS[self.level])
 
     def policy_filter(self, shard: int) -> str:
         """The RBAC filter that decides, for the policies of a shard."""
@@ -100,7 +105,8 @@ def route_name(gateway: Resource, listener: Listener) -> str:
     may look at, and the layout of filters: routes for another layout would turn on filters that are not there.
     """
     host = f"/{listener.hostname.lower() or '*'}" if listener.protocol == "HTTPS" else ""
-    return f"{listener_name(gateway, listener.port)}/{SLOTS_PER_LEVEL}x{SHARDS}{host}"
+    layout = f"{SLOTS_PER_LEVEL}x{'+'.join(map(str, SHARDS.values()))}"
+    return f"{listener_name(gateway, listener.port)}/{layout}{host}"
 
 
 def virtual_host_name(gateway: Resource, listener: Listener, host: str) -> str:

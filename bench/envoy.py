@@ -1,9 +1,12 @@
 """Envoy's CPU for a tool call: parsing only, with policies of 10 to 10,000 rules, and with an authorizer in Python.
 
-Every chain has its own Envoy with one worker, the same backend, the same client and connection; rounds are interleaved,
-and median and least are shown. Processor time is read from the kernel for Envoy (and the authorizer), so a busy machine
-blurs the numbers less than it does times. Each chain must answer an allowed call from the backend, what is no MCP
-without it, and all but the first a denied call without it.
+There are two yardsticks: the MCP filter alone, and with the script that refuses what a lenient server might read
+differently, which is no policy's but needed to decide about any. Calls go over mTLS, one at a time and sixteen at once
+on as many connections. Every chain runs in several Envoys with one worker each, which take turns with the same backend
+and client. Processor time is read from the kernel for Envoy (and the authorizer); what others on the machine do can
+only add to it, so of every process the least round counts, and of the processes mean and median are shown. Each chain
+must answer an allowed call from the backend, what is no MCP without it, and all but the yardsticks a denied call
+without it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
 from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN, ROUTER
+from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.rbac import guard
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
@@ -42,11 +45,14 @@ from tierwall.tool.rules import Policy, Rule, Rules
 from tierwall.tool.scope import Names
 from tierwall.tool.sources import Source
 
-ROUNDS, REQUESTS = 7, 1500
+ROUNDS, REQUESTS, PROCESSES = 6, 1280, 6
+AT_ONCE = (1, 16)
 SIZES = (10, 1000, 10_000)
 CALLER = "spiffe://cluster.local/ns/agents/sa/agent-0"
 TOOLS_PER_CALLER = 100
 Connection = ssl.SSLSocket
+PARSING, STRICTLY = "parsing only", "strict parsing only"
+Make = Callable[[Address, int, Authority], Resources]
 
 
 def policy_of(rules: int) -> Policy:
@@ -67,10 +73,9 @@ def resources(
     backend: Address,
     port: int,
     authority: Authority,
-    *,
-    reject: bool = False,
+    reading: tuple[str, ...] = (),
 ) -> Resources:
-    """A listener with one route to the backend."""
+    """A listener with one route to the backend; with nothing to protect, these filters read its requests."""
     options = Options(static=True)
     routes = empty_configuration("bench")
     virtual = routes.virtual_hosts.add(name="all", domains=["*"])
@@ -78,10 +83,10 @@ def resources(
     route.match.prefix = "/"
     route.route.timeout.seconds = 0
     made = guarded(route, [Destination("backend", 1, protection)], options)
-    if reject:
-        for one in made:
-            del one.typed_per_filter_config[OPEN]
-            one.typed_per_filter_config[MCP].CopyFrom(on())
+    for one in made if reading else ():
+        del one.typed_per_filter_config[OPEN]
+        for name in reading:
+            one.typed_per_filter_config[name].CopyFrom(on())
     virtual.routes.extend(made)
     manager = connection_manager("bench", routes, options, filters)
     sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "bench", static=True)
@@ -89,14 +94,18 @@ def resources(
     return Resources({"bench": made_listener}, {}, {"backend": clusters.cluster("backend", backend)}, {}, {}, {})
 
 
-def parsing_only(backend: Address, port: int, authority: Authority) -> Resources:
-    """The MCP filter as hardened as ever, and nothing else."""
-    options = Options(static=True)
-    filters = {one.name: one for one in http_filters(options, Shards().of(()))}
-    return resources(NO_PROTECTION, [filters[MCP], filters[ROUTER]], backend, port, authority, reject=True)
+def parsing(*reading: str) -> Make:
+    """The filters that read messages, as hardened as ever, and nothing else."""
+
+    def make(backend: Address, port: int, authority: Authority) -> Resources:
+        filters = {one.name: one for one in http_filters(Options(static=True), Shards().of(()))}
+        those = [filters[name] for name in (*reading, ROUTER)]
+        return resources(NO_PROTECTION, those, backend, port, authority, reading)
+
+    return make
 
 
-def with_policy(rules: int) -> Callable[[Address, int, Authority], Resources]:
+def with_policy(rules: int) -> Make:
     """Everything that a protected route has, with a policy of this many rules."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
@@ -108,7 +117,7 @@ def with_policy(rules: int) -> Callable[[Address, int, Authority], Resources]:
     return make
 
 
-def with_python(authorizer: Address) -> Callable[[Address, int, Authority], Resources]:
+def with_python(authorizer: Address) -> Make:
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
@@ -120,7 +129,7 @@ def with_python(authorizer: Address) -> Callable[[Address, int, Authority], Reso
         asking.http_service.server_uri.timeout.seconds = 5
         asking.with_request_body.max_request_bytes = 1 << 20
         asked = hcm_pb2.HttpFilter(name="authorizer", typed_config=packed(asking))
-        made = resources(NO_PROTECTION, [filters[MCP], asked, filters[ROUTER]], backend, port, authority, reject=True)
+        made = resources(NO_PROTECTION, [filters[MCP], asked, filters[ROUTER]], backend, port, authority, (MCP,))
         made.clusters["authorizer"] = clusters.cluster("authorizer", authorizer)  # type: ignore[index]
         return made
 
@@ -183,6 +192,11 @@ def call(tool: str) -> bytes:
 def ask(connection: Connection, data: bytes) -> bytes:
     """The head of the answer (the body is empty, or comes with it)."""
     connection.sendall(data)
+    return head(connection)
+
+
+def head(connection: Connection) -> bytes:
+    """The head of an answer, once it has come."""
     out = b""
     while b"\r\n\r\n" not in out:
         part = connection.recv(65536)
@@ -192,50 +206,77 @@ def ask(connection: Connection, data: bytes) -> bytes:
     return out
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    with ExitStack() as stack:
-        backend, _ = started(stack, authorize=False)
-        authorizer, python = started(stack, authorize=True)
+class Chain:
+    """A chain of filters in several Envoys: processes of one configuration differ by a tenth."""
+
+    def __init__(self, stack: ExitStack, make: Make, backend: Address, helper: int, tool: str, decides: bool) -> None:
         authority = Authority()
         context = authority.context(CALLER)
-        chains: dict[str, tuple[Callable[[Address, int, Authority], Resources], int, str]] = {
-            "parsing only": (parsing_only, 0, "tool-0"),
-            **{
-                f"{rules:,} rules": (with_policy(rules), 0, f"tool-{min(rules, 100) - 1}")
-                for rules in (10, 1000, 10_000)
-            },
-            "ext_authz in Python": (with_python(authorizer), python, "tool-0"),
-        }
-        running: dict[str, tuple[Standalone, Connection, int, bytes]] = {}
-        for name, (make, helper, tool) in chains.items():
+        self.allowed, self._helper = call(tool), helper
+        self.running: list[tuple[Standalone, list[Connection]]] = []
+        self.found: list[list[float]] = [[] for _ in range(PROCESSES)]
+        for _ in range(PROCESSES):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             envoy = stack.enter_context(Standalone(make(backend, port, authority)))
-            connection = stack.enter_context(connect(port, context))
-            allowed = call(tool)
-            assert b"x-reached: 1" in ask(connection, allowed), name
-            with connect(port, context) as other:
-                assert b"x-reached: 1" not in ask(other, call("add").replace(b"jsonrpc", b"nothing")), name
-            if name != "parsing only":
+            connections = [stack.enter_context(connect(port, context)) for _ in range(max(AT_ONCE))]
+            assert b"x-reached: 1" in ask(connections[0], self.allowed)
+            for refused in (call("add").replace(b"jsonrpc", b"nothing"), *([call("denied")] if decides else [])):
                 with connect(port, context) as other:
-                    assert b"x-reached: 1" not in ask(other, call("denied")), name
-            running[name] = envoy, connection, helper, allowed
-        found: dict[str, list[float]] = {name: [] for name in running}
-        for _ in range(ROUNDS):
-            for name, (envoy, connection, helper, allowed) in running.items():
-                pids = [envoy.process.pid, *([helper] if helper else [])]
-                before = sum(map(processor_time, pids))
-                for _ in range(REQUESTS):
-                    ask(connection, allowed)
-                found[name].append((sum(map(processor_time, pids)) - before) / REQUESTS * 1e6)
-        base = statistics.median(found["parsing only"])
-        least = min(found["parsing only"])
-        print(f"{'chain':<22}{'µs of CPU, median':>18}{'of parsing':>12}{'µs of CPU, least':>18}{'of parsing':>12}")
-        for name, values in found.items():
-            median, low = statistics.median(values), min(values)
-            print(f"{name:<22}{median:>18.1f}{median / base:>12.2f}{low:>18.1f}{low / least:>12.2f}")
+                    assert b"x-reached: 1" not in ask(other, refused)
+            self.running.append((envoy, connections))
+
+    def measure(self, at_once: int) -> None:
+        """One round: requests to each Envoy, so many at once."""
+        for (envoy, connections), found in zip(self.running, self.found, strict=True):
+            used = connections[:at_once]
+            pids = [envoy.process.pid, *([self._helper] if self._helper else [])]
+            before = sum(map(processor_time, pids))
+            for _ in range(REQUESTS // at_once):
+                for one in used:
+                    one.sendall(self.allowed)
+                for one in used:
+                    head(one)
+            found.append((sum(map(processor_time, pids)) - before) / (REQUESTS // at_once * at_once) * 1e6)
+
+    def least(self) -> list[float]:
+        """The least of the rounds of every process, but for the first, which was to warm up; all are forgotten."""
+        out = [min(found[1:]) for found in self.found]
+        self.found = [[] for _ in range(PROCESSES)]
+        return out
+
+
+def main() -> None:
+    """Measure, and print a table for each number of requests at once."""
+    with ExitStack() as stack:
+        backend, _ = started(stack, authorize=False)
+        authorizer, python = started(stack, authorize=True)
+        yardsticks = {PARSING: parsing(MCP), STRICTLY: parsing(MCP, STRICT)}
+        chains = {name: Chain(stack, make, backend, 0, "tool-0", decides=False) for name, make in yardsticks.items()}
+        for rules in SIZES:
+            tool = f"tool-{min(rules, TOOLS_PER_CALLER) - 1}"
+            chains[f"{rules:,} rules"] = Chain(stack, with_policy(rules), backend, 0, tool, decides=True)
+        chains["ext_authz in Python"] = Chain(stack, with_python(authorizer), backend, python, "tool-0", decides=True)
+        for at_once in AT_ONCE:
+            for _ in range(ROUNDS):
+                for one in chains.values():
+                    one.measure(at_once)
+            show({name: one.least() for name, one in chains.items()}, at_once)
+
+
+def show(found: dict[str, list[float]], at_once: int) -> None:
+    """Print what was found."""
+    print(f"{at_once} at a time, {PROCESSES} processes each: µs of CPU, and of the yardsticks")
+    print(f"{'chain':<22}{'mean':>8}{PARSING:>16}{STRICTLY:>22}{'median':>10}{PARSING:>16}{STRICTLY:>22}")
+    for name, values in found.items():
+        line = f"{name:<22}"
+        for middle, width in ((statistics.fmean, 8), (statistics.median, 10)):
+            line += f"{middle(values):>{width}.1f}"
+            line += "".join(
+                f"{middle(values) / middle(found[one]):>{n}.2f}" for one, n in ((PARSING, 16), (STRICTLY, 22))
+            )
+        print(line)
 
 
 if __name__ == "__main__":

@@ -27,17 +27,20 @@ from tierwall.tool.model import follow, model
 MOST_LEFT = 1000
 MOST_GONE = 10_000
 
+# What tells a policy from others: group, kind, namespace and name.
+Key = tuple[str, str, str, str]
+
 
 class Cache:
     """What compilations keep for the next one; one for each sequence of snapshots."""
 
     def __init__(self) -> None:
-        self._guards: dict[str, tuple[Resource, dict[Any, Guard]]] = {}
-        self._tags: dict[str, str] = {}
+        self._guards: dict[Key, tuple[Resource, dict[Any, Guard]]] = {}
+        self._tags: dict[Key, str] = {}
         # Objects that changed, with the number of the compilation, until every proxy has taken it.
-        self._unsettled: dict[str, int] = {}
+        self._unsettled: dict[Key, int] = {}
         # Policies whose tags are not the digests of their texts.
-        self._drifted: set[str] = set()
+        self._drifted: set[Key] = set()
         self.number = 0
         self._messages: dict[tuple[str, str], Any] = {}
         self._before: Snapshot | None = None
@@ -194,5 +197,5 @@ def _is_noted(guards: Mapping[Any, Guard]) -> bool:
     return any(one.diagnostics for one in guards.values())
 
 
-def _key(resource: Resource) -> str:
-    return f"{resource.group}/{resource.reference}"
+def _key(resource: Resource) -> Key:
+    return resource.group, resource.kind, resource.namespace, resource.name

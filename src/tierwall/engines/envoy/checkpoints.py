@@ -37,9 +37,9 @@ class Checkpoint(Struct, frozen=True, eq=False):
     level: str
     name: str
     guards: tuple[Guard, ...]
-    # In which shard its policies are, and the slot of each; where there is room, checkpoints differ in the first.
-    shard: int
+    # The slot of each policy, where there is room another first one than others have, and the filter in the shard.
     slots: tuple[Slot, ...]
+    filters: tuple[str, ...]
 
     @classmethod
     def of(cls, level: str, identities: Iterable[object], guards: Iterable[Guard]) -> Checkpoint:
@@ -51,7 +51,8 @@ class Checkpoint(Struct, frozen=True, eq=False):
             known.update(one.authorizer.value if one.authorizer is not None else b"")
         shard, first = divmod(int.from_bytes(known.digest()), SLOTS_PER_LEVEL - len(kept) + 1)
         slots = tuple(Slot(level, first + number) for number in range(len(kept)))
-        return cls(level, known.hexdigest(), kept, shard % SHARDS[level], slots)
+        filters = tuple(slot.policy_filter(shard % SHARDS[level]) for slot in slots)
+        return cls(level, known.hexdigest(), kept, slots, filters)
 
     def says(self, plain: bool) -> str:
         """What a route says to mean this checkpoint."""
@@ -60,8 +61,8 @@ class Checkpoint(Struct, frozen=True, eq=False):
     def settings(self) -> dict[str, Any]:
         """What a route through it says to filters: which are on, and whom the policies ask."""
         out: dict[str, Any] = {}
-        for slot, one in zip(self.slots, self.guards, strict=True):
-            out[slot.policy_filter(self.shard)] = on()
+        for slot, name, one in zip(self.slots, self.filters, self.guards, strict=True):
+            out[name] = on()
             if one.authorizer is not None:
                 out[slot.authorizer_filter] = one.authorizer
         return out
@@ -90,8 +91,8 @@ class Shards:
         """The filter configurations, one for every filter; one without policies denies all."""
         found: dict[str, list[tuple[str, Guard]]] = {name: [] for _, name in filter_names()}
         for one in checkpoints:
-            for slot, guard in zip(one.slots, one.guards, strict=True):
-                found[slot.policy_filter(one.shard)].append((one.name, guard))
+            for name, guard in zip(one.filters, one.guards, strict=True):
+                found[name].append((one.name, guard))
         out = {}
         for slot, name in filter_names():
             policies = tuple(sorted(found[name], key=lambda entry: entry[0]))

@@ -130,3 +130,10 @@ def test_tw501_a_chain_that_cannot_be_used() -> None:
         )
         == ["TW501"] * 3
     )
+
+
+def test_tw501_webhook_settings_that_cannot_be_read() -> None:
+    settings = {"timeout": "3", "failurePolicy": "Maybe", "matchConditions": [{"expression": "request.user =="}, {}]}
+    found = api(Snapshot.of([configuration({"type": "Webhook", "name": "w", "webhook": settings})]))
+    words = [one.message for one in found if one.code == "TW501"]
+    assert sorted(one.split()[2] for one in words) == ["`failurePolicy`", "`timeout`", "every", "match"]

@@ -620,7 +620,14 @@ def test_settings_and_durations() -> None:
     _, problems = read_settings(
         {"timeout": "31s", "authorizedTTL": "x", "failurePolicy": "Maybe", "matchConditions": [{}]}
     )
-    assert len(problems) == 4
+    assert [path for path, _ in problems] == [
+        ("failurePolicy",),
+        ("timeout",),
+        ("matchConditions", 0),
+        ("authorizedTTL",),
+    ]
+    for wrong in (5, "true", {"expression": "true"}):
+        assert [path for path, _ in read_settings({"matchConditions": wrong})[1]] == [("matchConditions",)]
     assert [duration(text) for text in ("1h", "1.5s", "100ms", "0", "", "1", "s", 5)] == [
         3600,
         1.5,

@@ -32,8 +32,9 @@ def served(tmp_path: Path) -> Served:
 CONFIGURATION = """\
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
-authorizers: [{type: Telepathy, name: x}]
+authorizers: [{type: %s, name: x%s}]
 """
+WEBHOOK = ", webhook: {connectionInfo: {kubeConfigFile: /k}, matchConditions: [{expression: 'a =='}]}"
 POLICY = """\
 apiVersion: tierwall.io/v1alpha1
 kind: ClusterAuthorizationPolicy
@@ -49,7 +50,8 @@ spec: {effect: %s, expression: '%s'}
         ("just: text", "apiVersion"),
         (POLICY % ("Perhaps", "true"), "Perhaps"),
         (POLICY % ("Allow", "request.verb =="), "expression"),
-        (CONFIGURATION, "Telepathy"),
+        (CONFIGURATION % ("Telepathy", ""), "Telepathy"),
+        (CONFIGURATION % ("Webhook", WEBHOOK), "match condition"),
     ],
 )
 def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, text: str, word: str) -> None:

@@ -19,6 +19,7 @@ from tierwall.api.decision import ALLOW, NO_OPINION
 from tierwall.api.node import Node
 from tierwall.api.policy import DEFAULT_AUTHORIZER
 from tierwall.api.rbac import Rbac
+from tierwall.api.webhook_settings import read_settings
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
@@ -133,5 +134,8 @@ def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnosti
         if any(one.name == name for one in members):
             problem(f"authorizer name `{name}` is used twice", index, "name")
         webhook = value.get("webhook")
-        members.append(Member(kind, name, FailureMode(mode), webhook if isinstance(webhook, Mapping) else {}))
+        webhook = webhook if isinstance(webhook, Mapping) else {}
+        for path, words in read_settings(webhook)[1] if kind == "Webhook" else ():
+            problem(f"webhook `{name}`: {words}", index, "webhook", *path)
+        members.append(Member(kind, name, FailureMode(mode), webhook))
     return members, problems

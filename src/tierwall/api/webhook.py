@@ -26,7 +26,6 @@ from tierwall.api.expression import decide, holds, parse, program_of
 from tierwall.api.webhook_settings import WebhookSettings
 from tierwall.api.wire import kep, seed, series
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
-from tierwall.cel.errors import ParseError
 from tierwall.core.verdict import Verdict
 
 CACHE_ENTRIES = 8192
@@ -242,14 +241,3 @@ def match_request(attributes: Attributes) -> dict[str, Any]:
             **{key: selectors[key] for key in ("fieldSelector", "labelSelector") if key in selectors},
         }
     }
-
-
-def unreadable_match_conditions(settings: WebhookSettings) -> list[str]:
-    """What is wrong with the match conditions of a webhook, before one is made."""
-    found = []
-    for text in settings.match_conditions:
-        try:
-            parse(text)
-        except ParseError as why:
-            found.append(f"match condition `{text}`: {why}")
-    return found

@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 
+from tierwall.api.expression import parse
 from tierwall.api.wire.review import Shape
+from tierwall.cel.errors import ParseError
+from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -37,33 +40,46 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.authorized_ttl if is_allowed else self.unauthorized_ttl
 
 
-def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[str]]:
-    """The settings, and everything that is wrong with them."""
-    problems: list[str] = []
+def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple[Path, str]]]:
+    """The settings, and everything that is wrong with them: where, and what."""
+    problems: list[tuple[Path, str]] = []
+
+    def problem(words: str, *path: str | int) -> None:
+        problems.append((path, words))
 
     def seconds(key: str, default: float) -> float:
         if key not in value:
             return default
         found = duration(value[key])
         if found is None:
-            problems.append(f"`{key}` must be a duration such as `30s`, found `{value[key]}`")
+            problem(f"`{key}` must be a duration such as `30s`, found `{value[key]}`", key)
         return default if found is None else found
 
     version = value.get("subjectAccessReviewVersion", "v1")
     if version not in ("v1", "v1beta1"):
-        problems.append(f"`subjectAccessReviewVersion` must be v1 or v1beta1, found `{version}`")
+        problem(f"`subjectAccessReviewVersion` must be v1 or v1beta1, found `{version}`", "subjectAccessReviewVersion")
     policy = value.get("failurePolicy", "Deny")
     if policy not in ("Deny", "NoOpinion"):
-        problems.append(f"`failurePolicy` must be Deny or NoOpinion, found `{policy}`")
+        problem(f"`failurePolicy` must be Deny or NoOpinion, found `{policy}`", "failurePolicy")
     timeout = seconds("timeout", 30.0)
     if not 0 < timeout <= 30:
-        problems.append("`timeout` must be more than 0 and at most 30s")
+        problem("`timeout` must be more than 0 and at most 30s", "timeout")
     conditions = value.get("matchConditions") or []
+    if not isinstance(conditions, list):
+        problem("`matchConditions` must be a list", "matchConditions")
+        conditions = []
     texts = [one.get("expression") if isinstance(one, Mapping) else None for one in conditions]
     if len(texts) > MAX_MATCH_CONDITIONS:
-        problems.append(f"at most {MAX_MATCH_CONDITIONS} match conditions are allowed, found {len(texts)}")
-    if not all(isinstance(one, str) and one for one in texts):
-        problems.append("every match condition needs an `expression`")
+        problem(f"at most {MAX_MATCH_CONDITIONS} match conditions are allowed, found {len(texts)}", "matchConditions")
+    for number, text in enumerate(texts[:MAX_MATCH_CONDITIONS]):
+        if not isinstance(text, str) or not text:
+            problem("every match condition needs an `expression`", "matchConditions", number)
+            continue
+        try:
+            parse(text)
+        except ParseError as why:
+            words = f"match condition `{text}` is no CEL expression: {why}"
+            problem(words, "matchConditions", number, "expression")
     series = isinstance(value.get("conditionsReview"), Mapping)
     settings = WebhookSettings(
         version=version if isinstance(version, str) else "v1",

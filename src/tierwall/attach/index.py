@@ -106,6 +106,6 @@ def attachments(
 
     def build(this: Snapshot) -> Attachments:
         policies = (one for group, kind in kinds for one in this.of_kind(group, kind))
-        return made or Attachments(this, (one for one in policies if not admitted or is_valid(this, one)))
+        return made or Attachments(this, (one for one in policies if not admitted or is_valid(one)))
 
     return snapshot.once((attachments, kinds, admitted), build)

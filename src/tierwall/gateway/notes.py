@@ -68,10 +68,10 @@ def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
     here = {Place.of(one) for one in objects if one is not None}
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
     for policy in index.policies:
-        if not is_valid(snapshot, policy) and any(target.place.whole in here for target in index.of(policy)):
+        if not is_valid(policy) and any(target.place.whole in here for target in index.of(policy)):
             yield f"{policy.reference} is refused by admission and takes no part"
     for one in (asked.route, asked.backend):
-        if one is not None and not is_valid(snapshot, one):
+        if one is not None and not is_valid(one):
             yield f"{one.reference} is refused by admission; its inline policies are shown all the same"
 
 

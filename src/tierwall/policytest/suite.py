@@ -61,7 +61,7 @@ def suites(paths: Iterable[str]) -> list[Suite]:
     library = _Library()
     out: list[Suite] = []
     for resource in found:
-        wrong = list(_malformed(loaded.snapshot, resource))
+        wrong = list(_malformed(resource))
         if wrong:
             diagnostics += wrong
             continue
@@ -87,12 +87,12 @@ def doubts(found: Iterable[Suite]) -> tuple[Diagnostic, ...]:
         for resource in suite.snapshot:
             if id(resource) not in judged:
                 judged.add(id(resource))
-                out.update(dict.fromkeys(problems(suite.snapshot, resource)))
+                out.update(dict.fromkeys(problems(resource)))
     return in_order(one for one in out if one.level != "note")
 
 
-def _malformed(snapshot: Snapshot, resource: Resource) -> Iterator[Diagnostic]:
-    for problem in problems(snapshot, resource):
+def _malformed(resource: Resource) -> Iterator[Diagnostic]:
+    for problem in problems(resource):
         if problem.level == "error":
             yield msgspec.structs.replace(problem, code="TW701")
 

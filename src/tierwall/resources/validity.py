@@ -11,13 +11,12 @@ from __future__ import annotations
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.admission import admit
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
 
 # Problems with a field as such, not with its value.
 AT_THE_KEY = ("TW101",)
 
 
-def problems(snapshot: Snapshot, resource: Resource) -> tuple[Diagnostic, ...]:
+def problems(resource: Resource) -> tuple[Diagnostic, ...]:
     """Every problem admission has with the object, warnings included."""
     found = resource.judged
     if found is None:
@@ -37,6 +36,6 @@ def problems(snapshot: Snapshot, resource: Resource) -> tuple[Diagnostic, ...]:
     return found
 
 
-def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
+def is_valid(resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return all(problem.level != "error" for problem in problems(snapshot, resource))
+    return all(problem.level != "error" for problem in problems(resource))

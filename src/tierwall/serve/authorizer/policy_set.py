@@ -51,7 +51,7 @@ def policy_set(loaded: Loaded) -> PolicySet:
     errors = [one for one in loaded.diagnostics if one.level == "error"]
     snapshot = loaded.snapshot
     for resource in snapshot:
-        errors += (one for one in problems(snapshot, resource) if one.level == "error")
+        errors += (one for one in problems(resource) if one.level == "error")
     if not errors:
         errors += _unreadable(snapshot)
     chain = None

@@ -77,7 +77,7 @@ def objects(secure: bool = False) -> list[Object]:
         "action": "ExternalAuth",
         "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "authorizer", "port": 80}},
     }
-    backends = ("mcp", "arguments", "named", "old", "asks", "agents", "open")
+    backends = ("mcp", "arguments", "named", "old", "asks", "some", "agents", "open")
     source = {"type": "SPIFFE", "spiffe": AGENT}
     return [
         thing(
@@ -130,6 +130,24 @@ def objects(secure: bool = False) -> list[Object]:
             "asks",
             "asks",
             [{"authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call"}]}}}],
+            **asks,
+        ),
+        policy(
+            "asks-about-some",
+            "some",
+            [
+                {
+                    "authorization": {
+                        "type": "Inline",
+                        "mcp": {
+                            "methods": [
+                                {"name": "tools/call", "params": [SECRET]},
+                                {"name": "resources/read", "params": [f"file:///{SECRET}"]},
+                            ]
+                        },
+                    }
+                }
+            ],
             **asks,
         ),
         policy("identities", "agents", [{"source": source}]),

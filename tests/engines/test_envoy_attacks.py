@@ -358,6 +358,140 @@ def test_keys_that_a_lenient_parser_would_fold(attacked: Attacked, message: str)
     assert refused(attacked.post(message))
 
 
+# Envoy reads more than JSON. In each, `?` stands for a key or text that some server takes for another.
+MORE_THAN_JSON = [
+    *(
+        "'Name'",
+        "Name",
+        '"Name"\f',
+        '"Name"\v',
+        '"n\\x61me"',
+        '"n\\141me"',
+        '"name\\v"',
+        '"name\\0"',
+        '"n\\\name"',
+        '"nam\\e"',
+    ),
+    *('"\uff4eame"', '"\\uff4eame"', '"\u207fame"', '"nam\u0435"', '"\\u006eame\\u200b"', '"name\u2060"'),
+]
+
+
+@pytest.mark.parametrize("key", MORE_THAN_JSON)
+def test_keys_that_are_no_json_or_no_ascii(attacked: Attacked, key: str) -> None:
+    upper = key.replace("n", "p", 1).replace("N", "P", 1).replace("ame", "arams")
+    for message in (
+        f'{HEAD}{{"name":"add",{key}:"{SECRET}"}}}}',
+        f'{HEAD}{{{key}:"{SECRET}","name":"add"}}}}',
+        f"{HEAD}{OK},{upper}:{BAD}}}",
+        f'{HEAD}{{"name":"add","a":\'"\',{key}:"{SECRET}","b":\'"\'}}}}',
+    ):
+        assert refused(attacked.post(message)), message
+
+
+@pytest.mark.parametrize("key", ["'result'", "result", '"result"\f', "'error'", '"re\\sult"', '"r\\x65sult"'])
+def test_answers_that_are_no_json(attacked: Attacked, key: str) -> None:
+    for path in ("/asks", "/some"):
+        assert refused(attacked.post(f"{HEAD}{BAD},{key}:{{}}}}", path))
+        assert refused(
+            attacked.post(f'{{"jsonrpc":"2.0","id":1,"result":{{}},"method"\f:"tools/call","params":{BAD}}}', path)
+        )
+
+
+@pytest.mark.parametrize(
+    "empty", ['"":{}', '"":{"a":1}', '"_meta":{"":{}}', '"arguments":{"":{}}', '"arguments":{"a":{"":{}}}']
+)
+def test_empty_keys_behind_which_envoy_loses_its_place(attacked: Attacked, empty: str) -> None:
+    for path in ("/some", "/mcp", "/named", "/asks"):
+        assert refused(attacked.post(f'{HEAD}{{{empty},"name":"{SECRET}"}}}}', path))
+    read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{{{empty},"uri":"file:///{SECRET}"}}}}'
+    assert refused(attacked.post(read, "/some"))
+
+
+def test_dots_in_keys(attacked: Attacked) -> None:
+    for path in ("/mcp", "/named", "/some"):
+        for more in ('"x.name":"add"', '"params.name":"add"', '"x":{"y.name":"add"}', '".name":"add"', '"name.":"add"'):
+            assert refused(attacked.post(f'{HEAD}{{"name":"{SECRET}",{more}}}}}', path))
+            assert refused(attacked.post(f'{HEAD}{{{more},"name":"{SECRET}"}}}}', path))
+            assert refused(attacked.post(f"{HEAD}{BAD},{more.replace('name', 'params.name')}}}", path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            f'["{SECRET}"]',
+            f'{{"a":"{SECRET}"}}',
+            f'[["{SECRET}"]]',
+            f'"{SECRET}\\u0000x"',
+            f'"{SECRET}\\n"',
+            f'"{SECRET} "',
+        ),
+        *(
+            f'"{SECRET}\n"',
+            f'" {SECRET}"',
+            f'"{SECRET}\u00a0"',
+            f'"\\u200b{SECRET}"',
+            f'"\\x{ord(SECRET[0]):x}{SECRET[1:]}"',
+        ),
+        *(f"'{SECRET}'", f'"{SECRET}\\v"'),
+    ],
+)
+def test_names_that_are_no_plain_text(attacked: Attacked, name: str) -> None:
+    for path in ("/mcp", "/named", "/some", "/asks"):
+        assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path))
+        assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path, f"{JSON_HEADERS}Mcp-Name: add\r\n"))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        *("charset=utf-8; charset=utf-7", 'x="charset=utf-8"; charset=utf-7', 'charset="utf-8;";charset=utf-7'),
+        *("Charset=UTF8; charset=utf-16", "charset*=utf-8''utf-7", "charset*=utf-7", "charset*0=utf-7", "charset="),
+    ],
+)
+def test_charsets_that_are_said_twice_or_oddly(attacked: Attacked, parameters: str) -> None:
+    hidden = f'{HEAD}{{"name":"add","x":"+ACIALAAi-name+ACI-:+ACI-{SECRET}+ACI-"}}}}'
+    header = JSON_HEADERS.replace("application/json\r\n", f"application/json; {parameters}\r\n", 1)
+    assert refused(attacked.post(hidden, headers=header))
+
+
+def test_plain_charsets_pass(attacked: Attacked) -> None:
+    for parameters in ("charset=utf-8", "charset=UTF-8", 'Charset="utf8"', "profile=x"):
+        header = JSON_HEADERS.replace("application/json\r\n", f"application/json; {parameters}\r\n", 1)
+        assert not refused(attacked.post(call("add"), headers=header)), parameters
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        '"Path"',
+        '"path\u00a0"',
+        '"path\\u00a0"',
+        '"\\ufeffpath"',
+        '"\uff50ath"',
+        "Path",
+        "'Path'",
+        '"Path"\f',
+        '"p\\x61th"',
+    ],
+)
+def test_arguments_that_fold_to_one(attacked: Attacked, key: str) -> None:
+    for arguments in (f'"path":"/data/x",{key}:"/etc/{SECRET}"', f'{key}:"/etc/{SECRET}","path":"/data/x"'):
+        assert refused(attacked.post(f'{HEAD}{{"name":"read","arguments":{{{arguments}}}}}}}', "/arguments"))
+
+
+def test_arguments_in_any_language_pass(attacked: Attacked) -> None:
+    for more in (
+        {"\u65e5": 1, "\u6708": 2},
+        {"gr\u00f6\u00dfe": 1, "gre": 2},
+        {"\U0001f600": 1, "\U0001f601": {"a b": [1.5e3]}},
+    ):
+        message = call("read", {"path": "/data/x", **more})
+        assert not refused(attacked.post(message, "/arguments"))
+        assert not refused(attacked.post(json.dumps(message, ensure_ascii=False), "/arguments"))
+        assert not refused(attacked.post(json.dumps(message, indent=2).replace("\n", "\r\n"), "/arguments"))
+
+
 @pytest.mark.parametrize(
     "also", ['"result":{}', '"error":{"code":1,"message":"x"}', '"result":null', '"r\\u0065sult":{}']
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ _OF_CONNECTIONS = frozenset(
 _OF_ENVOY = ("x-forwarded-", "x-envoy-", "x-request-id", "x-tierwall-", "x-http-method", "x-method-override")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+", re.ASCII)
 _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?", re.ASCII)
+_METHOD = re.compile(r"[!-~]+", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+(\?[!-~]*)?", re.ASCII)
 _SPELT = frozenset(("tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list")) | {
     "resources/subscribe",
@@ -45,14 +47,32 @@ def _obstacles(request: Request, stack: Stack, protection: Protection, question:
         yield f"MCP messages are sent by POST, not {request.http_method}"
     if request.method is None and request.http_method == "POST" and protection.is_needed:
         yield "where policies are, every POST must be an MCP message"
-    if request.method is not None and request.method not in _SPELT and request.method.strip().lower() in _SPELT:
-        yield f"method `{request.method}` is refused as a misspelling"
+    if request.method is not None and _is_misspelt(request.method):
+        yield f"method {request.method!r} is refused as a misspelling"
+    if _has_empty_key(request.arguments):
+        yield "arguments with empty keys are refused"
     yield from _path_obstacles(request.path)
     yield from _header_obstacles(request, stack)
     yield from _argument_obstacles(request, protection)
     for name, text in (("tool", request.tool), ("uri", request.uri), ("method", request.method)):
         if text is not None and (not text or any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in text)):
             yield f"{name} {text!r} cannot be put in a header"
+        elif text is not None and (text != text.strip() or any(_is_wide_blank(char) for char in text)):
+            yield f"{name} {text!r} is refused for its blanks"
+
+
+def _is_misspelt(method: str) -> bool:
+    return method not in _SPELT and (method.lower() in _SPELT or not _METHOD.fullmatch(method))
+
+
+def _is_wide_blank(char: str) -> bool:
+    return ord(char) > 127 and unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cf")
+
+
+def _has_empty_key(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return "" in value or any(map(_has_empty_key, value.values()))
+    return isinstance(value, list) and any(map(_has_empty_key, value))
 
 
 def _path_obstacles(path: str) -> Iterator[str]:

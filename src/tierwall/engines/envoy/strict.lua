@@ -1,8 +1,11 @@
 -- Refuses what a lenient server might read differently than Envoy did.
 --
--- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key that
--- becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused by the MCP filter.
--- Where rules look at arguments, no object inside may have two keys that fold to one.
+-- JSON: Envoy reads more than JSON: keys without quotes or in single ones, escapes and blanks that JSON has not; and it
+-- loses its place behind an empty key. Servers read these as they like, so they are refused.
+-- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key must
+-- be ASCII, and one that becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused
+-- by the MCP filter. Where rules look at arguments, no object inside may have two keys that fold to one.
+-- Names: what is called or read must be a text, without control characters, and without blanks around it.
 -- Methods: `Tools/Call` is no call to Envoy, but to some server it might be. A message that has both a method and a result
 -- is an answer to Envoy, and to some server a call.
 -- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and does not mind a message
@@ -11,9 +14,10 @@
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
 --
 -- Every message passes here, so the common way through is one that LuaJIT compiles: bytes and plain searches. Patterns,
--- which it does not compile, are left to what is rare.
+-- which it does not compile, are left to what is rare. A script that fails lets the request go on, so it must not fail.
 
-local find, sub, lower, byte, gsub, match = string.find, string.sub, string.lower, string.byte, string.gsub, string.match
+local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower, string.byte, string.char, string.gsub
+local floor = math.floor
 
 local LOOKS_AT_ARGUMENTS = false
 
@@ -25,25 +29,58 @@ local METHODS = {
   ["resources/unsubscribe"] = true, ["resources/templates/list"] = true,
 }
 
+local NAMES = { name = true, uri = true }
+
+local function set_of(chars)
+  local found = {}
+  for at = 1, #chars do found[byte(chars, at)] = true end
+  return found
+end
+
+local ESCAPES = set_of('"\\/bfnrtu')
+local BLANKS = set_of(" \t\r\n")
+local BETWEEN_TEXTS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
+-- In UTF-8: blanks beyond ASCII, and what takes no room.
+local WIDE_BLANKS = {
+  "\194[\160\173]", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]", "\226\129[\159-\175]", "\227\128\128",
+  "\239\187\191",
+}
+
+local function utf8(number)
+  if number < 0x80 then return char(number) end
+  if number < 0x800 then return char(0xc0 + floor(number / 64), 0x80 + number % 64) end
+  return char(0xe0 + floor(number / 4096), 0x80 + floor(number / 64) % 64, 0x80 + number % 64)
+end
+
 local function unescaped(text)
   if not find(text, "\\", 1, true) then return text end
   return (gsub(text, "\\(.)(%x?%x?%x?%x?)", function(kind, code)
-    if kind ~= "u" then return (find("bfnrt", kind, 1, true) and " " or kind) .. code end
-    local number = tonumber(code, 16) or 0
-    if number == 0x17f then return "\197\191" end
-    if number == 0x212a then return "\226\132\170" end
-    return number < 0x80 and string.char(number) or "\255"
+    if kind ~= "u" then return (find("bfnrt", kind, 1, true) and "\n" or kind) .. code end
+    return utf8(tonumber(code, 16) or 0)
   end))
 end
 
-local function folded(text)
-  text = gsub(gsub(unescaped(text), "\197\191", "s"), "\226\132\170", "k")
+local function is_ascii(text)
+  return not find(text, "[\128-\255]")
+end
+
+local function without_wide_blanks(text)
+  for _, one in ipairs(WIDE_BLANKS) do text = gsub(text, one, "") end
+  return text
+end
+
+local function folded(key)
+  local text = unescaped(key)
+  if not is_ascii(text) then
+    text = gsub(gsub(without_wide_blanks(text), "\197\191", "s"), "\226\132\170", "k")
+    text = gsub(text, "\239\188([\129-\191])", function(one) return char(byte(one) - 96) end)
+    text = gsub(text, "\239\189([\128-\158])", function(one) return char(byte(one) - 32) end)
+  end
   return (gsub(lower(text), "[%s%z\1-\31\127]", ""))
 end
 
--- Blanks beyond ASCII, and what takes no room, count as nothing.
 local function is_strange(key, known)
-  return not known[key] and known[gsub(folded(key), "[^!-~]", "")] == true
+  return not known[key] and (known[folded(key)] == true or not is_ascii(unescaped(key)))
 end
 
 -- A method that is not printable ASCII would be none to Envoy's lookups, whatever a server makes of it.
@@ -53,8 +90,23 @@ local function is_strange_method(method)
   return plain == "" or find(plain, "[^!-~]") ~= nil or is_strange(plain, METHODS)
 end
 
-local function is_blank(char)
-  return char == 32 or char == 10 or char == 13 or char == 9
+local function is_strange_name(name)
+  local plain, wide = unescaped(name), false
+  for at = 1, #plain do
+    local this = byte(plain, at)
+    if this < 32 or this == 127 then return true end
+    wide = wide or this > 127
+  end
+  return byte(plain, 1) == 32 or byte(plain, -1) == 32 or wide and without_wide_blanks(plain) ~= plain
+end
+
+local function has_strange_escape(body)
+  local at = find(body, "\\", 1, true)
+  while at do
+    if not ESCAPES[byte(body, at + 1)] then return true end
+    at = find(body, "\\", at + 2, true)
+  end
+  return false
 end
 
 -- The quote that ends a text: one with an even number of backslashes before it.
@@ -68,52 +120,68 @@ local function text_end(body, from)
   end
 end
 
--- Why some server might read a message differently, if it might. Envoy has parsed it before: up to its end it is JSON.
+local function after_blanks(body, at)
+  while BLANKS[byte(body, at)] do at = at + 1 end
+  return at
+end
+
+local NOT_JSON, KEY = "it is not plain JSON", "a key might be taken for another"
+
+-- Why some server might read a message differently, if it might. Envoy has parsed it before, as far as its end.
 local function strangeness(body)
+  if has_strange_escape(body) then return NOT_JSON end
   local depth, at, length = 0, 1, #body
-  local key, inside_params, seen = "", false, {}
+  local key, param, inside_params, seen = "", "", false, {}
   local has_method, is_request, is_answer = false, false, false
   while at <= length do
-    local char = byte(body, at)
+    local this = byte(body, at)
     at = at + 1
-    if char == 34 then
+    if this == 34 then
       local from, stop = at, text_end(body, at)
-      if not stop then break end
-      at = stop + 1
-      if depth <= 2 or LOOKS_AT_ARGUMENTS then
-        while is_blank(byte(body, at)) do at = at + 1 end
-        local is_key = byte(body, at) == 58
-        if depth == 1 and is_key then
-          key = sub(body, from, stop - 1)
-          if is_strange(key, TOP) then return "a known key is spelt differently" end
-          inside_params = key == "params"
-          has_method = has_method or key == "method"
-          is_answer = is_answer or key == "result" or key == "error"
-        elseif depth == 1 and key == "method" then
+      if not stop or depth == 0 then break end
+      at = after_blanks(body, stop + 1)
+      local is_key = byte(body, at) == 58
+      if is_key then
+        if stop == from then return "a key is empty" end
+        at = after_blanks(body, at + 1)
+      end
+      if depth == 1 and is_key then
+        key = sub(body, from, stop - 1)
+        if is_strange(key, TOP) then return KEY end
+        inside_params = key == "params"
+        has_method = has_method or key == "method"
+        is_answer = is_answer or key == "result" or key == "error"
+      elseif depth == 1 then
+        if key == "method" then
           is_request = true
           if is_strange_method(sub(body, from, stop - 1)) then return "a known method is spelt differently" end
-        elseif depth == 2 and is_key then
-          if inside_params and is_strange(sub(body, from, stop - 1), PARAMS) then
-            return "a known key is spelt differently"
-          end
-        elseif LOOKS_AT_ARGUMENTS and is_key then
-          local plain = folded(sub(body, from, stop - 1))
-          if seen[depth][plain] then return "two keys differ only in their spelling" end
-          seen[depth][plain] = true
         end
+      elseif depth == 2 and inside_params then
+        if is_key then
+          param = sub(body, from, stop - 1)
+          if is_strange(param, PARAMS) then return KEY end
+          if NAMES[param] and byte(body, at) ~= 34 then return "a name is not a text" end
+        elseif NAMES[param] and is_strange_name(sub(body, from, stop - 1)) then
+          return "a name has blanks around it or control characters"
+        end
+      elseif LOOKS_AT_ARGUMENTS and inside_params and is_key then
+        local plain = folded(sub(body, from, stop - 1))
+        if seen[depth][plain] then return "two keys differ only in their spelling" end
+        seen[depth][plain] = true
       end
-    elseif char == 123 or char == 91 then
+    elseif this == 123 or this == 91 then
       depth = depth + 1
       if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
-    elseif char == 125 or char == 93 then
+    elseif this == 125 or this == 93 then
       depth = depth - 1
-      if depth == 0 then
-        while is_blank(byte(body, at)) do at = at + 1 end
-        if at <= length then return "something stands behind the message" end
+      if depth <= 0 then
+        if after_blanks(body, at) <= length then return "something stands behind the message" end
         if has_method and is_answer then return "it is both a request and an answer" end
         if not is_request and not is_answer then return "there is no message with a method" end
         return nil
       end
+    elseif not BETWEEN_TEXTS[this] then
+      return NOT_JSON
     end
   end
   return "the message is not all there"
@@ -129,8 +197,10 @@ function envoy_on_request(handle)
   if encoding and lower(encoding) ~= "identity" then return refuse(handle, "the body has a content-encoding") end
   local kind = headers:get("content-type")
   if kind and kind ~= "application/json" then
-    local charset = match(lower(kind), "charset%s*=%s*([^;]*)")
-    if charset and not find(charset, '^"?utf%-?8"?%s*$') then return refuse(handle, "the charset is not UTF-8") end
+    kind = lower(kind)
+    if find(kind, "charset", 1, true) and not find(kind, '^application/json%s*;%s*charset%s*=%s*"?utf%-?8"?%s*$') then
+      return refuse(handle, "the charset is not UTF-8")
+    end
   end
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end

@@ -37,6 +37,7 @@ local function set_of(chars)
   return found
 end
 
+local MOST_NAMES = 1000
 local ESCAPES = set_of('"\\/bfnrtu')
 local BLANKS = set_of(" \t\r\n")
 local BETWEEN_TEXTS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
@@ -91,13 +92,21 @@ local function is_strange_method(method)
 end
 
 local function is_strange_name(name)
-  local plain, wide = unescaped(name), false
-  for at = 1, #plain do
-    local this = byte(plain, at)
-    if this < 32 or this == 127 then return true end
-    wide = wide or this > 127
+  local plain = unescaped(name)
+  if find(plain, "[%z\1-\31\127]") or find(plain, "^ ") or find(plain, " $") then return true end
+  return not is_ascii(plain) and without_wide_blanks(plain) ~= plain
+end
+
+-- Names that were looked at and are not strange: few come again and again.
+local plain_names, count = {}, 0
+
+local function is_plain_name(name)
+  if plain_names[name] then return true end
+  if is_strange_name(name) then return false end
+  if count < MOST_NAMES then
+    plain_names[name], count = true, count + 1
   end
-  return byte(plain, 1) == 32 or byte(plain, -1) == 32 or wide and without_wide_blanks(plain) ~= plain
+  return true
 end
 
 local function has_strange_escape(body)
@@ -139,36 +148,40 @@ local function strangeness(body)
     if this == 34 then
       local from, stop = at, text_end(body, at)
       if not stop or depth == 0 then break end
-      at = after_blanks(body, stop + 1)
-      local is_key = byte(body, at) == 58
-      if is_key then
-        if stop == from then return "a key is empty" end
-        at = after_blanks(body, at + 1)
-      end
-      if depth == 1 and is_key then
-        key = sub(body, from, stop - 1)
-        if is_strange(key, TOP) then return KEY end
-        inside_params = key == "params"
-        has_method = has_method or key == "method"
-        is_answer = is_answer or key == "result" or key == "error"
-      elseif depth == 1 then
-        if key == "method" then
-          is_request = true
-          if is_strange_method(sub(body, from, stop - 1)) then return "a known method is spelt differently" end
+      at = stop + 1
+      if depth <= 2 or LOOKS_AT_ARGUMENTS or stop == from then
+        at = after_blanks(body, at)
+        local is_key = byte(body, at) == 58
+        if is_key and stop == from then return "a key is empty" end
+        if depth == 1 and is_key then
+          key = sub(body, from, stop - 1)
+          if is_strange(key, TOP) then return KEY end
+          inside_params = key == "params"
+          has_method = has_method or key == "method"
+          is_answer = is_answer or key == "result" or key == "error"
+        elseif depth == 1 then
+          if key == "method" then
+            is_request = true
+            if is_strange_method(sub(body, from, stop - 1)) then return "a known method is spelt differently" end
+          end
+        elseif depth == 2 and inside_params then
+          if is_key then
+            param = sub(body, from, stop - 1)
+            if is_strange(param, PARAMS) then return KEY end
+            if NAMES[param] and byte(body, after_blanks(body, at + 1)) ~= 34 then return "a name is not a text" end
+          elseif NAMES[param] and not is_plain_name(sub(body, from, stop - 1)) then
+            return "a name has blanks around it or control characters"
+          end
+        elseif LOOKS_AT_ARGUMENTS and inside_params and is_key then
+          local plain = folded(sub(body, from, stop - 1))
+          if seen[depth][plain] then return "two keys differ only in their spelling" end
+          seen[depth][plain] = true
         end
-      elseif depth == 2 and inside_params then
-        if is_key then
-          param = sub(body, from, stop - 1)
-          if is_strange(param, PARAMS) then return KEY end
-          if NAMES[param] and byte(body, at) ~= 34 then return "a name is not a text" end
-        elseif NAMES[param] and is_strange_name(sub(body, from, stop - 1)) then
-          return "a name has blanks around it or control characters"
-        end
-      elseif LOOKS_AT_ARGUMENTS and inside_params and is_key then
-        local plain = folded(sub(body, from, stop - 1))
-        if seen[depth][plain] then return "two keys differ only in their spelling" end
-        seen[depth][plain] = true
       end
+    elseif this == 58 then
+      local before = at - 2
+      while BLANKS[byte(body, before)] do before = before - 1 end
+      if byte(body, before) ~= 34 then return NOT_JSON end
     elseif this == 123 or this == 91 then
       depth = depth + 1
       if LOOKS_AT_ARGUMENTS then seen[depth] = {} end
@@ -180,7 +193,7 @@ local function strangeness(body)
         if not is_request and not is_answer then return "there is no message with a method" end
         return nil
       end
-    elseif not BETWEEN_TEXTS[this] then
+    elseif this ~= 32 and not BETWEEN_TEXTS[this] then
       return NOT_JSON
     end
   end

@@ -14,7 +14,8 @@
 -- Encodings: a server may decode the body by a charset or content-encoding that Envoy does not look at.
 --
 -- Every message passes here, so the common way through is one that LuaJIT compiles: bytes and plain searches. Patterns,
--- which it does not compile, are left to what is rare. A script that fails lets the request go on, so it must not fail.
+-- which it does not compile, are left to what is rare. Envoy lets a request go on if its script fails, so a failure is
+-- caught and refuses.
 
 local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower, string.byte, string.char, string.gsub
 local floor = math.floor
@@ -217,6 +218,7 @@ function envoy_on_request(handle)
   end
   local body = handle:body()
   if not body then return refuse(handle, "there is no message") end
-  local why = strangeness(body:getBytes(0, body:length()))
+  local is_done, why = pcall(strangeness, body:getBytes(0, body:length()))
+  if not is_done then return refuse(handle, "it cannot be looked at") end
   if why then return refuse(handle, why) end
 end

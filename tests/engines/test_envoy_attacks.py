@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
@@ -433,13 +434,57 @@ def test_dots_in_keys(attacked: Attacked) -> None:
             f'"\\u200b{SECRET}"',
             f'"\\x{ord(SECRET[0]):x}{SECRET[1:]}"',
         ),
-        *(f"'{SECRET}'", f'"{SECRET}\\v"'),
+        *(f"'{SECRET}'", f'"{SECRET}\\v"', f'"{SECRET}\x85"', f'"{SECRET}\\u0085"', f'"{SECRET}\ufe0f"'),
     ],
 )
 def test_names_that_are_no_plain_text(attacked: Attacked, name: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
         assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path))
         assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path, f"{JSON_HEADERS}Mcp-Name: add\r\n"))
+
+
+@pytest.mark.parametrize("params", [f'["{SECRET}",{{}}]', f"[{BAD}]", f"[[{BAD}]]", f'"{SECRET}"', f'[ "{SECRET}"]'])
+def test_parameters_by_their_order(attacked: Attacked, params: str) -> None:
+    for path in ("/mcp", "/named", "/some", "/asks"):
+        assert refused(attacked.post(f"{HEAD}{params}}}", path))
+        # Envoy does not mind a key that is repeated with a list.
+        assert refused(attacked.post(f'{HEAD}{params},"params":{OK}}}', path))
+        assert refused(attacked.post(f'{HEAD}{OK},"params":{params}}}', path))
+    read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":["file:///{SECRET}"]}}'
+    assert refused(attacked.post(read, "/some"))
+
+
+@pytest.mark.parametrize("method", ['["tools/call"]', "[1]", "[]", '[{"a":1}]'])
+def test_methods_that_are_repeated_as_lists(attacked: Attacked, method: str) -> None:
+    for both in (f'"method":"tools/list","method":{method}', f'"method":{method},"method":"tools/list"'):
+        for path in ("/mcp", "/some", "/asks", "/named"):
+            assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,{both},"params":{BAD}}}', path))
+
+
+@pytest.mark.parametrize("other", ['[{"path":"/etc/x"}]', '["/etc/x"]', '"{\\"path\\":\\"/etc/x\\"}"', "[1]"])
+def test_arguments_by_their_order(attacked: Attacked, other: str) -> None:
+    good = '"arguments":{"path":"/data/x"}'
+    for both in (f'{good},"arguments":{other}', f'"arguments":{other},{good}'):
+        assert refused(attacked.post(f'{HEAD}{{"name":"read",{both}}}}}', "/arguments"))
+
+
+def test_empty_parameters_pass(attacked: Attacked) -> None:
+    for params in ("{}", "[]", "[ ]", "null", '{"_meta":{}}'):
+        message = f'{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{params}}}'
+        assert not refused(attacked.post(message, "/asks")), params
+
+
+def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
+    def memory() -> int:
+        [line] = [
+            one for one in Path(f"/proc/{attacked.envoy.process.pid}/status").read_text().splitlines() if "VmRSS" in one
+        ]
+        return int(line.split()[1])
+
+    before = memory()
+    for number in range(150):
+        assert refused(attacked.post(call(f"{number:06}" + "x" * 900_000)))
+    assert memory() < before + 100_000
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@
 -- loses its place behind an empty key. Servers read these as they like, so they are refused.
 -- Keys: some parsers take `Name` or `paramſ` for `name` and `params`. At the two levels that policies look at, a key must
 -- be ASCII, and one that becomes a known one when folded, trimmed or unescaped must be that one. Repeated keys are refused
--- by the MCP filter. Where rules look at arguments, no object inside may have two keys that fold to one.
--- Names: what is called or read must be a text, without control characters, and without blanks around it.
+-- by the MCP filter, but for those whose value is a list. Where rules look at arguments, no object inside may have two
+-- keys that fold to one.
+-- Values: what is called or read must be a text, without control characters, and without blanks around it. Some servers
+-- take parameters from a list, by their order, which Envoy passes over.
 -- Methods: `Tools/Call` is no call to Envoy, but to some server it might be. A message that has both a method and a result
 -- is an answer to Envoy, and to some server a call.
 -- Ends: the MCP filter stops reading where the message ends if more of the body comes later, and does not mind a message
@@ -38,13 +40,13 @@ local function set_of(chars)
   return found
 end
 
-local MOST_NAMES = 1000
+local MOST_NAMES, LONGEST_NAME = 1000, 128
 local ESCAPES = set_of('"\\/bfnrtu')
 local BLANKS = set_of(" \t\r\n")
 local BETWEEN_TEXTS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
 -- In UTF-8: blanks beyond ASCII, and what takes no room.
 local WIDE_BLANKS = {
-  "\194[\160\173]", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]", "\226\129[\159-\175]", "\227\128\128",
+  "\194[\128-\160\173]", "\205\143", "\239\184[\128-\143]", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]", "\226\129[\159-\175]", "\227\128\128",
   "\239\187\191",
 }
 
@@ -75,6 +77,7 @@ local function folded(key)
   local text = unescaped(key)
   if not is_ascii(text) then
     text = gsub(gsub(without_wide_blanks(text), "\197\191", "s"), "\226\132\170", "k")
+    text = gsub(text, "\196[\176\177]", "i")
     text = gsub(text, "\239\188([\129-\191])", function(one) return char(byte(one) - 96) end)
     text = gsub(text, "\239\189([\128-\158])", function(one) return char(byte(one) - 32) end)
   end
@@ -104,7 +107,8 @@ local plain_names, count = {}, 0
 local function is_plain_name(name)
   if plain_names[name] then return true end
   if is_strange_name(name) then return false end
-  if count < MOST_NAMES then
+  if #name <= LONGEST_NAME then
+    if count == MOST_NAMES then plain_names, count = {}, 0 end
     plain_names[name], count = true, count + 1
   end
   return true
@@ -135,7 +139,14 @@ local function after_blanks(body, at)
   return at
 end
 
+-- Whether a value can hold no parameters by their order: it is an object, null or an empty list.
+local function is_unordered(body, at)
+  local first = byte(body, at)
+  return first == 123 or first == 110 or first == 91 and byte(body, after_blanks(body, at + 1)) == 93
+end
+
 local NOT_JSON, KEY = "it is not plain JSON", "a key might be taken for another"
+local LIST = "parameters must be an object"
 
 -- Why some server might read a message differently, if it might. Envoy has parsed it before, as far as its end.
 local function strangeness(body)
@@ -158,6 +169,8 @@ local function strangeness(body)
           key = sub(body, from, stop - 1)
           if is_strange(key, TOP) then return KEY end
           inside_params = key == "params"
+          if inside_params and not is_unordered(body, after_blanks(body, at + 1)) then return LIST end
+          if key == "method" and byte(body, after_blanks(body, at + 1)) ~= 34 then return "the method is not a text" end
           has_method = has_method or key == "method"
           is_answer = is_answer or key == "result" or key == "error"
         elseif depth == 1 then
@@ -170,6 +183,9 @@ local function strangeness(body)
             param = sub(body, from, stop - 1)
             if is_strange(param, PARAMS) then return KEY end
             if NAMES[param] and byte(body, after_blanks(body, at + 1)) ~= 34 then return "a name is not a text" end
+            if LOOKS_AT_ARGUMENTS and param == "arguments" and not is_unordered(body, after_blanks(body, at + 1)) then
+              return LIST
+            end
           elseif NAMES[param] and not is_plain_name(sub(body, from, stop - 1)) then
             return "a name has blanks around it or control characters"
           end

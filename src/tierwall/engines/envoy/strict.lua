@@ -46,8 +46,8 @@ local BLANKS = set_of(" \t\r\n")
 local BETWEEN_TEXTS = set_of(" \t\r\n,+-.0123456789eEtruefalsn")
 -- In UTF-8: blanks beyond ASCII, and what takes no room.
 local WIDE_BLANKS = {
-  "\194[\128-\160\173]", "\205\143", "\239\184[\128-\143]", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]", "\226\129[\159-\175]", "\227\128\128",
-  "\239\187\191",
+  "\194[\128-\160\173]", "\205\143", "\225\154\128", "\225\160\142", "\226\128[\128-\143\168-\175]",
+  "\226\129[\159-\175]", "\227\128\128", "\239\184[\128-\143]", "\239\187\191",
 }
 
 local function utf8(number)
@@ -165,12 +165,13 @@ local function strangeness(body)
         at = after_blanks(body, at)
         local is_key = byte(body, at) == 58
         if is_key and stop == from then return "a key is empty" end
+        local value = is_key and after_blanks(body, at + 1)
         if depth == 1 and is_key then
           key = sub(body, from, stop - 1)
           if is_strange(key, TOP) then return KEY end
           inside_params = key == "params"
-          if inside_params and not is_unordered(body, after_blanks(body, at + 1)) then return LIST end
-          if key == "method" and byte(body, after_blanks(body, at + 1)) ~= 34 then return "the method is not a text" end
+          if inside_params and not is_unordered(body, value) then return LIST end
+          if key == "method" and byte(body, value) ~= 34 then return "the method is not a text" end
           has_method = has_method or key == "method"
           is_answer = is_answer or key == "result" or key == "error"
         elseif depth == 1 then
@@ -182,10 +183,8 @@ local function strangeness(body)
           if is_key then
             param = sub(body, from, stop - 1)
             if is_strange(param, PARAMS) then return KEY end
-            if NAMES[param] and byte(body, after_blanks(body, at + 1)) ~= 34 then return "a name is not a text" end
-            if LOOKS_AT_ARGUMENTS and param == "arguments" and not is_unordered(body, after_blanks(body, at + 1)) then
-              return LIST
-            end
+            if NAMES[param] and byte(body, value) ~= 34 then return "a name is not a text" end
+            if LOOKS_AT_ARGUMENTS and param == "arguments" and not is_unordered(body, value) then return LIST end
           elseif NAMES[param] and not is_plain_name(sub(body, from, stop - 1)) then
             return "a name has blanks around it or control characters"
           end

@@ -30,11 +30,12 @@ MOST_OCTETS = 1 << 20
 
 
 def webhook(member: Member) -> Authorizer:
-    """The authorizer of one webhook; one whose settings or kubeconfig cannot be used answers by its failure policy."""
-    settings, problems = read_settings(member.webhook)
+    """The authorizer of one webhook; one without a kubeconfig answers by its failure policy."""
+    # INVARIANT: a chain with settings that cannot be read has been refused (`api.configuration`).
+    settings, _ = read_settings(member.webhook)
     connection = member.webhook.get("connectionInfo")
     file = connection.get("kubeConfigFile") if isinstance(connection, Mapping) else None
-    if problems or not isinstance(file, str):
+    if not isinstance(file, str):
         return unreachable(member)
     series = member.webhook.get("conditionsReview")
     named = series.get("kubeConfigContextName") if isinstance(series, Mapping) else None

@@ -122,6 +122,18 @@ def connect(cache: Cache) -> ModelProxy:
     return ModelProxy(Stream(cache, lambda _: None))
 
 
+def in_step(state: dict[str, dict[str, str]]) -> tuple[Cache, ModelProxy]:
+    """A proxy that asked for a state, and has it."""
+    cache = Cache()
+    proxy = connect(cache)
+    for type_url, words in state.items():
+        proxy.ask(type_url, *([] if type_url in (CLUSTER, LISTENER) else words))
+    cache.publish(resources(state))
+    proxy.settle()
+    assert proxy.stream.is_settled
+    return cache, proxy
+
+
 _STATES = st.fixed_dictionaries(
     {
         type_url: st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three", "bad"]), max_size=3)
@@ -181,11 +193,7 @@ def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_fo
 
 
 def test_only_what_changed_is_sent() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(LISTENER)
-    cache.publish(resources({LISTENER: {"a": "one", "b": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({LISTENER: {"a": "one", "b": "one"}})
     proxy.received.clear()
     cache.publish(resources({LISTENER: {"a": "one", "b": "two"}}))
     proxy.settle()
@@ -193,11 +201,7 @@ def test_only_what_changed_is_sent() -> None:
 
 
 def test_publishing_the_same_again_sends_nothing() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(LISTENER)
-    cache.publish(resources({LISTENER: {"a": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({LISTENER: {"a": "one"}})
     assert cache.publish(resources({LISTENER: {"a": "one"}})) == {}
     assert proxy.stream.responses() == []
 
@@ -224,11 +228,7 @@ def test_what_is_referred_to_comes_first_and_goes_last() -> None:
 
 
 def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(ROUTE, "a")
-    cache.publish(resources({ROUTE: {"a": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({ROUTE: {"a": "one"}})
     cache.publish(resources({ROUTE: {"a": "bad"}}))
     proxy.settle()
     assert proxy.has[ROUTE] == {"a": "one"}
@@ -246,12 +246,7 @@ def test_a_refusal_keeps_the_last_good_and_is_told_in_the_proxys_words() -> None
 
 
 def test_routes_wait_while_filters_that_they_may_need_are_refused() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(EXTENSION, "f", "g")
-    proxy.ask(ROUTE, "a")
-    cache.publish(resources({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "one"}, ROUTE: {"a": "two"}}))
     proxy.settle()
     assert proxy.has[ROUTE] == {"a": "one"}
@@ -284,12 +279,7 @@ def test_what_came_with_something_that_was_refused_is_sent_again_without_it(kind
 
 def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trusted_until_they_change() -> None:
     """Envoy takes note of a filter before it refuses it, and acknowledges it when it comes again."""
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(EXTENSION, "f", "g")
-    proxy.ask(ROUTE, "a")
-    cache.publish(resources({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({EXTENSION: {"f": "bad", "g": "two"}, ROUTE: {"a": "two"}}))
     proxy.receive()
     proxy.answer()
@@ -308,11 +298,7 @@ def test_filters_that_came_with_one_that_was_refused_are_sent_again_and_not_trus
 
 
 def test_what_was_refused_together_and_is_gone_now_goes() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(LISTENER)
-    cache.publish(resources({LISTENER: {"a": "one", "b": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({LISTENER: {"a": "one", "b": "one"}})
     cache.publish(resources({LISTENER: {"a": "two", "b": "bad"}}))
     proxy.receive()
     proxy.answer()
@@ -323,12 +309,7 @@ def test_what_was_refused_together_and_is_gone_now_goes() -> None:
 
 
 def test_what_the_last_good_routes_lead_to_stays_while_new_ones_are_refused() -> None:
-    cache = Cache()
-    proxy = connect(cache)
-    proxy.ask(CLUSTER)
-    proxy.ask(ROUTE, "a")
-    cache.publish(resources({CLUSTER: {"old": "one"}, ROUTE: {"a": "one"}}))
-    proxy.settle()
+    cache, proxy = in_step({CLUSTER: {"old": "one"}, ROUTE: {"a": "one"}})
     cache.publish(resources({CLUSTER: {"new": "one"}, ROUTE: {"a": "bad"}}))
     proxy.settle()
     assert proxy.has[CLUSTER] == {"old": "one", "new": "one"}

@@ -1,4 +1,7 @@
-"""References: `Kind/namespace/name`, or `Kind/name` if cluster-scoped; `#section` may follow (contract, section 1)."""
+"""References: `Kind/namespace/name`, or `Kind/name` if cluster-scoped; `#section` may follow (docs/policy-tests.md).
+
+A kind that is ambiguous carries its group, as kubectl writes it: `NetworkPolicy.crd.antrea.io/shop/web`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ from typing import NamedTuple
 
 
 class Reference(NamedTuple):
-    """One object, by its own spelling of the kind."""
+    """One object, by its own spelling of the kind. `group` is given only where the kind alone is ambiguous."""
 
     kind: str
     namespace: str
     name: str
     section: str = ""
+    group: str = ""
 
     def __str__(self) -> str:
+        kind = f"{self.kind}.{self.group}" if self.group else self.kind
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind}/{place}#{self.section}" if self.section else f"{self.kind}/{place}"
+        return f"{kind}/{place}#{self.section}" if self.section else f"{kind}/{place}"
 
     @classmethod
     def parse(cls, text: str) -> Reference:
@@ -25,4 +30,5 @@ class Reference(NamedTuple):
         if not 2 <= len(parts) <= 3 or not all(parts):
             raise ValueError(f"expected `Kind/namespace/name` or `Kind/name`, found `{text}`")
         kind, *place = parts
-        return cls(kind, place[0] if len(place) == 2 else "", place[-1], section)
+        kind, _, group = kind.partition(".")
+        return cls(kind, place[0] if len(place) == 2 else "", place[-1], section, group)

@@ -1,8 +1,4 @@
-"""Which module answers which question of a policy test (contract, sections 2.1 to 2.5).
-
-Every plane answers in the same form: `ask` gives the decision document, `mismatches` compares it with what was
-expected.
-"""
+"""Which module answers which question of a policy test (docs/policy-tests.md)."""
 
 from __future__ import annotations
 
@@ -10,6 +6,10 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
+from tierwall.core.answer import Answer
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.expectation import mismatches
+from tierwall.core.protocols import Plane
 from tierwall.resources.snapshot import Snapshot
 
 PLANES = {
@@ -21,8 +21,8 @@ PLANES = {
 }
 
 
-class Plane(Protocol):
-    """A module that answers one kind of question."""
+class OldPlane(Protocol):
+    """A module that still answers with documents."""
 
     def ask(self, snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
         """The decision document; InputError when the question is malformed or names what does not exist."""
@@ -31,6 +31,26 @@ class Plane(Protocol):
         """What of the expectation does not hold, a line each; InputError when the expectation is malformed."""
 
 
-def plane(name: str) -> Plane:
+def plane(name: str) -> OldPlane:
     """The module of a plane, imported on first use."""
-    return cast(Plane, importlib.import_module(PLANES[name]))
+    return cast(OldPlane, importlib.import_module(PLANES[name]))
+
+
+def ask(
+    name: str, snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Answer | dict[str, Any]:
+    """Ask a plane a question in its YAML form; `defaults` fill in keys that the question has and leaves out."""
+    module = importlib.import_module(PLANES[name])
+    if not hasattr(module, "QUESTION"):
+        return cast(OldPlane, module).ask(snapshot, question, defaults)
+    asked = cast(Plane[Snapshot], module)
+    problems: list[Diagnostic] = []
+    given = {key: value for key, value in defaults.items() if key in asked.QUESTION.keys()}  # noqa: SIM118
+    return asked.ask(snapshot, asked.QUESTION.read({**given, **question}, problems), problems)
+
+
+def differences(name: str, expect: Mapping[str, Any], got: Answer | Mapping[str, Any]) -> list[str]:
+    """What of an expectation does not hold; InputError if it is malformed."""
+    if isinstance(got, Answer):
+        return mismatches(expect, got, cast(Plane[Snapshot], importlib.import_module(PLANES[name])).EXPECTATIONS)
+    return plane(name).mismatches(expect, got)

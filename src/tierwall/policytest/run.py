@@ -10,8 +10,9 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
+from tierwall.core import answer as core
 from tierwall.core.diagnostics import InputError
-from tierwall.policytest.planes import plane
+from tierwall.policytest.planes import ask, differences
 from tierwall.policytest.suite import Case, Suite
 
 ENGINES = {
@@ -24,7 +25,7 @@ ENGINES = {
 class Answer(NamedTuple):
     """What an engine said to one case: a decision document, or why it was not asked, or what went wrong."""
 
-    got: Mapping[str, Any] | None = None
+    got: Any = None
     skipped: str = ""
     error: str = ""
 
@@ -43,7 +44,7 @@ class Model:
         """One decision a case."""
         for case in suite.cases:
             try:
-                yield Answer(plane(case.plane).ask(suite.snapshot, case.question, suite.defaults))
+                yield Answer(ask(case.plane, suite.snapshot, case.question, suite.defaults))
             except InputError as error:
                 yield Answer(error=_words(error))
 
@@ -62,14 +63,15 @@ def run(suites: Iterable[Suite], using: Engine) -> Iterator[dict[str, Any]]:
 
 
 def _judge(suite: Suite, case: Case, answer: Answer) -> dict[str, Any]:
-    out: dict[str, Any] = {"ok": False, "got": dict(answer.got or {}), "want": dict(case.expect)}
+    got = answer.got.to_dict() if isinstance(answer.got, core.Answer) else dict(answer.got or {})
+    out: dict[str, Any] = {"ok": False, "got": got, "want": dict(case.expect)}
     if answer.skipped:
         return out | {"ok": None, "skipped": answer.skipped}
     try:
         if answer.got is None:
             out["error"] = answer.error
-        elif differences := plane(case.plane).mismatches(case.expect, answer.got):
-            out["mismatches"] = differences
+        elif lines := differences(case.plane, case.expect, answer.got):
+            out["mismatches"] = lines
         else:
             return out | {"ok": True}
     except InputError as error:

@@ -1,0 +1,143 @@
+"""The one form of answer that every plane gives (docs/policy-tests.md, "The decision document").
+
+An `Answer` is a value: the verdict, who decided, the ordered steps of the walk, one sentence, and what was not
+considered. `detail` holds what only one plane has. Verdicts and reasons are data; `render` finds the words for them.
+Positions are looked up when somebody reads `Step.at`, so an answer that nobody shows costs nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from tierwall.core.reference import Reference
+from tierwall.core.source import Origin, Path, Position
+from tierwall.core.verdict import StepVerdict, Verdict
+
+
+class Reason(StrEnum):
+    """Why a step says what it says; stable words that scripts may compare."""
+
+    # On every plane.
+    RULE_MATCHED = "RuleMatched"
+    NO_RULE_MATCHED = "NoRuleMatched"
+    NO_POLICY = "NoPolicy"
+    FAILS_CLOSED = "FailsClosed"
+    # Network.
+    ISOLATED = "Isolated"
+    DOMAIN_MAY_MATCH = "DomainMayMatch"
+    NOT_UNDER_POLICY = "NotUnderPolicy"
+    SAME_POD = "SamePod"
+    # Tool.
+    NOT_SELECTED = "NotSelected"
+    AUTHORIZER_ALLOWED = "AuthorizerAllowed"
+    AUTHORIZER_DENIED = "AuthorizerDenied"
+    AUTHORIZER_UNREACHABLE = "AuthorizerUnreachable"
+    NOT_READ_AS_MCP = "NotReadAsMcp"
+    # Gateway.
+    SETS_FIELD = "SetsField"
+    JOINS_UNION = "JoinsUnion"
+    LESS_SPECIFIC = "LessSpecific"
+    LOSES_TIE = "LosesTie"
+    LOCKED_BY_OVERRIDE = "LockedByOverride"
+    LEAST_SPECIFIC_KEPT = "LeastSpecificKept"
+    NO_ENTRY_SELECTED = "NoEntrySelected"
+    # API.
+    EXPRESSION_TRUE = "ExpressionTrue"
+    EXPRESSION_FALSE = "ExpressionFalse"
+    EXPRESSION_FAILED = "ExpressionFailed"
+    NEEDS_OBJECT = "NeedsObject"
+    GRANTED_BY_BINDING = "GrantedByBinding"
+    # Admission.
+    OBJECT_REFUSED = "ObjectRefused"
+
+
+class Decider(msgspec.Struct, frozen=True, order=True):
+    """A policy and its rule that settled a question. `policy` is a text for authorizers and for `Default`."""
+
+    policy: Reference | str
+    rule: str | None = None
+    # The rule's own name, where it has one.
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return spelled(self.policy, self.rule, self.name)
+
+
+# Stands in `decided_by` where no policy decided.
+DEFAULT = Decider("Default")
+
+
+def spelled(policy: Reference | str, rule: str | None, name: str | None) -> str:
+    """`AdminNetworkPolicy/guard egress[0] (deny-finance)`; a policy that decides as a whole is named alone."""
+    place = f"{policy} {rule}" if rule and rule != "spec" else str(policy)
+    return f"{place} ({name})" if name else place
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy, or the absence of one, that a question met on its way."""
+
+    tier: str
+    verdict: StepVerdict
+    reason: Reason
+    direction: str | None = None
+    policy: Reference | None = None
+    rule: str | None = None
+    name: str | None = None
+    note: str | None = None
+    # Where `at` is looked up: who can say it, and the path inside the object.
+    origin: Origin | None = None
+    path: Path = ()
+
+    @property
+    def at(self) -> Position | None:
+        """Where the rule was written, if it was."""
+        return self.origin.position(self.path) if self.origin is not None else None
+
+    def __str__(self) -> str:
+        return spelled(self.policy, self.rule, self.name) if self.policy is not None else self.tier
+
+
+class Omission(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that could have changed the answer and did not take part."""
+
+    reason: str
+    count: int
+    effect: str
+    kind: str | None = None
+    group: str | None = None
+    owner: str | None = None
+    examples: tuple[Reference, ...] = ()
+    at: Position | None = None
+    form: str | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a question comes to, and why. `verdict` is None on the gateway plane, which answers with settings."""
+
+    plane: str
+    verdict: Verdict | None
+    sentence: str
+    decided_by: tuple[Decider, ...]
+    steps: tuple[Step, ...]
+    # What only this plane has: `NetworkDetail`, `ToolDetail`, `GatewayDetail`, `ApiDetail`.
+    detail: Any = None
+    not_considered: tuple[Omission, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `tierwall explain … -o json` prints."""
+        from tierwall.render.json import answer_document
+
+        return answer_document(self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an answer is not a truth value: compare `answer.verdict` with a Verdict")
+
+
+def deciders(found: Iterable[Decider]) -> tuple[Decider, ...]:
+    """Each decider once, in order; `Default` where there is none."""
+    return tuple(dict.fromkeys(found)) or (DEFAULT,)

@@ -1,0 +1,125 @@
+"""The one matcher for `expect` of a policy test (docs/policy-tests.md, "Expectations").
+
+`verdict`, `decidedBy` and `notConsidered` mean the same on every plane. A plane adds keys of its own, each with how it
+may be written and how it is compared with the answer. A malformed expectation is an error of the test, not a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tierwall.core.answer import DEFAULT, Answer, Decider
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
+from tierwall.core.verdict import Verdict
+
+
+class Expectation(NamedTuple):
+    """One key of `expect`: what is wrong with a value as it is written, and how an answer differs from it."""
+
+    problems: Callable[[str, Any], Iterable[Diagnostic]]
+    differences: Callable[[str, Any, Answer], Iterable[str]]
+
+
+def mismatches(expect: Mapping[str, Any], answer: Answer, own: Mapping[str, Expectation]) -> list[str]:
+    """What of an expectation does not hold, one line each; InputError if the expectation is malformed."""
+    keys = {**_verdict(answer), "decidedBy": DECIDED_BY, "notConsidered": NOT_CONSIDERED, **own}
+    problems = unknown_keys("TW701", expect, keys, f"`expect` of a {answer.plane} case")
+    known = {key: value for key, value in expect.items() if key in keys}
+    for key, value in known.items():
+        problems += keys[key].problems(key, value)
+    if problems:
+        raise InputError(problems)
+    return [line for key, value in known.items() for line in keys[key].differences(key, value, answer)]
+
+
+def malformed(key: str, expected: str, found: Any, hint: str = "") -> Diagnostic:
+    """A value of `expect` that cannot be compared with anything."""
+    return Diagnostic("TW701", f"expected {expected} as `{key}`, found `{found}`", hint=hint)
+
+
+def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expectation:
+    """A key that holds one word; `get` reads the answer's."""
+    known = tuple(map(str, words))
+
+    def problems(key: str, value: Any) -> Iterator[Diagnostic]:
+        if value not in known:
+            yield malformed(key, f"one of {', '.join(known)}", value, near_miss(str(value), known))
+
+    def differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+        if (actual := get(answer)) != value:
+            yield f"{key}: expected {value}, got {actual or 'nothing'}"
+
+    return Expectation(problems, differences)
+
+
+def list_of_texts(what: str, get: Callable[[Answer], Iterable[str]]) -> Expectation:
+    """A key that holds an exact, ordered list of texts."""
+
+    def problems(key: str, value: Any) -> Iterator[Diagnostic]:
+        if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+            yield malformed(key, f"a list of {what}", value)
+
+    def differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+        actual = list(get(answer))
+        if actual != value:
+            yield f"{key}: expected {', '.join(value) or 'none'}, got {', '.join(actual) or 'none'}"
+
+    return Expectation(problems, differences)
+
+
+def _verdict(answer: Answer) -> dict[str, Expectation]:
+    """The gateway plane answers with settings and has no verdict to expect."""
+    return {} if answer.plane == "gateway" else {"verdict": one_of(Verdict, lambda answer: answer.verdict)}
+
+
+def _decided_by_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    for wanted in value if isinstance(value, list) else [value]:
+        if isinstance(wanted, Mapping) and wanted.get("policy"):
+            if wanted.keys() <= {"policy", "rule", "name"} and all(isinstance(text, str) for text in wanted.values()):
+                continue
+        elif isinstance(wanted, str) and wanted:
+            continue
+        yield malformed(key, "a reference, or a list of them,", wanted)
+
+
+def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    actual = ", ".join(map(_written, answer.decided_by)) or "none"
+    wanted_list = value if isinstance(value, list) else [value]
+    if not wanted_list and any(decider != DEFAULT for decider in answer.decided_by):
+        yield f"{key}: expected that no policy decides, got {actual}"
+    for wanted in wanted_list:
+        if not any(_is_meant(wanted, decider) for decider in answer.decided_by or (DEFAULT,)):
+            words = " ".join(wanted.values()) if isinstance(wanted, Mapping) else wanted
+            yield f"{key}: expected {words}, got {actual}"
+
+
+def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:
+    """`reference`, `reference rule` and `reference name` all mean a decider, and so does its document."""
+    policy = str(decider.policy)
+    if isinstance(wanted, Mapping):
+        actual = {"policy": policy, "rule": decider.rule, "name": decider.name}
+        return all(actual[key] == text for key, text in wanted.items())
+    if wanted == policy:
+        return True
+    reference, _, place = wanted.partition(" ")
+    return reference == policy and bool(place) and place in (decider.rule, decider.name)
+
+
+def _written(decider: Decider) -> str:
+    return " ".join(str(part) for part in (decider.policy, decider.rule, decider.name) if part)
+
+
+def _not_considered_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if value != []:
+        yield malformed(key, "an empty list", value, "`[]` asks that nothing was left out")
+
+
+def _not_considered_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    if answer.not_considered:
+        left_out = ", ".join(f"{one.count} {one.kind or one.form or one.reason}" for one in answer.not_considered)
+        yield f"{key}: expected that nothing was left out, got {left_out}"
+
+
+DECIDED_BY = Expectation(_decided_by_problems, _decided_by_differences)
+NOT_CONSIDERED = Expectation(_not_considered_problems, _not_considered_differences)

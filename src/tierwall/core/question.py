@@ -1,0 +1,49 @@
+"""What every question shares: keys are read and written in one way, and problems are told all at once.
+
+A question is a frozen value whose fields are the keys of docs/policy-tests.md in snake case. The plane that is asked
+checks the values, because only it knows which names exist; an unknown key is a problem whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from tierwall.core.diagnostics import Diagnostic, InputError, unknown_keys
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all questions; `plane` is the key under which a policy test asks it."""
+
+    plane: ClassVar[str]
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """The keys of the YAML form."""
+        return tuple(field.encode_name for field in msgspec.structs.fields(cls))
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any], problems: list[Diagnostic]) -> Self:
+        """The question of a map; unknown keys are added to `problems`, and values are checked when it is asked."""
+        problems += unknown_keys("TW703", value, cls.keys(), f"`{cls.plane}` question")
+        names = {field.encode_name: field.name for field in msgspec.structs.fields(cls)}
+        return cls(**{name: value[key] for key, name in names.items() if key in value})
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """The question of a map in its YAML form; InputError names every unknown key."""
+        problems: list[Diagnostic] = []
+        question = cls.read(value, problems)
+        if problems:
+            raise InputError(problems)
+        return question
+
+    def to_dict(self) -> dict[str, Any]:
+        """The YAML form; what has its default value is left out."""
+        return {
+            field.encode_name: value
+            for field in msgspec.structs.fields(type(self))
+            if (value := getattr(self, field.name)) != field.default
+        }

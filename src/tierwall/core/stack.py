@@ -1,0 +1,277 @@
+"""The one idea: a question falls through a stack of tiers, and the first final answer stands (docs/concepts.md).
+
+A tier is an ordered list of policies and a rule for combining what they say. A stack is an ordered list of tiers.
+
+The loop works on sets of cases. A set is a whole number with one bit a case, and a single question is the set `1`: one
+connection, all classes of pods at once, and one tool call fall through the same code. A claim may be uncertain (nobody
+knows the addresses of a domain before DNS answers); then the outcome is Conditional where it makes a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from tierwall.core.verdict import StepVerdict, Verdict
+
+ALLOW, DENY, PASS, CONDITIONAL = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS, StepVerdict.CONDITIONAL
+
+P = TypeVar("P")
+
+
+class Combining(StrEnum):
+    """How the policies of one tier combine."""
+
+    # The first claim on a case settles it; a claim that passes hands the case to the next tier.
+    FIRST_MATCH = "first match"
+    # What any policy allows is allowed; a tier that has a policy denies everything else.
+    UNION_WITH_ISOLATION = "union with isolation"
+    # The first policy that denies settles the case; what no policy denies goes on.
+    EVERY_ONE_MUST_ALLOW = "every one must allow"
+    # The last level that sets a field settles it, unless a level before it locks the field (`most_specific`).
+    MOST_SPECIFIC = "most specific"
+    # The first opinion stands; a conditional one is remembered (`authorizer_chain`).
+    AUTHORIZER_CHAIN = "authorizer chain"
+
+
+class Tier(NamedTuple, Generic[P]):
+    """A name, the policies in the order they are asked, and the rule that combines them."""
+
+    name: str
+    policies: tuple[P, ...]
+    combining: Combining
+
+
+Stack: TypeAlias = tuple[Tier[P], ...]
+
+
+class Claim(NamedTuple):
+    """What one rule or policy says: Allow, Deny or Pass, for the cases that it surely matches or may match."""
+
+    by: Any
+    verdict: StepVerdict
+    cases: int
+    maybe: int = 0
+    # What an uncertain claim hangs on.
+    conditions: tuple[str, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """How a case is settled: the verdict, the tier, and who settled it. Nobody in `by`, or None, is the default."""
+
+    verdict: StepVerdict
+    tier: str | None
+    by: tuple[Any, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+
+DEFAULT_ALLOW = Outcome(ALLOW, "Default")
+# Disjoint sets of cases by outcome.
+Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
+# Asks one policy: its claims, in order. Called only while a case is open, so claims may be found lazily.
+Ask: TypeAlias = Callable[[P], Iterable[Claim]]
+# Told what a tier settles as it happens: each claim with the cases it takes, surely and maybe.
+Watch: TypeAlias = Callable[[Tier[Any], Claim, int, int], None]
+
+
+class Shares(NamedTuple):
+    """What a tier makes of a set of cases: those it settles, those that go on, and the claims that may intervene."""
+
+    tier: str
+    settled: Parts
+    onward: int
+    uncertain: tuple[Claim, ...] = ()
+
+    @property
+    def asked_below(self) -> int:
+        """The cases that the tiers below are asked about: an uncertain Pass may lead there, too."""
+        asked = self.onward
+        for claim in self.uncertain:
+            if claim.verdict is PASS:
+                asked |= claim.maybe
+        return asked
+
+
+def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], *, named: bool = True, watch: Watch | None = None) -> Parts:
+    """Let cases fall through a stack. `named` says whether outcomes name who settled them."""
+    walked: list[Shares] = []
+    for tier in stack:
+        shares = combine(tier, cases, ask, named=named, watch=watch)
+        walked.append(shares)
+        cases = shares.asked_below if shares.uncertain else shares.onward
+        if not cases:
+            break
+    parts: Parts = ((DEFAULT_ALLOW if named else Outcome(ALLOW, None), cases),) if cases else ()
+    for shares in reversed(walked):
+        parts = joined(shares, parts, named=named)
+    return parts
+
+
+def combine(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool = True, watch: Watch | None = None) -> Shares:
+    """One tier, by its combining rule."""
+    if tier.combining is Combining.UNION_WITH_ISOLATION:
+        return union_with_isolation(tier, cases, ask, named=named, watch=watch)
+    return first_match(tier, cases, ask, named=named, watch=watch)
+
+
+def first_match(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool, watch: Watch | None) -> Shares:
+    """Each claim takes what no claim before it has taken. Where only denials are claims, every one must allow."""
+    rest, passed = cases, 0
+    settled: dict[Outcome, int] = {}
+    uncertain: list[Claim] = []
+    for policy in tier.policies:
+        for claim in ask(policy):
+            hit = rest & claim.cases
+            # What a rule surely matches is settled whatever its conditions come to; only the rest is uncertain.
+            maybe = rest & claim.maybe & ~hit if claim.maybe else 0
+            if watch is not None:
+                watch(tier, claim, hit, maybe)
+            if hit:
+                rest ^= hit
+                if claim.verdict is PASS:
+                    passed |= hit
+                else:
+                    outcome = Outcome(claim.verdict, tier.name, (claim.by,)) if named else Outcome(claim.verdict, None)
+                    settled[outcome] = settled.get(outcome, 0) | hit
+            if maybe:
+                uncertain.append(claim._replace(cases=0, maybe=maybe))
+            if not rest:
+                return Shares(tier.name, tuple(settled.items()), passed, tuple(uncertain))
+    return Shares(tier.name, tuple(settled.items()), rest | passed, tuple(uncertain))
+
+
+def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool, watch: Watch | None) -> Shares:
+    """Everything that some claim allows; all else is denied by every policy of the tier together."""
+    allowing: dict[tuple[Any, ...], int] = {(): cases}
+    for policy in tier.policies:
+        for claim in ask(policy):
+            if watch is not None:
+                watch(tier, claim, cases & claim.cases, 0)
+            split: dict[tuple[Any, ...], int] = {}
+            for by, those in allowing.items():
+                both = those & claim.cases
+                if both:
+                    key = (*by, claim.by) if named else (None,)
+                    split[key] = split.get(key, 0) | both
+                if those != both:
+                    split[by] = split.get(by, 0) | those ^ both
+            allowing = split
+    settled: dict[Outcome, int] = {}
+    for by, those in allowing.items():
+        verdict = ALLOW if by else DENY
+        outcome = Outcome(verdict, tier.name, by or tier.policies) if named else Outcome(verdict, None)
+        if those:
+            settled[outcome] = those
+    return Shares(tier.name, tuple(settled.items()), 0)
+
+
+def joined(shares: Shares, below: Parts, *, named: bool = True) -> Parts:
+    """A tier with what lies below it: cases that go on get the outcome there."""
+    if not shares.uncertain:
+        if not shares.settled:
+            return below
+        if not shares.onward:
+            return shares.settled
+    parts = dict(shares.settled)
+    for outcome, those in below:
+        if those & shares.onward:
+            parts[outcome] = parts.get(outcome, 0) | those & shares.onward
+    # From the last to the first: each is asked before all that an outcome so far already stands for.
+    for claim in reversed(shares.uncertain):
+        parts = _intervening(parts, shares.tier, claim, below, named)
+    return tuple(parts.items())
+
+
+def _intervening(parts: dict[Outcome, int], tier: str, claim: Claim, below: Parts, named: bool) -> dict[Outcome, int]:
+    """The outcomes when a claim may match some cases."""
+    out: dict[Outcome, int] = {}
+
+    def put(outcome: Outcome, those: int) -> None:
+        plain = outcome if named else Outcome(outcome.verdict, None, (), outcome.conditions)
+        out[plain] = out.get(plain, 0) | those
+
+    for outcome, those in parts.items():
+        if those & ~claim.maybe:
+            put(outcome, those & ~claim.maybe)
+        uncertain = those & claim.maybe
+        if claim.verdict is not PASS:
+            if uncertain:
+                put(_either(outcome, tier, claim, None), uncertain)
+            continue
+        for lower, where in below:
+            if uncertain & where:
+                put(_either(outcome, tier, claim, lower), uncertain & where)
+    return out
+
+
+def _either(otherwise: Outcome, tier: str, claim: Claim, below: Outcome | None) -> Outcome:
+    """The outcome when a claim may match: what it leads to, or `otherwise`.
+
+    Where both come to the same verdict, what the claim hangs on does not matter.
+    """
+    matched = claim.verdict if below is None else below.verdict
+    if matched is otherwise.verdict and matched is not CONDITIONAL:
+        return otherwise
+    by = () if claim.verdict is PASS else (claim.by,)
+    lower = () if below is None else below.by or (None,)
+    conditions = {*claim.conditions, *(below.conditions if below is not None else ()), *otherwise.conditions}
+    everyone = dict.fromkeys((*by, *lower, *(otherwise.by or (None,))))
+    return Outcome(CONDITIONAL, tier, tuple(everyone), tuple(sorted(conditions)))
+
+
+class Lockable(Protocol):
+    """A level that may keep more specific levels from a field."""
+
+    @property
+    def locks(self) -> bool: ...
+
+
+def most_specific(levels: Sequence[Lockable]) -> tuple[int, bool]:
+    """Which of a field's levels, least specific first, settles it, and whether a lock ended the walk there."""
+    for number, level in enumerate(levels):
+        if level.locks:
+            return number, True
+    return len(levels) - 1, False
+
+
+class Opinion(Protocol):
+    """What an authorizer says."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+    @property
+    def can_become_allowed(self) -> bool: ...
+
+
+O = TypeVar("O", bound=Opinion)  # noqa: E741
+
+
+class Walked(NamedTuple, Generic[P, O]):
+    """How far a chain was asked: the opinions that count, in order, and how many members were asked for them."""
+
+    opinions: tuple[tuple[P, O], ...]
+    asked: int
+    # Whether the last opinion alone settles the question, whatever conditions come to.
+    final: bool
+
+
+def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool = False) -> Walked[P, O]:
+    """Ask authorizers in order. The first Allow or Deny ends the walk, and so does a conditional way to Allow.
+
+    A conditional Deny is remembered and the next is asked. An eager walk goes on to the first unconditional opinion.
+    """
+    opinions: list[tuple[P, O]] = []
+    can_become_allowed = False
+    for number, member in enumerate(members, 1):
+        opinion = ask(member)
+        if opinion.verdict is Verdict.NO_OPINION:
+            continue
+        opinions.append((member, opinion))
+        if opinion.verdict is not Verdict.CONDITIONAL:
+            alone = len(opinions) == 1 or (opinion.verdict is Verdict.DENY and not can_become_allowed)
+            return Walked(tuple(opinions), number, alone)
+        can_become_allowed = can_become_allowed or opinion.can_become_allowed
+        if can_become_allowed and not eager:
+            return Walked(tuple(opinions), number, False)
+    return Walked(tuple(opinions), len(members), not opinions)

@@ -1,0 +1,86 @@
+"""JSON documents: sorted nowhere, stable everywhere, one form for pipes and files.
+
+Answers are typed everywhere else; only here do they become maps. Each plane has a module with what only it has.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.core.answer import Answer, Decider, Omission, Step
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Position
+
+
+def dump(document: Any) -> str:
+    """A document as indented JSON text."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
+    """What `check -o json` prints."""
+    return dump({**summary, "diagnostics": [one.document() for one in found]})
+
+
+def answer_document(answer: Answer) -> dict[str, Any]:
+    """The decision document (docs/policy-tests.md, "The decision document")."""
+    document: dict[str, Any] = {"plane": answer.plane}
+    if answer.verdict is not None:
+        document["verdict"] = str(answer.verdict)
+    document["sentence"] = answer.sentence
+    document["decidedBy"] = [decider_document(decider) for decider in answer.decided_by]
+    if answer.detail is not None:
+        document |= importlib.import_module(f"tierwall.render.json.{answer.plane}").detail_document(answer.detail)
+    document["trace"] = [step_document(step) for step in answer.steps]
+    document["notConsidered"] = [omission_document(omission) for omission in answer.not_considered]
+    return document
+
+
+def decider_document(decider: Decider) -> dict[str, str]:
+    """One entry of `decidedBy`."""
+    return _given(policy=str(decider.policy), rule=decider.rule, name=decider.name)
+
+
+def step_document(step: Step) -> dict[str, Any]:
+    """One entry of `trace`."""
+    return _given(
+        direction=step.direction,
+        tier=step.tier,
+        verdict=str(step.verdict),
+        reason=str(step.reason),
+        policy=str(step.policy) if step.policy is not None else None,
+        rule=step.rule,
+        name=step.name,
+        note=step.note,
+        source=source_document(step.at),
+    )
+
+
+def omission_document(omission: Omission) -> dict[str, Any]:
+    """One entry of `notConsidered`."""
+    return _given(
+        reason=omission.reason,
+        kind=omission.kind,
+        group=omission.group,
+        owner=omission.owner,
+        count=omission.count,
+        examples=[str(reference) for reference in omission.examples] or None,
+        form=omission.form,
+        namespaces=list(omission.namespaces) or None,
+        source=source_document(omission.at),
+        effect=omission.effect,
+    )
+
+
+def source_document(at: Position | None) -> dict[str, Any] | None:
+    """A place in a file."""
+    return {"file": at.file, "line": at.line, "column": at.column} if at is not None else None
+
+
+def _given(**entries: Any) -> dict[str, Any]:
+    """The entries that have a value."""
+    return {key: value for key, value in entries.items() if value is not None and value != ""}

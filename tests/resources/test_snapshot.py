@@ -95,14 +95,6 @@ def test_kinds_that_do_not_change_are_shared_with_the_snapshot_before() -> None:
     assert len(second) == 3
 
 
-def test_a_derived_value_is_computed_once() -> None:
-    snapshot = Snapshot.of([pod("x", "a")])
-    calls = []
-    for _ in range(3):
-        snapshot.once("size", lambda this: calls.append(len(this)))
-    assert calls == [1]
-
-
 def test_an_object_is_found_by_reference_and_a_namespaced_one_without_namespace_is_in_default() -> None:
     (found,) = load_objects([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}])
     assert Snapshot.of([found]).find(Reference("Pod", "default", "a")) is found

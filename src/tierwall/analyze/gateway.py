@@ -156,7 +156,7 @@ def _halves(setting: Setting, needed: Callable[[Iterable[bool]], bool]) -> set[s
 def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Expressions that do not parse: the gateway leaves their setting out, and a condition never holds."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for one in broken_expressions(snapshot, policy):
+        for one in broken_expressions(policy):
             yield Diagnostic(
                 BROKEN,
                 f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}",

@@ -29,7 +29,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """All findings about AccessPolicies one by one."""
     this = model(snapshot)
     for resource in this.resources:
-        yield from refusals(snapshot, resource)
+        yield from refusals(resource)
         for excess in excesses(snapshot, resource):
             words = f"{resource.reference} is rejected on all its targets: {excess}"
             yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), subject=resource.reference)

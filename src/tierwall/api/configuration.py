@@ -23,6 +23,7 @@ from tierwall.api.webhook_settings import read_settings
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -47,9 +48,10 @@ DEFAULT_MEMBERS = (Member("CEL", DEFAULT_AUTHORIZER), Member("RBAC", "rbac"))
 Webhooks = Callable[[Member], Authorizer]
 
 
+@per_snapshot
 def chain_of(snapshot: Snapshot) -> Chain:
-    """The chain of a snapshot, made once; InputError if its configuration cannot be used."""
-    return snapshot.once(chain_of, lambda this: build(this, members_of(this)))
+    """The chain of a snapshot; InputError if its configuration cannot be used."""
+    return build(snapshot, members_of(snapshot))
 
 
 def build(snapshot: Snapshot, members: tuple[Member, ...], webhooks: Webhooks | None = None) -> Chain:

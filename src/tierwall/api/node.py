@@ -59,7 +59,7 @@ class Node:
 
     def __init__(self, snapshot: Snapshot, name: str = "node") -> None:
         self.name = name
-        self._graph = snapshot.once(node_graph, node_graph)
+        self._graph = node_graph(snapshot)
 
     def authorize(self, attributes: Attributes) -> Decision:
         """What a node may do; NoOpinion for everybody else."""

@@ -1,7 +1,7 @@
 """What the pods of each node refer to: the Node authorizer's graph (Kubernetes' `plugin/pkg/auth/authorizer/node`).
 
 A node may read a Secret, ConfigMap, claim or volume only through a pod that is bound to it. The graph is part of the
-authorizer's policy store: it is made once from the snapshot.
+authorizer's policy store.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 
 # (resource, namespace, name)
@@ -17,6 +18,7 @@ Thing: TypeAlias = tuple[str, str, str]
 _VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "csi")
 
 
+@per_snapshot
 def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
     """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
     found: dict[str, set[Thing]] = {}

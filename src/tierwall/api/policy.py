@@ -16,6 +16,7 @@ from tierwall.api.expression import Expression, made
 from tierwall.cel.ast import Expr
 from tierwall.cel.errors import ParseError
 from tierwall.core.reference import Reference
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -53,12 +54,9 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
         return Source(self.reference, self.resource)
 
 
+@per_snapshot
 def policies_of(snapshot: Snapshot) -> tuple[Policy, ...]:
     """Every policy of a snapshot, older first, then by name."""
-    return snapshot.once(policies_of, _policies)
-
-
-def _policies(snapshot: Snapshot) -> tuple[Policy, ...]:
     found = [
         _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "")
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)

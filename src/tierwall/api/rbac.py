@@ -6,7 +6,7 @@ subject without a namespace takes the binding's. Bindings are found by subject, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from tierwall.api.data import ConditionData
 from tierwall.api.decision import Decision, allow, no_opinion
 from tierwall.api.rbac_rules import GROUP, Rule, rules_of
 from tierwall.core.trace import Step
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -41,7 +42,7 @@ class Rbac:
     def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
         self.name = name
         self._snapshot = snapshot
-        self._bindings = snapshot.once(_bindings, _bindings)
+        self._bindings = _bindings(snapshot)
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
@@ -61,16 +62,17 @@ class Rbac:
         subjects = [("User", attributes.user), *(("Group", group) for group in dict.fromkeys(attributes.groups))]
         places = [""] if not attributes.is_resource_request or not attributes.namespace else ["", attributes.namespace]
         for place in places:
-            seen: set[int] = set()
+            seen: set[Binding] = set()
             for kind, name in subjects:
                 for binding in self._bindings.get((place, kind, name), ()):
-                    if id(binding) not in seen:
-                        seen.add(id(binding))
+                    if binding not in seen:
+                        seen.add(binding)
                         for rule in binding.rules:
                             yield rule, binding
 
 
-def _bindings(snapshot: Snapshot) -> dict[tuple[str, str, str], list[Binding]]:
+@per_snapshot
+def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Binding]]:
     """Bindings by (namespace, `User` or `Group`, name), in the order of their names."""
     index: dict[tuple[str, str, str], list[Binding]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):

@@ -27,7 +27,7 @@ What to call, from the outside in:
     For each target whether the policy attaches there and through which Gateways, or why not (`Problem`).
 `nested.nested_refs(owner)`
     The `backendRef`s inside a policy or backend, and why one does not resolve.
-`limits.excesses(snapshot, policy)`, `acceptance.refusals(snapshot, policy)`, `expression.broken_expressions(…)`
+`limits.excesses(snapshot, policy)`, `acceptance.refusals(policy)`, `expression.broken_expressions(…)`
     Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for
     those of an AgentgatewayPolicy.
 `status.ancestors(snapshot, policy, standing)` and `status.document(policy, ancestors)`

@@ -19,8 +19,8 @@ from tierwall.cel.library.regex import compiled
 from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, Object, map_of
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
+from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
-from tierwall.resources.snapshot import Snapshot
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
@@ -40,13 +40,10 @@ _REQUEST = Object(
 ENVIRONMENT = Environment(variables={"request": _REQUEST})
 
 
-def refusals(snapshot: Snapshot, policy: Resource) -> tuple[Diagnostic, ...]:
-    """Every expression and pattern of an AccessPolicy that cannot be used; judged once a policy."""
-    judged: dict[int, tuple[Diagnostic, ...]] = snapshot.once(refusals, lambda _: {})
-    key = id(policy)  # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
-    if key not in judged:
-        judged[key] = tuple(_refusals(policy))
-    return judged[key]
+@per_resource
+def refusals(policy: Resource) -> tuple[Diagnostic, ...]:
+    """Every expression and pattern of an AccessPolicy that cannot be used."""
+    return tuple(_refusals(policy))
 
 
 def _refusals(policy: Resource) -> Iterator[Diagnostic]:

@@ -12,6 +12,7 @@ from tierwall.attach.reach import reach
 from tierwall.attach.section import WORDS, has, sections
 from tierwall.attach.target import Entry, entries, resolve
 from tierwall.core.diagnostics import near_miss
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -48,16 +49,14 @@ class Attached(NamedTuple):
     hint: str = ""
 
 
+@per_snapshot
 def attachment(snapshot: Snapshot, policy: Resource) -> tuple[Attached, ...]:
     """Each target of a policy, places that are named twice once."""
-    memo: dict[int, tuple[Attached, ...]] = snapshot.once(attachment, lambda _: {})
-    if id(policy) not in memo:
-        found: dict[Place | tuple[str | int, ...], Attached] = {}
-        for entry in entries(policy):
-            for one in _entry(snapshot, policy, entry):
-                found.setdefault(one.place or one.path, one)
-        memo[id(policy)] = tuple(found.values())
-    return memo[id(policy)]
+    found: dict[Place | tuple[str | int, ...], Attached] = {}
+    for entry in entries(policy):
+        for attached in _entry(snapshot, policy, entry):
+            found.setdefault(attached.place or attached.path, attached)
+    return tuple(found.values())
 
 
 def _entry(snapshot: Snapshot, policy: Resource, entry: Entry) -> Iterator[Attached]:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from tierwall.cel import Environment, ParseError
 from tierwall.resources.kinds.agentgateway.policy import agentgateway_policy
 from tierwall.resources.kinds.agentgateway.scalars import cel_expression
+from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 from tierwall.resources.schema import Schema
-from tierwall.resources.snapshot import Snapshot
 
 _ENVIRONMENT = Environment(extensions=True)
 
@@ -33,16 +33,14 @@ class Broken(NamedTuple):
         return self.path[1:3]
 
 
-def broken_expressions(snapshot: Snapshot, policy: Resource) -> tuple[Broken, ...]:
+@per_resource
+def broken_expressions(policy: Resource) -> tuple[Broken, ...]:
     """Every expression of the policy that does not parse, in the order they are written."""
-    memo: dict[int, tuple[Broken, ...]] = snapshot.once(broken_expressions, lambda _: {})
-    if id(policy) not in memo:
-        memo[id(policy)] = tuple(
-            Broken(path, text, message)
-            for path, text in _expressions(policy.value, agentgateway_policy.schema, ())
-            if (message := _message(text))
-        )
-    return memo[id(policy)]
+    return tuple(
+        Broken(path, text, message)
+        for path, text in _expressions(policy.value, agentgateway_policy.schema, ())
+        if (message := _message(text))
+    )
 
 
 def _expressions(value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[tuple[Any, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import Target, targets
 from tierwall.core.order import Seniority
+from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_valid
@@ -24,13 +25,12 @@ class Attachments:
     """Policies of some kinds, by place."""
 
     def __init__(self, snapshot: Snapshot, policies: Iterable[Resource]) -> None:
-        self._targets: dict[int, tuple[Target, ...]] = {}
+        self._targets: dict[Resource, tuple[Target, ...]] = {}
         self.policies = tuple(sorted(policies, key=_order))
         by_place: dict[Place, list[Resource]] = {}
         by_whole: dict[Place, list[Resource]] = {}
         for policy in self.policies:
-            # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
-            found = self._targets[id(policy)] = targets(snapshot, policy)
+            found = self._targets[policy] = targets(snapshot, policy)
             for target in found:
                 by_place.setdefault(target.place, []).append(policy)
             for place in wholes(found):
@@ -48,31 +48,31 @@ class Attachments:
 
     def of(self, policy: Resource) -> tuple[Target, ...]:
         """The targets of one of these policies."""
-        return self._targets[id(policy)]
+        return self._targets[policy]
 
     def following(self, snapshot: Snapshot, gone: Iterable[Resource], come: Iterable[Resource]) -> Attachments:
         """The index of a snapshot that differs only in policies: some are gone, some have come."""
         out = copy.copy(self)
         out._targets, out._by_place, out._by_whole = dict(self._targets), dict(self._by_place), dict(self._by_whole)
-        lost = {id(one) for one in gone}
+        lost = set(gone)
         added = list(come)
-        policies = [one for one in self.policies if id(one) not in lost]
-        for one in added:
-            insort(policies, one, key=_order)
+        policies = [policy for policy in self.policies if policy not in lost]
+        for policy in added:
+            insort(policies, policy, key=_order)
         out.policies = tuple(policies)
         touched: set[Place] = set()
-        for key in lost:
-            touched |= {target.place for target in out._targets.pop(key)}
-        for one in added:
-            found = out._targets[id(one)] = targets(snapshot, one)
+        for policy in lost:
+            touched |= {target.place for target in out._targets.pop(policy)}
+        for policy in added:
+            found = out._targets[policy] = targets(snapshot, policy)
             touched |= {target.place for target in found}
         for index, places, named in (
             (out._by_place, touched, _places),
             (out._by_whole, {one.whole for one in touched}, wholes),
         ):
             for place in places:
-                stay = [one for one in index.pop(place, ()) if id(one) not in lost]
-                new = [one for one in added if place in named(out._targets[id(one)])]
+                stay = [policy for policy in index.pop(place, ()) if policy not in lost]
+                new = [policy for policy in added if place in named(out._targets[policy])]
                 if stay or new:
                     index[place] = tuple(sorted((*stay, *new), key=_order))
         return out
@@ -96,16 +96,20 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
     return policy.seniority, policy.kind, policy.group
 
 
-def attachments(
-    snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool, made: Attachments | None = None
-) -> Attachments:
-    """The index of all policies of these kinds; with `admitted`, of those that admission takes.
+def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> Attachments:
+    """The index of all policies of these kinds; with `admitted`, of those that admission takes."""
+    return _attachments(snapshot, kinds, admitted)
 
-    Who has made it already from that of another snapshot gives it as `made`.
-    """
 
-    def build(this: Snapshot) -> Attachments:
-        policies = (one for group, kind in kinds for one in this.of_kind(group, kind))
-        return made or Attachments(this, (one for one in policies if not admitted or is_valid(one)))
+@per_snapshot
+def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool) -> Attachments:
+    policies = (policy for group, kind in kinds for policy in snapshot.of_kind(group, kind))
+    return Attachments(snapshot, (policy for policy in policies if not admitted or is_valid(policy)))
 
-    return snapshot.once((attachments, kinds, admitted), build)
+
+def follow(
+    before: Snapshot, snapshot: Snapshot, kinds: tuple[KindKey, ...], gone: Iterable[Resource], come: Iterable[Resource]
+) -> None:
+    """Make the index of all policies of these kinds from that of a snapshot which differs only in them."""
+    made = attachments(before, kinds, admitted=False).following(snapshot, gone, come)
+    provide(made, _attachments, snapshot, kinds, False)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tierwall.attach.index import ACCESS_POLICIES, attachments, wholes
 from tierwall.attach.place import Place
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -34,13 +35,10 @@ class Excess(NamedTuple):
         return f"{self.place} bears at most {self.limit} {what}, and more senior are {held}"
 
 
+@per_snapshot
 def excesses(snapshot: Snapshot, policy: Resource) -> tuple[Excess, ...]:
     """Each limit that a policy goes beyond, by target; none if it is within all of them."""
-    found: dict[int, tuple[Excess, ...]] = snapshot.once(excesses, lambda _: {})
-    key = id(policy)  # INVARIANT: the snapshot keeps the policy alive, so its id stays its own
-    if key not in found:
-        found[key] = tuple(_excesses(snapshot, policy))
-    return found[key]
+    return tuple(_excesses(snapshot, policy))
 
 
 def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:

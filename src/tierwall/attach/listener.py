@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tierwall.attach.namespace import namespace_allowed
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -75,9 +76,10 @@ def _allowed(gateway: Resource) -> Any:
 
 def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:
     """The ListenerSets that add listeners to a Gateway, in tie-break order."""
-    return snapshot.once(listener_sets, _listener_sets).get((gateway.namespace, gateway.name), ())
+    return _listener_sets(snapshot).get((gateway.namespace, gateway.name), ())
 
 
+@per_snapshot
 def _listener_sets(snapshot: Snapshot) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
     found: dict[tuple[str, str], list[Resource]] = {}
     for key in (LISTENER_SET, X_LISTENER_SET):

@@ -19,6 +19,7 @@ from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
 from tierwall.core.labels import Selector, SelectorError
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -44,6 +45,7 @@ class Reach:
         self._gateways: dict[Place, dict[Place, None]] = {}
         self._ports: dict[Place, set[int]] = {}
         self._on: dict[tuple[Place, Place, int], list[Resource]] = {}
+        self._beyond: dict[Place, tuple[tuple[Place, int], ...]] = {}
         self.routes_on_listeners = tuple(
             on
             for key in ROUTES
@@ -78,16 +80,16 @@ class Reach:
         """
         for gateway in self.gateways_all:
             for listener in gateway_listeners(self._snapshot, gateway):
-                seen: set[int] = set()
+                seen: set[Resource] = set()
                 for route in self.routes(gateway, listener):
                     yield from self._ways(gateway, listener, (route,), seen)
 
     def _ways(
-        self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...], seen: set[int]
+        self, gateway: Resource, listener: Listener, chain: tuple[Resource, ...], seen: set[Resource]
     ) -> Iterator[Way]:
-        if id(chain[-1]) in seen:
+        if chain[-1] in seen:
             return
-        seen.add(id(chain[-1]))
+        seen.add(chain[-1])
         leading: dict[int, list[BackendRef]] = {}
         for ref in backend_refs(chain[-1]):
             if ref.leads(self._snapshot):
@@ -116,19 +118,15 @@ class Reach:
             if own in marked:
                 continue
             marked[own] = None
-            for found, port in self._beyond(place):
+            if place not in self._beyond:
+                self._beyond[place] = tuple(dict.fromkeys(self._referred(place)))
+            for found, port in self._beyond[place]:
                 if found.key == SERVICE:
                     self._ports.setdefault(found, set()).add(port)
                 waiting.append(found)
 
-    def _beyond(self, place: Place) -> tuple[tuple[Place, int], ...]:
-        """What a reached object, or a policy on it or its sections, refers to."""
-        memo: dict[Place, tuple[tuple[Place, int], ...]] = self._snapshot.once((Reach, "beyond"), lambda _: {})
-        if place not in memo:
-            memo[place] = tuple(dict.fromkeys(self._referred(place)))
-        return memo[place]
-
     def _referred(self, place: Place) -> Iterator[tuple[Place, int]]:
+        """What a reached object, or a policy on it or its sections, refers to."""
         resource = place.resource(self._snapshot)
         if resource is None:
             return
@@ -139,23 +137,25 @@ class Reach:
         if place.key == BACKEND:
             yield from _leading(self._snapshot, resource)
             yield from _selected_services(self._snapshot, resource)
-        for policy in self._snapshot.once((Reach, "policies"), _policies_by_object).get(place, ()):
+        for policy in _policies_by_object(self._snapshot).get(place, ()):
             yield from _leading(self._snapshot, policy)
 
 
+@per_snapshot
 def reach(snapshot: Snapshot) -> Reach:
     """The graph of a snapshot."""
-    return snapshot.once(reach, Reach)
+    return Reach(snapshot)
 
 
+@per_snapshot
 def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ...]]:
     """AgentgatewayPolicies by the object they target, sections not told apart."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-    found: dict[Place, dict[int, Resource]] = {}
+    found: dict[Place, dict[Resource, None]] = {}
     for policy in index.policies:
         for target in index.of(policy):
-            found.setdefault(target.place.whole, {})[id(policy)] = policy
-    return {place: tuple(policies.values()) for place, policies in found.items()}
+            found.setdefault(target.place.whole, {})[policy] = None
+    return {place: tuple(policies) for place, policies in found.items()}
 
 
 def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:

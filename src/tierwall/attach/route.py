@@ -14,6 +14,7 @@ from tierwall.attach.listener import Listener, listeners, parent_gateway
 from tierwall.attach.namespace import namespace_allowed
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.attach.section import maps
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -46,20 +47,18 @@ class Refused(NamedTuple):
     message: str
 
 
+@per_snapshot
 def attach_route(snapshot: Snapshot, route: Resource) -> tuple[tuple[OnListener, ...], tuple[Refused, ...]]:
     """The listeners a route attaches to, and the parentRefs that lead nowhere."""
-    memo: dict[int, tuple[tuple[OnListener, ...], tuple[Refused, ...]]] = snapshot.once(attach_route, lambda _: {})
-    if id(route) not in memo:
-        on: list[OnListener] = []
-        refused: list[Refused] = []
-        for index, parent in enumerate(maps(route.spec.get("parentRefs"))):
-            found = _through(snapshot, route, index, parent)
-            if isinstance(found, Refused):
-                refused.append(found)
-            else:
-                on += found
-        memo[id(route)] = tuple(on), tuple(refused)
-    return memo[id(route)]
+    on: list[OnListener] = []
+    refused: list[Refused] = []
+    for index, parent in enumerate(maps(route.spec.get("parentRefs"))):
+        found = _through(snapshot, route, index, parent)
+        if isinstance(found, Refused):
+            refused.append(found)
+        else:
+            on += found
+    return tuple(on), tuple(refused)
 
 
 def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[str, Any]) -> list[OnListener] | Refused:

@@ -98,7 +98,7 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
     refused = [one.message for one in problems(policy) if one.level == "error"]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
-    broken = broken_expressions(snapshot, policy)
+    broken = broken_expressions(policy)
     if not broken:
         return Condition("Accepted", True, "Valid", "Policy accepted")
     words = "\n".join(f"{'.'.join(map(str, one.path[1:]))} is not a valid CEL expression: {one.text}" for one in broken)
@@ -150,7 +150,7 @@ def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     if over := excesses(snapshot, policy):
         return Condition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
-    if unusable := refusals(snapshot, policy):
+    if unusable := refusals(policy):
         return Condition("Accepted", False, "InvalidCEL", "\n".join(one.message for one in unusable))
     return None
 

@@ -14,6 +14,7 @@ from tierwall.attach.place import Place
 from tierwall.gateway.conditional import NOTHING, Facts, Profile, choose
 from tierwall.gateway.fields import FIELDS, SECTIONS, Field, Setting, settings
 from tierwall.gateway.levels import Asked, Inline, Level, levels
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -189,7 +190,10 @@ def _several_policies(tier: Tier) -> bool:
 
 
 def merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts | None = None) -> Merge:
-    """The merge of a snapshot; without facts it is made once and remembered."""
-    if facts is not None:
-        return Merge(snapshot, profile, phase, facts)
-    return snapshot.once((merge, profile, phase), lambda this: Merge(this, profile, phase, Facts()))
+    """The merge of a snapshot; without facts it is the same each time."""
+    return _merge(snapshot, profile, phase) if facts is None else Merge(snapshot, profile, phase, facts)
+
+
+@per_snapshot
+def _merge(snapshot: Snapshot, profile: Profile, phase: Phase) -> Merge:
+    return Merge(snapshot, profile, phase, Facts())

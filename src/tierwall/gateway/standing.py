@@ -15,6 +15,7 @@ from tierwall.gateway.everywhere import to_come, ways
 from tierwall.gateway.fields import FIELDS, SECTIONS, Setting, settings
 from tierwall.gateway.levels import Asked, Level, levels
 from tierwall.gateway.merge import PHASES, Phase
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -191,14 +192,16 @@ def _meet(table: dict[tuple[int, int, str], Overlap], lower: Claim, level: str, 
                 table[key] = Overlap(lower, level, other, upper.level)
 
 
+@per_snapshot
 def standings(snapshot: Snapshot) -> Standings:
     """The standings of a snapshot, over all places that a request can reach."""
-    return snapshot.once(standings, lambda it: Standings(it, ways(it)))
+    return Standings(snapshot, ways(snapshot))
 
 
+@per_snapshot
 def prospects(snapshot: Snapshot) -> Standings:
     """The standings over the places that may come."""
-    return snapshot.once(prospects, lambda it: Standings(it, to_come(it)))
+    return Standings(snapshot, to_come(snapshot))
 
 
 def _of_policy(policy: Resource, section: str, phase: Phase) -> Iterator[Claim]:

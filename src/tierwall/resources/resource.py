@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.order import Seniority, seniority
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path, Position
@@ -19,7 +18,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An object of a snapshot. `value` is the whole object and is never changed.
 
     INVARIANT: `gc=False` holds because a resource never takes part in a reference cycle: values are JSON trees, and
-    origins and diagnostics know nothing of resources.
+    neither origins nor what the memo keeps know anything of resources.
     """
 
     group: str
@@ -31,8 +30,8 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: Origin | None = None
     # Where the object stands inside its document: ("items", 3) for the fourth item of a List.
     prefix: tuple[str | int, ...] = ()
-    # What admission has against the object (`resources.validity`); None until somebody asks.
-    judged: tuple[Diagnostic, ...] | None = None
+    # For `resources.once` alone, which keeps here what pure functions of the object give.
+    memo: dict[Any, Any] = msgspec.field(default_factory=dict)
 
     @property
     def api_version(self) -> str:
@@ -67,15 +66,11 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         """The sort key of age, then name (contract, section 6)."""
         return seniority(self.metadata.get("creationTimestamp"), self.namespace, self.name)
 
-    def judge(self, problems: tuple[Diagnostic, ...]) -> None:
-        """Remember what admission says, which depends on the object alone and so never changes."""
-        msgspec.structs.force_setattr(self, "judged", problems)
-
     def moved(self, origin: Origin) -> Resource:
         """The object that has the same value elsewhere. Problems have places, so only their absence moves along."""
-        judged = None if self.judged else self.judged
+        memo = {function: found for function, found in self.memo.copy().items() if found == ()}
         return Resource(
-            self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, judged
+            self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, memo
         )
 
     def says_what(self, other: Resource) -> bool:

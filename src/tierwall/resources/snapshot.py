@@ -1,19 +1,20 @@
 """The immutable, indexed set of all objects of one load, shared by every decision.
 
 A decision function takes a snapshot and a question and nothing else (design, section 3). Indexes and plane models are
-built on first use and kept with the snapshot (`once`); deriving a changed snapshot copies only the kinds that change.
+built on first use and kept with the snapshot (`resources.once`); a changed snapshot copies only the kinds that change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import RLock
+from typing import Any, TypeAlias
 
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 
-T = TypeVar("T")
 KindKey: TypeAlias = tuple[str, str]
 Name: TypeAlias = tuple[str, str]
 
@@ -23,15 +24,16 @@ _NOTHING: Mapping[Name, Resource] = {}
 class Snapshot:
     """All objects of one load, by group and kind, then by namespace and name.
 
-    INVARIANT: nothing reachable from a snapshot changes after it was made, except the memo of derived values, which are
-    pure functions of the snapshot.
+    INVARIANT: nothing reachable from a snapshot changes after it was made. `memo` is for `resources.once` alone, which
+    keeps there what pure functions of the snapshot give; threads may share a snapshot.
     """
 
-    __slots__ = ("_kinds", "_memo")
+    __slots__ = ("_kinds", "computing", "memo")
 
     def __init__(self, kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> None:
         self._kinds = kinds
-        self._memo: dict[Any, Any] = {}
+        self.memo: dict[Any, Any] = {}
+        self.computing = RLock()
 
     @classmethod
     def of(cls, resources: Iterable[Resource]) -> Snapshot:
@@ -107,8 +109,7 @@ class Snapshot:
 
     def in_namespace(self, group: str, kind: str, namespace: str) -> tuple[Resource, ...]:
         """The objects of one kind in one namespace."""
-        index = self.once(("in_namespace", group, kind), lambda this: _by_namespace(this.of_kind(group, kind)))
-        return index.get(namespace, ())
+        return _by_namespace(self, group, kind).get(namespace, ())
 
     def selected(self, group: str, kind: str, selector: Selector, namespace: str | None = None) -> list[Resource]:
         """The objects of one kind (in one namespace, if given) whose labels a selector selects.
@@ -117,36 +118,30 @@ class Snapshot:
         """
         for requirement in selector.requirements:
             if requirement.operator == "In":
-                index = self.once(("by_label", group, kind), lambda this: _by_label(this.of_kind(group, kind)))
+                index = _by_label(self, group, kind)
                 found = [one for value in requirement.values for one in index.get((requirement.key, value), ())]
                 break
         else:
             found = list(self.of_kind(group, kind) if namespace is None else self.in_namespace(group, kind, namespace))
         return [one for one in found if namespace in (None, one.namespace) and selector.matches(one.labels)]
 
-    def once(self, key: Any, build: Callable[[Snapshot], T]) -> T:
-        """The value `build` derives from this snapshot, computed on first use; `key` names it."""
-        try:
-            found: T = self._memo[key]
-        except KeyError:
-            found = self._memo[key] = build(self)
-        return found
-
 
 def _identity(resource: Resource) -> tuple[str, str, str, str]:
     return resource.group, resource.kind, resource.namespace, resource.name
 
 
-def _by_namespace(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:
+@per_snapshot
+def _by_namespace(snapshot: Snapshot, group: str, kind: str) -> Mapping[str, tuple[Resource, ...]]:
     index: dict[str, list[Resource]] = {}
-    for resource in resources:
+    for resource in snapshot.of_kind(group, kind):
         index.setdefault(resource.namespace, []).append(resource)
     return {namespace: tuple(found) for namespace, found in index.items()}
 
 
-def _by_label(resources: Iterable[Resource]) -> dict[tuple[str, str], list[Resource]]:
+@per_snapshot
+def _by_label(snapshot: Snapshot, group: str, kind: str) -> Mapping[tuple[str, str], Sequence[Resource]]:
     index: dict[tuple[str, str], list[Resource]] = {}
-    for resource in resources:
+    for resource in snapshot.of_kind(group, kind):
         for key, value in resource.labels.items():
             # A value that is no text, which admission refuses, is selected by nothing.
             if isinstance(value, str):

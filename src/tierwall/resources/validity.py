@@ -10,30 +10,28 @@ from __future__ import annotations
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.admission import admit
+from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 
 # Problems with a field as such, not with its value.
 AT_THE_KEY = ("TW101",)
 
 
+@per_resource
 def problems(resource: Resource) -> tuple[Diagnostic, ...]:
     """Every problem admission has with the object, warnings included."""
-    found = resource.judged
-    if found is None:
-        found = tuple(
-            Diagnostic(
-                problem.code,
-                problem.message,
-                resource.position(problem.path, key=problem.code in AT_THE_KEY),
-                problem.expected,
-                problem.found,
-                problem.hint,
-                resource.reference,
-            )
-            for problem in admit(resource.value)
+    return tuple(
+        Diagnostic(
+            problem.code,
+            problem.message,
+            resource.position(problem.path, key=problem.code in AT_THE_KEY),
+            problem.expected,
+            problem.found,
+            problem.hint,
+            resource.reference,
         )
-        resource.judge(found)
-    return found
+        for problem in admit(resource.value)
+    )
 
 
 def is_valid(resource: Resource) -> bool:

@@ -14,6 +14,7 @@ from tierwall.cel.failure import Failure
 from tierwall.cel.library.time import parse_timestamp
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.verdict import Verdict
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Answers
 from tierwall.tool.places import Way, problem, way
@@ -136,7 +137,7 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
         problems.append(problem(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`"))
         return {}
     out: dict[str, Verdict] = {}
-    known = snapshot.once(_policies, _policies)
+    known = _policies(snapshot)
     for policy, word in value.items():
         if policy not in known:
             problems.append(problem(f"there is no policy `{policy}`", near_miss(str(policy), known)))
@@ -148,5 +149,6 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
     return out
 
 
+@per_snapshot
 def _policies(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(str(one.reference) for kind in ACCESS_POLICIES for one in snapshot.of_kind(*kind))

@@ -15,6 +15,7 @@ from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, SERVICE
 from tierwall.attach.reach import reach
 from tierwall.cel.analysis import constant_conjuncts
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import Method
@@ -48,12 +49,9 @@ class Listing(Struct, frozen=True, eq=False):
     tools: dict[str, Possibility]
 
 
+@per_snapshot
 def passages(snapshot: Snapshot) -> tuple[Passage, ...]:
     """Every way that a route takes from a listener to an XBackend or Service, each once, by name."""
-    return snapshot.once(passages, _passages)
-
-
-def _passages(snapshot: Snapshot) -> tuple[Passage, ...]:
     found: dict[tuple[str, str], Passage] = {}
     for way in reach(snapshot).ways():
         place = way.backend.place if way.backend is not None else None

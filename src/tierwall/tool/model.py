@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from tierwall.attach.acceptance import refusals
 from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments, wholes
+from tierwall.attach.index import follow as follow_attachments
 from tierwall.attach.limits import is_rejected
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
 from tierwall.core.order import Seniority
 from tierwall.resources.admission.admit import with_defaults
 from tierwall.resources.kinds.registry import find_kind
+from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
@@ -45,7 +47,7 @@ class Model:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.attachments = attachments(snapshot, ACCESS_POLICIES, admitted=False)
-        self._policies: dict[int, Policy] = {}
+        self._policies: dict[Resource, Policy] = {}
         self._at: dict[tuple[Place, ...], tuple[Policy, ...]] = {}
 
     @property
@@ -55,30 +57,36 @@ class Model:
 
     def policy(self, resource: Resource) -> Policy:
         """An AccessPolicy in the one form."""
-        found = self._policies.get(id(resource))
+        found = self._policies.get(resource)
         if found is None:
-            found = self._policies[id(resource)] = _read(self.snapshot, resource)
+            # INVARIANT: an AccessPolicy has one form, also when threads read it at the same time.
+            found = self._policies.setdefault(resource, _read(self.snapshot, resource))
         return found
 
     def inherit(self, before: Model) -> None:
-        """Take over what an earlier model read of policies that are still the same.
+        """Take over what an earlier model read of policies that are still the same; nobody has asked this one yet.
 
         On Gateways a name with a slash may have another scope by now, so such a policy is read anew.
         """
-        known = {_identity(one.resource): one for one in before._policies.values()}
+        known = {_identity(policy.resource): policy for policy in before._policies.copy().values()}
         for resource in self.resources:
             policy = known.get(_identity(resource))
             if policy is None or (is_on_gateways(resource) and _may_have_scope(policy)):
                 continue
             if policy.resource is resource:
-                self._policies[id(resource)] = policy
+                self._policies[resource] = policy
             elif resource.says_what(policy.resource):
-                self._policies[id(resource)] = replace(policy, resource=resource)
+                self._policies[resource] = replace(policy, resource=resource)
 
     def take_over(self, before: Model, gone: Iterable[Resource], come: Iterable[Resource]) -> None:
-        """Take over everything of an earlier model that policies which are gone or have come do not touch."""
-        lost = {id(one) for one in gone}
-        self._policies = {key: one for key, one in before._policies.items() if key not in lost}
+        """Take over everything of an earlier model that policies which are gone or have come do not touch.
+
+        Nobody has asked this one yet.
+        """
+        lost = set(gone)
+        self._policies = {
+            resource: policy for resource, policy in before._policies.copy().items() if resource not in lost
+        }
         sides = (before.attachments, gone), (self.attachments, come)
         touched = {place for index, those in sides for one in those for place in wholes(index.of(one))}
         # Whom a limit rejects there is rejected everywhere.
@@ -90,7 +98,9 @@ class Model:
             for place in wholes(index.of(one))
         }
         self._at = {
-            places: those for places, those in before._at.items() if not any(place.whole in touched for place in places)
+            places: policies
+            for places, policies in before._at.copy().items()
+            if not any(place.whole in touched for place in places)
         }
 
     def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
@@ -108,22 +118,31 @@ class Model:
         """The policies that guard any of these places, by age and then name."""
         found = self._at.get(places)
         if found is None:
-            named = {id(one): one for place in places for one in self.attachments.at(place)}
-            kept = sorted((one for one in named.values() if not is_rejected(self.snapshot, one)), key=_order)
-            found = self._at[places] = tuple(map(self.policy, kept))
+            named = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
+            kept = sorted((policy for policy in named if not is_rejected(self.snapshot, policy)), key=_order)
+            found = self._at.setdefault(places, tuple(map(self.policy, kept)))
         return found
 
 
+@per_snapshot
 def model(snapshot: Snapshot) -> Model:
-    """The model of a snapshot, made once."""
-    return snapshot.once(model, Model)
+    """The model of a snapshot."""
+    return Model(snapshot)
+
+
+def inherit(before: Snapshot, snapshot: Snapshot) -> None:
+    """Make the model of a snapshot with what that of an earlier one has read of policies that are still the same."""
+    made = Model(snapshot)
+    made.inherit(model(before))
+    provide(made, model, snapshot)
 
 
 def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
     """Make the model of a snapshot from that of another, from which it differs only in AccessPolicies."""
-    old = model(before)
-    attachments(snapshot, ACCESS_POLICIES, admitted=False, made=old.attachments.following(snapshot, gone, come))
-    model(snapshot).take_over(old, gone, come)
+    follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
+    made = Model(snapshot)
+    made.take_over(model(before), gone, come)
+    provide(made, model, snapshot)
 
 
 def backend_of(resource: Resource) -> Backend:
@@ -158,7 +177,7 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
     refused = [one.message for one in problems(resource) if one.level == "error"]
-    refused += [one.message for one in refusals(snapshot, resource)]
+    refused += [one.message for one in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
     if refused:

@@ -10,14 +10,12 @@ from typing import NamedTuple
 
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, SERVICE
-from tierwall.core.diagnostics import Diagnostic, near_miss
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.tool.model import BACKENDS, Stack, backend_of, model
 from tierwall.tool.request import Backend
-
-# A Service that no object declares can be named at will.
-MOST_REMEMBERED = 100_000
 
 
 class Way(NamedTuple):
@@ -32,28 +30,31 @@ class Way(NamedTuple):
 def way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
 ) -> Way | None:
-    """The way that a question names, or None with problems; each is found once a snapshot."""
-    ways: dict[tuple[str, str | None, str], Way] = snapshot.once(way, lambda _: {})
-    if not isinstance(gateway, str) or not isinstance(backend, str) or not isinstance(listener, str | None):
-        return _way(snapshot, gateway, listener, backend, problems)
-    key = gateway, listener, backend
-    found = ways.get(key)
-    if found is None:
-        found = _way(snapshot, gateway, listener, backend, problems)
-        if found is not None and len(ways) < MOST_REMEMBERED:
-            ways[key] = found
-    return found
+    """The way that a question names, or None with problems."""
+    try:
+        if not (isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)):
+            return _way(snapshot, gateway, listener, backend)
+        if backend.startswith("Service/") and _knows_no_service(snapshot):
+            # A Service that no object declares can be named at will: to keep these ways would fill the memory.
+            return _way(snapshot, gateway, listener, backend)
+        return _declared_way(snapshot, gateway, listener, backend)
+    except InputError as error:
+        problems += error.diagnostics
+        return None
 
 
-def _way(
-    snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
-) -> Way | None:
-    known = len(problems)
+@per_snapshot
+def _declared_way(snapshot: Snapshot, gateway: str, listener: str | None, backend: str) -> Way:
+    return _way(snapshot, gateway, listener, backend)
+
+
+def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> Way:
+    problems: list[Diagnostic] = []
     found_gateway = _by_name(snapshot, "gateway", gateway, (GATEWAY,), problems)
     found_listener = _listener(snapshot, found_gateway, listener, problems) if found_gateway is not None else None
     found_backend = _backend(snapshot, backend, problems)
-    if len(problems) > known or found_gateway is None or found_backend is None:
-        return None
+    if problems or found_gateway is None or found_backend is None:
+        raise InputError(problems)
     resource = found_backend if isinstance(found_backend, Resource) else None
     return Way(
         found_gateway,
@@ -89,7 +90,7 @@ def _backend(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> R
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
         if kind == "Service" and rest.count("/") == 1:
-            if all(rest.split("/")) and not any(True for _ in snapshot.of_kind(*SERVICE)):
+            if all(rest.split("/")) and _knows_no_service(snapshot):
                 # Nothing is known about Services here, and none plays a part in the decision.
                 namespace, _, name = rest.partition("/")
                 return Backend(namespace, name, "Service")
@@ -99,6 +100,10 @@ def _backend(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> R
             kinds = BACKENDS if group is None else ((group, "XBackend"),)
             return _by_name(snapshot, "backend", rest, kinds, problems)
     return _by_name(snapshot, "backend", value, BACKENDS, problems)
+
+
+def _knows_no_service(snapshot: Snapshot) -> bool:
+    return not any(True for _ in snapshot.of_kind(*SERVICE))
 
 
 def _by_name(

@@ -21,7 +21,7 @@ from tierwall.engines.envoy.checkpoints import Checkpoint, Shards
 from tierwall.engines.envoy.rbac import Guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import follow, model
+from tierwall.tool.model import follow, inherit
 
 # How many checkpoints are known that routes have left while not every proxy has; or as many as there are others.
 MOST_LEFT = 1000
@@ -90,7 +90,7 @@ class Cache:
             if before is not snapshot:
                 follow(before, snapshot, gone, come)
             return snapshot, True
-        model(snapshot).inherit(model(before))
+        inherit(before, snapshot)
         return snapshot, False
 
     def _retag(self, changes: list[tuple[Resource | None, Resource | None]]) -> None:

@@ -18,6 +18,7 @@ from tierwall.network.model.matching import Nodes
 from tierwall.network.model.rules import Direction, Policy, Tier
 from tierwall.network.model.shadow import enforced, watched
 from tierwall.network.model.workloads import WORKLOADS, pods
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -118,14 +119,16 @@ class Model:
         return Stack(*(self._lists.setdefault(one, one) for one in lists))
 
 
+@per_snapshot
 def model(snapshot: Snapshot) -> Model:
-    """The network model of the policies in force, built once a snapshot."""
-    return snapshot.once(Model, lambda it: Model(enforced(it)))
+    """The network model of the policies in force."""
+    return Model(enforced(snapshot))
 
 
+@per_snapshot
 def model_with_shadow(snapshot: Snapshot) -> Model:
-    """The network model of all policies, those in shadow mode included, built once a snapshot."""
-    return snapshot.once(model_with_shadow, Model) if watched(snapshot) else model(snapshot)
+    """The network model of all policies, those in shadow mode included."""
+    return Model(snapshot) if watched(snapshot) else model(snapshot)
 
 
 def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:

@@ -1,0 +1,68 @@
+"""What follows from a snapshot or from one object: computed once, and kept with what it follows from.
+
+`per_snapshot` is for functions of a snapshot and of anything hashable besides, `per_resource` for functions of one
+object; nothing else in the code keeps what it derives from them. Both are for pure functions only, so that whoever asks
+cannot tell an answer that was kept from one that was computed. A failure is not kept.
+
+Threads may ask at the same time, and all get the same value. A snapshot has a lock for computing, because its indexes
+and models are large; a value that needs another one of the same snapshot gets it under the same lock. No thread can
+wait for itself in a circle: a snapshot does not know any other, so a computation asks only its own snapshot and those
+that it makes. What follows from one object is small; two threads may compute it both, and the first value stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+if TYPE_CHECKING:
+    from tierwall.resources.resource import Resource
+    from tierwall.resources.snapshot import Snapshot
+
+Arguments = TypeVarTuple("Arguments")
+T = TypeVar("T")
+
+
+def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Snapshot, *Arguments], T]:
+    """Compute a function once for each snapshot and further arguments; these are given by place and are hashable."""
+
+    @wraps(function)
+    def once(snapshot: Snapshot, *arguments: *Arguments) -> T:
+        key = (once, *arguments) if arguments else once
+        try:
+            known: T = snapshot.memo[key]
+        except KeyError:
+            with snapshot.computing:
+                if key not in snapshot.memo:
+                    snapshot.memo[key] = function(snapshot, *arguments)
+                known = snapshot.memo[key]
+        return known
+
+    return once
+
+
+def provide(
+    value: T, function: Callable[[Snapshot, *Arguments], T], snapshot: Snapshot, *arguments: *Arguments
+) -> None:
+    """Give what a `per_snapshot` function would compute, to those who can make it from another snapshot's for less."""
+    key: Any = (function, *arguments) if arguments else function
+    snapshot.memo.setdefault(key, value)
+
+
+def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
+    """Compute a function once for each object; the value is there in every snapshot that has the object.
+
+    INVARIANT: the value does not refer to the object. The garbage collector does not look into objects, so that such a
+    circle would never be freed.
+    """
+
+    @wraps(function)
+    def once(resource: Resource) -> T:
+        try:
+            known: T = resource.memo[once]
+        except KeyError:
+            known = resource.memo.setdefault(once, function(resource))
+        return known
+
+    return once

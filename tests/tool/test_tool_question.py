@@ -27,7 +27,7 @@ from tool_objects import (
 )
 from tool_worlds import snapshot
 
-from tierwall.core.diagnostics import InputError
+from tierwall.core.diagnostics import InputError, UnknownName
 from tierwall.tool.question import ask, mismatches
 
 PLAIN = [gateway(), backend()]
@@ -40,7 +40,9 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
     whole = {key: value for key, value in {**usual, **question}.items() if value is not ...}
     with pytest.raises(InputError) as caught:
         ask(snapshot(objects), whole, {})
-    assert {one.code for one in caught.value.diagnostics} == {"TW703"}
+    codes = ["TW704" if one.message.startswith("there is no ") else "TW703" for one in caught.value.diagnostics]
+    assert [one.code for one in caught.value.diagnostics] == codes
+    assert isinstance(caught.value, UnknownName) == (set(codes) == {"TW704"})
     return [(one.message, one.hint) for one in caught.value.diagnostics]
 
 
@@ -153,7 +155,7 @@ def test_a_gateway_without_listeners_has_no_port() -> None:
     bare = {**gateway(), "spec": {"gatewayClassName": "c"}}
     objects = [bare, backend(), v1("p", on_gateway(), {"authorization": {"type": "Inline", "ports": [80]}})]
     assert verdict(objects, tool="x") == "Deny"
-    assert "it has no listener" in problems(objects, listener="web")[0][1]
+    assert "it has no listeners" in problems(objects, listener="web")[0][1]
 
 
 def test_a_listener_of_a_listener_set_is_found_and_policies_on_sections_do_not_reach_it() -> None:

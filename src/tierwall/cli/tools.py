@@ -69,9 +69,8 @@ def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[
 
     Where no route takes such a way, as in a folder of policies alone, every Gateway is taken to lead to every backend.
     """
-    from tierwall.core.diagnostics import InputError, near_miss
+    from tierwall.core.diagnostics import input_error, near_miss, no_such_name
     from tierwall.tool.grants import combinations, passages
-    from tierwall.tool.places import problem
 
     backend = backend.removeprefix("XBackend/") if backend is not None else None
     routed, every = passages(snapshot), combinations(snapshot)
@@ -79,9 +78,9 @@ def _ways(snapshot: Snapshot, gateway: str | None, backend: str | None) -> list[
     for key, wanted, name_of in (("Gateway", gateway, _gateway_name), ("backend", backend, _backend_name)):
         known = {name_of(one) for one in (*routed, *every)}
         if wanted is not None and wanted not in known:
-            problems.append(problem(f"there is no {key} `{wanted}`", near_miss(wanted, known)))
+            problems.append(no_such_name(f"there is no {key} `{wanted}`", near_miss(wanted, known)))
     if problems:
-        raise InputError(problems)
+        raise input_error(problems)
     for ways in (routed, every):
         found = [one for one in ways if gateway in (None, _gateway_name(one)) and backend in (None, _backend_name(one))]
         if found:

@@ -123,4 +123,5 @@ CATALOGUE: dict[str, Code] = {
     "TW701": Code(_E, "policy test is malformed"),
     "TW702": Code(_E, "resources of a policy test are missing"),
     "TW703": Code(_E, "question cannot be asked"),
+    "TW704": Code(_E, "name does not exist"),
 }

@@ -66,6 +66,25 @@ class InputError(Exception):
         super().__init__("; ".join(one.message for one in self.diagnostics[:3]))
 
 
+class UnknownName(InputError):
+    """Nothing is wrong but names that do not exist; each diagnostic hints at the nearest that does."""
+
+
+NO_SUCH_NAME = "TW704"
+
+
+def no_such_name(message: str, hint: str = "") -> Diagnostic:
+    """A problem with a name that does not exist."""
+    return Diagnostic(NO_SUCH_NAME, message, hint=hint)
+
+
+def input_error(problems: Iterable[Diagnostic]) -> InputError:
+    """What to raise for these problems: `UnknownName` if each is a name that does not exist, else `InputError`."""
+    problems = tuple(problems)
+    unknown = problems and all(problem.code == NO_SUCH_NAME for problem in problems)
+    return UnknownName(problems) if unknown else InputError(problems)
+
+
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Sorted by place, repeats dropped."""
     return tuple(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))

@@ -12,7 +12,7 @@ from typing import Any
 from tierwall.attach.index import ACCESS_POLICIES
 from tierwall.cel.failure import Failure
 from tierwall.cel.library.time import parse_timestamp
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
+from tierwall.core.diagnostics import Diagnostic, InputError, input_error, near_miss, no_such_name, unknown_keys
 from tierwall.core.verdict import Verdict
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
@@ -57,7 +57,7 @@ def read(snapshot: Snapshot, question: Mapping[str, Any]) -> tuple[Way, Request,
     time = _time(question.get("time"), problems)
     answers = _answers(snapshot, question.get("externalAuth"), problems)
     if problems or found is None:
-        raise InputError(problems)
+        raise input_error(problems)
     port = found.listener.port if found.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
     asked = request(found.backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
@@ -140,7 +140,7 @@ def _answers(snapshot: Snapshot, value: object, problems: list[Diagnostic]) -> A
     known = _policies(snapshot)
     for policy, word in value.items():
         if policy not in known:
-            problems.append(problem(f"there is no policy `{policy}`", near_miss(str(policy), known)))
+            problems.append(no_such_name(f"there is no policy `{policy}`", near_miss(str(policy), known)))
         if word not in ("Allow", "Deny"):
             hint = near_miss(str(word), ("Allow", "Deny"))
             problems.append(problem(f"expected Allow or Deny as answer for `{policy}`, found `{word}`", hint))

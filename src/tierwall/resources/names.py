@@ -1,0 +1,80 @@
+"""The one finder of what a question names: the object, or a problem with the nearest name that exists.
+
+Every problem is collected, so that all of a question's mistakes are told at once (`core.diagnostics.input_error`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tierwall.core.diagnostics import Diagnostic, near_miss, no_such_name
+from tierwall.core.reference import Reference
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import KindKey, Snapshot
+
+
+class Finder:
+    """Finds what a question names and adds what is wrong to `problems`."""
+
+    def __init__(self, snapshot: Snapshot, problems: list[Diagnostic]) -> None:
+        self.snapshot = snapshot
+        self.problems = problems
+
+    def wrong(self, message: str, hint: str = "") -> None:
+        """A value that cannot be."""
+        self.problems.append(Diagnostic("TW703", message, hint=hint))
+
+    def absent(self, message: str, hint: str = "") -> None:
+        """A name that does not exist."""
+        self.problems.append(no_such_name(message, hint))
+
+    def by_name(
+        self,
+        key: str,
+        value: object,
+        kinds: Iterable[KindKey],
+        form: str = "`namespace/name`",
+        *,
+        one_only: bool = False,
+    ) -> Resource | None:
+        """The object that a `namespace/name` names; of several kinds the first, or a problem if `one_only`."""
+        kinds = tuple(kinds)
+        if not isinstance(value, str) or value.count("/") != 1 or not all(value.split("/")):
+            self.wrong(f"expected {form} as `{key}`, found {'nothing' if value is None else f'`{value}`'}")
+            return None
+        namespace, _, name = value.partition("/")
+        objects = [one for kind in kinds if (one := self.snapshot.get(*kind, namespace, name)) is not None]
+        kind_name = kinds[0][1]
+        if not objects:
+            known = (f"{one.namespace}/{one.name}" for kind in kinds for one in self.snapshot.of_kind(*kind))
+            self.absent(f"there is no {kind_name} `{value}`", near_miss(value, known))
+            return None
+        if one_only and len(objects) > 1:
+            choices = " or ".join(f"`{one.kind}.{one.group}/{value}`" for one in objects)
+            self.wrong(f"{kind_name} `{value}` is ambiguous: both groups have one", f"say {choices}")
+        return objects[0]
+
+    def by_reference(self, key: str, value: object, kinds: Mapping[str, KindKey]) -> Resource | None:
+        """The object that a `Kind/namespace/name` names, if its kind is one of these."""
+        try:
+            reference = Reference.parse(value) if isinstance(value, str) else None
+        except ValueError:
+            reference = None
+        if reference is None or not reference.namespace or reference.section:
+            self.wrong(f"expected `Kind/namespace/name` as `{key}`, found `{value}`")
+            return None
+        if reference.kind not in kinds:
+            words = f"expected one of {', '.join(kinds)} as kind of `{key}`, found `{reference.kind}`"
+            self.wrong(words, near_miss(reference.kind, kinds))
+            return None
+        resource = self.snapshot.get(*kinds[reference.kind], reference.namespace, reference.name)
+        if resource is None:
+            known = (str(one.reference) for kind in kinds.values() for one in self.snapshot.of_kind(*kind))
+            self.absent(f"there is no {reference}", near_miss(str(reference), known))
+        return resource
+
+
+def near_or_all(value: object, known: Iterable[str], word: str) -> str:
+    """A hint for a name inside one object: the nearest that exists, else all of them. `word` is their plural."""
+    names = list(dict.fromkeys(known))
+    return near_miss(str(value), names) or (f"its {word} are {', '.join(names)}" if names else f"it has no {word}")

@@ -1,0 +1,120 @@
+"""The one finder of names: what it finds, and what it says about what does not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName, input_error, no_such_name
+from tierwall.resources.load import load_objects
+from tierwall.resources.names import Finder, near_or_all
+from tierwall.resources.snapshot import Snapshot
+
+ROUTE, SERVICE = ("gateway.networking.k8s.io", "HTTPRoute"), ("", "Service")
+OLD, NEW = ("old.example", "Thing"), ("new.example", "Thing")
+SNAPSHOT = Snapshot.of(
+    load_objects(
+        [
+            {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": "shop", "name": name}}
+            for api_version, kind, name in (
+                ("gateway.networking.k8s.io/v1", "HTTPRoute", "web"),
+                ("v1", "Service", "api"),
+                ("old.example/v1", "Thing", "both"),
+                ("new.example/v1", "Thing", "both"),
+                ("new.example/v1", "Thing", "one"),
+            )
+        ]
+    )
+)
+
+
+def find() -> Finder:
+    return Finder(SNAPSHOT, [])
+
+
+def said(finder: Finder) -> list[tuple[str, str, str]]:
+    return [(problem.code, problem.message, problem.hint) for problem in finder.problems]
+
+
+def test_a_name_is_found_in_its_kind() -> None:
+    finder = find()
+    service = finder.by_name("service", "shop/api", (SERVICE,))
+    assert service is not None
+    assert str(service.reference) == "Service/shop/api"
+    assert finder.problems == []
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("shop/apj", ("TW704", "there is no Service `shop/apj`", "did you mean `shop/api`?")),
+        ("zzz/zzzzzz", ("TW704", "there is no Service `zzz/zzzzzz`", "")),
+        ("api", ("TW703", "expected `namespace/name` as `service`, found `api`", "")),
+        ("shop/", ("TW703", "expected `namespace/name` as `service`, found `shop/`", "")),
+        (None, ("TW703", "expected `namespace/name` as `service`, found nothing", "")),
+        (3, ("TW703", "expected `namespace/name` as `service`, found `3`", "")),
+    ],
+)
+def test_what_a_name_does_not_say(value: object, problem: tuple[str, str, str]) -> None:
+    finder = find()
+    assert finder.by_name("service", value, (SERVICE,)) is None
+    assert said(finder) == [problem]
+
+
+def test_of_several_kinds_the_first_counts_unless_only_one_may() -> None:
+    finder = find()
+    first = finder.by_name("thing", "shop/both", (OLD, NEW))
+    assert first is not None
+    assert first.group == "old.example"
+    assert finder.problems == []
+    assert finder.by_name("thing", "shop/one", (OLD, NEW), one_only=True) is not None
+    assert finder.problems == []
+    finder.by_name("thing", "shop/both", (OLD, NEW), one_only=True)
+    hint = "say `Thing.old.example/shop/both` or `Thing.new.example/shop/both`"
+    assert said(finder) == [("TW703", "Thing `shop/both` is ambiguous: both groups have one", hint)]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("HTTPRoute/shop/wep", ("TW704", "there is no HTTPRoute/shop/wep", "did you mean `HTTPRoute/shop/web`?")),
+        (
+            "HTTProute/shop/web",
+            (
+                "TW703",
+                "expected one of HTTPRoute, Service as kind of `route`, found `HTTProute`",
+                "did you mean `HTTPRoute`?",
+            ),
+        ),
+        ("shop/web", ("TW703", "expected `Kind/namespace/name` as `route`, found `shop/web`", "")),
+        (
+            "HTTPRoute/shop/web#a",
+            ("TW703", "expected `Kind/namespace/name` as `route`, found `HTTPRoute/shop/web#a`", ""),
+        ),
+        (7, ("TW703", "expected `Kind/namespace/name` as `route`, found `7`", "")),
+    ],
+)
+def test_what_a_reference_does_not_say(value: object, problem: tuple[str, str, str]) -> None:
+    finder = find()
+    assert finder.by_reference("route", value, {"HTTPRoute": ROUTE, "Service": SERVICE}) is None
+    assert said(finder) == [problem]
+
+
+def test_a_reference_is_found() -> None:
+    finder = find()
+    route = finder.by_reference("route", "HTTPRoute/shop/web", {"HTTPRoute": ROUTE})
+    assert route is not None
+    assert route.name == "web"
+    assert finder.problems == []
+
+
+def test_names_inside_an_object_are_all_given_where_none_is_near() -> None:
+    assert near_or_all("wbe", ["web", "tls"], "listeners") == "did you mean `web`?"
+    assert near_or_all("zzz", ["web", "tls", "web"], "listeners") == "its listeners are web, tls"
+    assert near_or_all("zzz", [], "listeners") == "it has no listeners"
+
+
+def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
+    absent, wrong = no_such_name("there is no x"), Diagnostic("TW703", "expected y")
+    assert type(input_error([absent, absent])) is UnknownName
+    assert type(input_error([absent, wrong])) is InputError
+    assert type(input_error([])) is InputError

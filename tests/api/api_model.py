@@ -1,4 +1,4 @@
-"""The settled semantics of the api plane, read off line by line and evaluated by brute force.
+"""docs/semantics.md#api-plane, read off line by line and evaluated by brute force.
 
 Whether an expression is true, false, an error or a residual in the first phase is found by evaluating it with the exact
 evaluator under every completion of the few fields that the random policies use.

@@ -1,4 +1,4 @@
-"""Chains: R48 to R62, R73, R74 and R84 of the checklist of KEP-5681, and the settled semantics 7 to 16."""
+"""Chains of authorizers (KEP-5681; docs/semantics.md#how-a-chain-is-walked to docs/semantics.md#the-final-decision)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of one authorizer's conditions: R1 to R10 and R24 to R47 of the checklist of KEP-5681."""
+"""The rules of one authorizer's conditions (KEP-5681; docs/semantics.md#how-a-condition-set-is-evaluated)."""
 
 from __future__ import annotations
 

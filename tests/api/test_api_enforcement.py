@@ -1,4 +1,4 @@
-"""What the API server does with answers: R63 to R72 and R100 to R113 of the checklist of KEP-5681."""
+"""What the API server does with answers (KEP-5681; docs/api.md#special-cases)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random chains, policies, requests and objects: the shipped decision against the model, errors included (R8)."""
+"""Random chains, policies, requests and objects: the shipped decision against the model, errors included."""
 
 from __future__ import annotations
 

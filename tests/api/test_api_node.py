@@ -1,4 +1,4 @@
-"""The Node authorizer as a conditional authorizer (R110)."""
+"""The Node authorizer as a conditional authorizer (KEP-5681, "Node authorizer")."""
 
 from __future__ import annotations
 

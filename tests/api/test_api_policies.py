@@ -1,4 +1,4 @@
-"""CEL policies in the first phase: R4, R5, R7, R11 to R22, R111 to R125 of the checklist of KEP-5681."""
+"""CEL policies in the first phase (KEP-5681; docs/semantics.md#what-one-cel-authorizer-answers)."""
 
 from __future__ import annotations
 
@@ -192,25 +192,25 @@ T, R = "true", RESIDUAL
 @pytest.mark.parametrize(
     ("name", "policies", "verdict", "effects"),
     [
-        ("r117 an unconditional Deny denies", ("Deny T", "Deny R", "Allow T"), "Deny", None),
+        ("an unconditional Deny denies", ("Deny T", "Deny R", "Allow T"), "Deny", None),
         (
-            "r118 conditional Deny and NoOpinion: only the denies",
+            "conditional Deny and NoOpinion: only the denies",
             ("Deny R", "NoOpinion T", "Allow T"),
             None,
             {"Deny": 1},
         ),
         (
-            "r119 conditional Deny and Allow: denies and a true Allow",
+            "conditional Deny and Allow: denies and a true Allow",
             ("Deny R", "Allow T"),
             None,
             {"Deny": 1, "Allow": 1},
         ),
-        ("r120 NoOpinion without denies", ("NoOpinion T", "Allow T"), "NoOpinion", None),
-        ("r121 conditional NoOpinion and Allow", ("NoOpinion R", "Allow T"), None, {"NoOpinion": 1, "Allow": 1}),
-        ("r122 Allow and conditional Allow", ("Allow T", "Allow R"), "Allow", None),
-        ("r123 only conditional Allows", ("Allow R", "Allow R"), None, {"Allow": 2}),
-        ("r124 nothing", (), "NoOpinion", None),
-        ("r125 only conditional NoOpinions", ("NoOpinion R",), "NoOpinion", None),
+        ("NoOpinion without denies", ("NoOpinion T", "Allow T"), "NoOpinion", None),
+        ("conditional NoOpinion and Allow", ("NoOpinion R", "Allow T"), None, {"NoOpinion": 1, "Allow": 1}),
+        ("Allow and conditional Allow", ("Allow T", "Allow R"), "Allow", None),
+        ("only conditional Allows", ("Allow R", "Allow R"), None, {"Allow": 2}),
+        ("nothing", (), "NoOpinion", None),
+        ("only conditional NoOpinions", ("NoOpinion R",), "NoOpinion", None),
         ("only conditional Denies", ("Deny R",), None, {"Deny": 1}),
     ],
     ids=lambda value: value.split(" ", 1)[0] if isinstance(value, str) else None,

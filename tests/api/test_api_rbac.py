@@ -1,4 +1,4 @@
-"""RBAC as the settled semantics have it, and as Kubernetes' own authorizer does it."""
+"""RBAC as Kubernetes' own authorizer does it (docs/semantics.md#rbac-only-ever-allows)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Two phases against one over a wide range of CEL: whatever the first makes of a policy, the end is the same (R8)."""
+"""Two phases against one over a wide range of CEL: whatever the first makes of a policy, the end is the same.
+
+docs/semantics.md#two-phases-decide-as-one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire shapes: R73 to R99 and R126 of the checklist of KEP-5681."""
+"""The wire shapes of KEP-5681 and of the API server's commit series (docs/authorizer.md#endpoints)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of an expression: the contract (section 7), KEP-5681 and its settled semantics, by example."""
+"""What is left of an expression, by example (docs/cel-partial.md#what-is-promised, KEP-5681)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_error_beside_an_unknown_stays_and_keeps_its_message() -> None:
 @pytest.mark.parametrize(
     ("source", "outcomes"),
     [
-        # Conditions that can never allow (settled semantics, API plane, 5).
+        # docs/semantics.md#allow-conditions-that-cannot-hold-are-dropped
         ("request.nope && object.x == 1", "false|error"),
         ("object.x ? false : false", "false|error"),
         ("!(request.nope || object.x == 1)", "false|error"),

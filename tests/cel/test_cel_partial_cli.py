@@ -1,4 +1,4 @@
-"""`tierwall cel partial`, and the lines of `tierwall cel batch` with unknowns (contract, section 7)."""
+"""`tierwall cel partial`, and the lines of `tierwall cel batch` with unknowns (docs/cel-partial.md)."""
 
 from __future__ import annotations
 

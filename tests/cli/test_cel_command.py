@@ -86,7 +86,7 @@ def test_an_older_release_lacks_what_came_later() -> None:
     assert run("check", "1", "--release", "two").exit_code == 2
 
 
-def test_batch_answers_the_examples_of_the_contract() -> None:
+def test_batch_answers_the_examples_of_its_page() -> None:
     known = {"request": {"verb": "create", "name": "n"}}
     partial = "request.verb == 'create' && object.x == request.name"
     answers = batch(

@@ -1,4 +1,4 @@
-"""The settled semantics of the gateway plane, point by point, in both profiles."""
+"""docs/semantics.md#gateway-plane, point by point, in both profiles."""
 
 from __future__ import annotations
 

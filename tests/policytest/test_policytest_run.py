@@ -55,7 +55,7 @@ def test_a_failure_shows_expected_and_got_and_the_trace_and_is_exit_code_4(folde
     assert lines[-1] == "0 passed, 1 failed"
 
 
-def test_json_has_the_document_of_the_contract(folder: Path) -> None:
+def test_json_has_the_documented_form(folder: Path) -> None:
     document = json.loads(run(folder, TEST, "-o", "json").stdout)
     assert (document["passed"], document["failed"]) == (1, 0)
     (case,) = document["cases"]

@@ -100,7 +100,7 @@ def test_an_authorizer_chain_that_no_server_would_start_with_is_refused(document
     assert any(words in message for message in refusals(document)), refusals(document)
 
 
-def test_the_chain_of_the_contract_is_taken() -> None:
+def test_the_documented_chain_is_taken() -> None:
     assert (
         admit(
             chain(

@@ -1,4 +1,4 @@
-"""Every statement and example of the proposal "Allow AccessPolicy to Target Gateway Objects" (seeds 000 and 001)."""
+"""Every statement and example of the proposal "Allow AccessPolicy to Target Gateway Objects", in both its versions."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_policy_must_target_at_least_one_resource() -> None:
     assert refused()
 
 
-# Seed 001: tool names conflict between the backends behind one Gateway
+# The proposal's second version: tool names conflict between the backends behind one Gateway
 
 
 def shared_name(*tools: str) -> list[Object]:

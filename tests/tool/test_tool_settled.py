@@ -1,4 +1,4 @@
-"""The settled semantics of the tool plane, point by point, and the points left open, as docs/tool.md settles them."""
+"""docs/semantics.md#tool-plane, point by point, and docs/tool.md#where-the-texts-leave-room."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def v0_guarded(*rules: Object, **more: Any) -> list[Object]:
     return [gateway(), backend(**more), v0("p", on_gateway(), *rules)]
 
 
-# 1 to 3: decidedBy, level, evaluated
+# docs/semantics.md#who-decided-a-request to docs/semantics.md#evaluated-lists-every-policy-looked-at
 
 
-def test_1_deny_is_decided_by_the_one_policy_that_denied() -> None:
+def test_deny_is_decided_by_the_one_policy_that_denied() -> None:
     got = asked([*guarded(ANY, created=T1), v1("q", on_gateway(), NOBODY_HERE, created=T2)], tool="x")
     assert got["decidedBy"] == [{"policy": "XAccessPolicy/prod/q", "rule": "spec"}]
 
 
-def test_1_allow_ends_with_the_last_policy_and_its_rule() -> None:
+def test_allow_ends_with_the_last_policy_and_its_rule() -> None:
     got = asked([*guarded(ANY, created=T1), v1("q", on_gateway(), NOBODY_HERE, ANY, created=T2)], tool="x")
     assert got["decidedBy"][-1] == {"policy": "XAccessPolicy/prod/q", "rule": "rules[1]"}
 
 
-def test_1_2_without_a_policy_the_default_decides() -> None:
+def test_without_a_policy_the_default_decides() -> None:
     got = asked([gateway(), backend()], tool="x")
     assert (got["verdict"], got["decidedBy"], got["level"]) == ("Allow", [{"policy": "Default"}], "Default")
     assert got["evaluated"] == []
 
 
-def test_3_an_authorizer_that_is_not_asked_and_an_invalid_policy_are_evaluated() -> None:
+def test_an_authorizer_that_is_not_asked_and_an_invalid_policy_are_evaluated() -> None:
     asking = v1("a", on_gateway(), NOBODY_HERE, action="ExternalAuth", created=T1)
     broken = v1("b", on_gateway(), ANY, created=T2, typo=True)
     got = asked([gateway(), backend(), broken, asking], tool="x")
@@ -88,22 +88,22 @@ def test_3_an_authorizer_that_is_not_asked_and_an_invalid_policy_are_evaluated()
     ],
     ids=["other listener", "missing Gateway", "missing backend", "other namespace", "other kind"],
 )
-def test_3_what_does_not_guard_the_way_is_not_evaluated(policy: Object) -> None:
+def test_what_does_not_guard_the_way_is_not_evaluated(policy: Object) -> None:
     assert (
         asked([gateway("prod-gateway", "web", "other"), backend(), policy], listener="web", tool="x")["evaluated"] == []
     )
 
 
-# 4 to 6: order
+# docs/semantics.md#kinds-keep-their-spelling to docs/semantics.md#timestamps-are-compared-as-times
 
 
-def test_4_the_kind_is_spelled_as_the_object_does_and_plays_no_part_in_the_order() -> None:
+def test_the_kind_is_spelled_as_the_object_does_and_plays_no_part_in_the_order() -> None:
     objects = [v1(name, on_gateway(), ANY, kind=kind) for name, kind in (("a", "XAccessPolicy"), ("b", "AccessPolicy"))]
     got = asked([gateway(), backend(), *reversed(objects)], tool="x")
     assert got["evaluated"] == ["XAccessPolicy/prod/a", "AccessPolicy/prod/b"]
 
 
-def test_5_authorizers_have_no_place_of_their_own_in_the_order() -> None:
+def test_authorizers_have_no_place_of_their_own_in_the_order() -> None:
     objects = [
         v1("a", on_gateway(), ANY),
         v1("b", on_gateway(), ANY, action="ExternalAuth"),
@@ -113,18 +113,18 @@ def test_5_authorizers_have_no_place_of_their_own_in_the_order() -> None:
     assert [one[-1] for one in got["evaluated"]] == ["a", "b", "c"]
 
 
-def test_6_timestamps_are_compared_as_times_and_none_sorts_last() -> None:
+def test_timestamps_are_compared_as_times_and_none_sorts_last() -> None:
     times = {"d": "2026-02-01T00:00:00Z", "c": "2026-02-01T00:30:00+01:00", "b": "2026-02-01T00:00:00.000001Z"}
     dated = [v1(name, on_gateway(), ANY, created=when) for name, when in times.items()]
     got = asked([gateway(), backend(), v1("a", on_gateway(), ANY), *dated], tool="x")
     assert [one[-1] for one in got["evaluated"]] == ["c", "d", "b", "a"]
 
 
-# 7, 8, 20: v0alpha0
+# docs/semantics.md#a-caller-that-no-rule-names-is-denied to docs/semantics.md#old-policies-deny-plain-http
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list", "tools/call", "ping", None])
-def test_7_a_caller_that_no_rule_names_is_denied_everything(method: str | None) -> None:
+def test_a_caller_that_no_rule_names_is_denied_everything(method: str | None) -> None:
     objects = v0_guarded({"source": spiffe(OTHER), "authorization": inline("x")})
     assert (
         verdict(objects, method=method, tool="x" if method else None, http={"method": "GET"} if not method else None)
@@ -134,12 +134,12 @@ def test_7_a_caller_that_no_rule_names_is_denied_everything(method: str | None) 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list", "prompts/get", "anything/else"])
 @pytest.mark.parametrize("authorization", [{}, inline(), inline("x"), cel("request.mcp.tool_name == 'x'")])
-def test_8_a_named_caller_may_use_every_method_but_calls(method: str, authorization: Object) -> None:
+def test_a_named_caller_may_use_every_method_but_calls(method: str, authorization: Object) -> None:
     rule = {"source": sa(), **({"authorization": authorization} if authorization else {})}
     assert verdict(v0_guarded(rule), method=method) == "Allow"
 
 
-def test_8_calls_need_a_listed_tool_or_a_true_expression() -> None:
+def test_calls_need_a_listed_tool_or_a_true_expression() -> None:
     by_name = v0_guarded({"source": sa(), "authorization": inline("x", "y")})
     by_cel = v0_guarded({"source": sa(), "authorization": cel("request.mcp.tool_name.startsWith('x')")})
     assert [verdict(by_name, tool=tool) for tool in ("x", "y", "z", "X")] == ["Allow", "Allow", "Deny", "Deny"]
@@ -149,12 +149,12 @@ def test_8_calls_need_a_listed_tool_or_a_true_expression() -> None:
     assert verdict(v0_guarded({"source": sa(), "authorization": inline()}), tool="x") == "Deny"
 
 
-def test_8_several_rules_of_one_caller_add_up() -> None:
+def test_several_rules_of_one_caller_add_up() -> None:
     rules = [{"source": sa(), "authorization": inline("x")}, {"source": spiffe(), "authorization": inline("y")}]
     assert [verdict(v0_guarded(*rules), tool=tool) for tool in "xyz"] == ["Allow", "Allow", "Deny"]
 
 
-def test_8_the_oldest_policies_list_tools_on_the_rule_itself() -> None:
+def test_the_oldest_policies_list_tools_on_the_rule_itself() -> None:
     objects = [gateway(), backend(), prototype("p", on_gateway(), {"source": sa(), "tools": ["x"]})]
     assert [verdict(objects, tool=tool) for tool in "xy"] == ["Allow", "Deny"]
 
@@ -171,14 +171,14 @@ def test_8_the_oldest_policies_list_tools_on_the_rule_itself() -> None:
         ({"method": "PUT"}, "Deny"),
     ],
 )
-def test_20_plain_http_is_denied_but_for_the_stream_and_end_of_a_session(http: Object, expected: str) -> None:
+def test_plain_http_is_denied_but_for_the_stream_and_end_of_a_session(http: Object, expected: str) -> None:
     assert verdict(v0_guarded({"source": sa(), "authorization": inline("x")}), http=http) == expected
 
 
-# 9, 10: CEL and mcp in v1alpha1
+# docs/semantics.md#expressions-match-calls-only to docs/semantics.md#names-compare-exactly
 
 
-def test_9_a_cel_rule_matches_calls_only() -> None:
+def test_a_cel_rule_matches_calls_only() -> None:
     objects = guarded({"authorization": cel("true")})
     assert [verdict(objects, method=one, tool="x") for one in ("tools/call", "tools/list", "initialize")] == [
         "Allow",
@@ -188,7 +188,7 @@ def test_9_a_cel_rule_matches_calls_only() -> None:
     assert verdict(objects, http={"method": "GET"}) == "Deny"
 
 
-def test_9_http_matchers_beside_an_expression_must_match_too() -> None:
+def test_http_matchers_beside_an_expression_must_match_too() -> None:
     objects = guarded({"authorization": cel("request.mcp.tool_name == 'x'", methods=["POST"], ports=[8080])})
     assert verdict(objects, tool="x") == "Allow"
     assert verdict(objects, tool="x", http={"method": "PUT"}) == "Deny"
@@ -207,16 +207,16 @@ def test_9_http_matchers_beside_an_expression_must_match_too() -> None:
         ("request.host == 'example.com'", "Deny"),
     ],
 )
-def test_9_an_error_is_no_match_and_only_and_and_or_absorb_it(expression: str, expected: str) -> None:
+def test_an_error_is_no_match_and_only_and_and_or_absorb_it(expression: str, expected: str) -> None:
     assert verdict(guarded({"authorization": cel(expression)}), tool="x") == expected
 
 
-def test_9_a_call_without_a_tool_is_an_error_of_the_expression() -> None:
+def test_a_call_without_a_tool_is_an_error_of_the_expression() -> None:
     assert verdict(guarded({"authorization": cel("request.mcp.tool_name != 'x'")}), method="tools/call") == "Deny"
     assert verdict(guarded({"authorization": cel("!has(request.mcp.tool_name)")}), method="tools/call") == "Allow"
 
 
-def test_9_expressions_see_the_whole_request() -> None:
+def test_expressions_see_the_whole_request() -> None:
     text = (
         "request.method == 'POST' && request.path == '/mcp?a=b' && request.url_path == '/mcp' && request.host == 'h:1'"
         " && request.headers['x-a'] == 'B' && request.time.getFullYear() == 2026 && request.mcp.arguments.amount < 5"
@@ -232,7 +232,7 @@ def test_9_expressions_see_the_whole_request() -> None:
     )
 
 
-def test_10_http_matchers_and_the_base_set_are_anded() -> None:
+def test_http_matchers_and_the_base_set_are_anded() -> None:
     objects = guarded({"authorization": {**mcp(calls("x"), **BASE), "headers": [{"name": "x-env", "value": "prod"}]}})
     for method in ("initialize", "tools/call"):
         assert verdict(objects, method=method, tool="x") == "Deny"
@@ -252,7 +252,7 @@ def test_10_http_matchers_and_the_base_set_are_anded() -> None:
         ("resources", "prompts/get", "Deny"),
     ],
 )
-def test_10_a_category_is_its_name_and_a_slash(category: str, method: str, expected: str) -> None:
+def test_a_category_is_its_name_and_a_slash(category: str, method: str, expected: str) -> None:
     assert verdict(guarded({"authorization": mcp(category)}), method=method) == expected
 
 
@@ -273,18 +273,18 @@ def test_10_a_category_is_its_name_and_a_slash(category: str, method: str, expec
         ("pings", "Deny"),
     ],
 )
-def test_10_the_base_set(method: str, expected: str) -> None:
+def test_the_base_set(method: str, expected: str) -> None:
     assert verdict(guarded({"authorization": {"type": "Inline", "mcp": BASE}}), method=method) == expected
 
 
-def test_10_without_methods_and_base_set_everything_matches() -> None:
+def test_without_methods_and_base_set_everything_matches() -> None:
     for authorization in ({"type": "Inline"}, {"type": "Inline", "mcp": {}}, mcp()):
         objects = guarded({"authorization": authorization})
         assert verdict(objects, tool="x") == verdict(objects, method="initialize") == "Allow"
         assert verdict(objects, http={"method": "PUT", "path": "/anything"}) == "Allow"
 
 
-def test_10_names_uris_and_ids_compare_exactly_and_by_case() -> None:
+def test_names_uris_and_ids_compare_exactly_and_by_case() -> None:
     objects = guarded(
         {"source": spiffe(), "authorization": mcp(calls("Add"), {"name": "resources/read", "params": ["file:///A"]})}
     )
@@ -295,12 +295,12 @@ def test_10_names_uris_and_ids_compare_exactly_and_by_case() -> None:
     assert verdict(objects, tool="Add", caller=AGENT.replace("agent", "Agent")) == "Deny"
 
 
-def test_10_prompts_are_named_like_tools() -> None:
+def test_prompts_are_named_like_tools() -> None:
     objects = guarded({"authorization": mcp({"name": "prompts/get", "params": ["greet"]})})
     assert [verdict(objects, method="prompts/get", tool=one) for one in ("greet", "leave")] == ["Allow", "Deny"]
 
 
-# 11: HTTP matchers
+# docs/semantics.md#ports-are-those-of-the-listener to docs/semantics.md#patterns-match-the-whole-value
 
 
 @pytest.mark.parametrize(
@@ -351,11 +351,11 @@ def test_10_prompts_are_named_like_tools() -> None:
         ({"paths": [{"value": "/a"}], "methods": ["GET"]}, {"path": "/a"}, "Deny"),
     ],
 )
-def test_11_http_matchers(family: Object, http: Object, expected: str) -> None:
+def test_http_matchers(family: Object, http: Object, expected: str) -> None:
     assert verdict(guarded({"authorization": {"type": "Inline", **family}}), tool="x", http=http) == expected
 
 
-def test_11_the_port_is_the_listeners() -> None:
+def test_the_port_is_the_listeners() -> None:
     objects = [
         gateway("prod-gateway", "web", "tls"),
         backend(),
@@ -364,20 +364,20 @@ def test_11_the_port_is_the_listeners() -> None:
     assert [verdict(objects, listener=one, tool="x") for one in ("web", "tls")] == ["Deny", "Allow"]
 
 
-# 12 to 15: targets
+# docs/semantics.md#one-listener-goes-without-saying to docs/semantics.md#a-service-sees-gateway-policies-only
 
 
-def test_12_a_policy_on_a_listener_guards_that_listener() -> None:
+def test_a_policy_on_a_listener_guards_that_listener() -> None:
     objects = [gateway("prod-gateway", "web", "tls"), backend(), v1("p", on_gateway(section="tls"), NOBODY_HERE)]
     assert [verdict(objects, listener=one, tool="x") for one in ("web", "tls")] == ["Allow", "Deny"]
 
 
-def test_12_a_single_listener_goes_without_saying_and_a_section_that_is_not_there_is_a_missing_target() -> None:
+def test_a_single_listener_goes_without_saying_and_a_section_that_is_not_there_is_a_missing_target() -> None:
     assert verdict([gateway(), backend(), v1("p", on_gateway(section="web"), NOBODY_HERE)], tool="x") == "Deny"
     assert verdict([gateway(), backend(), v1("p", on_gateway(section="wbe"), NOBODY_HERE)], tool="x") == "Allow"
 
 
-def test_13_the_base_set_holds_on_exactly_the_backends_path() -> None:
+def test_the_base_set_holds_on_exactly_the_backends_path() -> None:
     rule = {"authorization": {"type": "Inline", "mcp": BASE}}
     for mcp_path in ({}, {"path": "/v1/mcp"}):
         objects = [gateway(), backend(**mcp_path), v1("p", on_gateway(), rule)]
@@ -390,7 +390,7 @@ def test_13_the_base_set_holds_on_exactly_the_backends_path() -> None:
             assert verdict(objects, http={"method": "DELETE", "path": path, **session}) == "Deny"
 
 
-def test_13_a_call_sent_by_get_is_no_part_of_the_base_set() -> None:
+def test_a_call_sent_by_get_is_no_part_of_the_base_set() -> None:
     assert (
         verdict(guarded({"authorization": {"type": "Inline", "mcp": BASE}}), tool="x", http={"method": "GET"}) == "Deny"
     )
@@ -398,53 +398,53 @@ def test_13_a_call_sent_by_get_is_no_part_of_the_base_set() -> None:
 
 @pytest.mark.parametrize("group", [PROTOTYPE, NETWORKING])
 @pytest.mark.parametrize("named", [PROTOTYPE, NETWORKING])
-def test_14_a_target_reaches_a_backend_of_its_own_group_only(group: str, named: str) -> None:
+def test_a_target_reaches_a_backend_of_its_own_group_only(group: str, named: str) -> None:
     objects = [gateway(), backend(group=group), v1("p", on_backend(group=named), NOBODY_HERE)]
     assert verdict(objects, tool="x") == ("Deny" if group == named else "Allow")
 
 
-def test_15_a_service_sees_gateway_policies_only() -> None:
+def test_a_service_sees_gateway_policies_only() -> None:
     service = thing("v1", "Service", "payment-service", {"ports": [{"port": 80}]})
     policies = [v1("g", on_gateway(), ANY), v1("b", on_backend(), NOBODY_HERE)]
     got = asked([gateway(), backend(), service, *policies], backend="Service/prod/payment-service", tool="x")
     assert (got["verdict"], got["evaluated"]) == ("Allow", ["XAccessPolicy/prod/g"])
 
 
-# 16: limits
+# docs/semantics.md#five-policies-per-target
 
 
-def test_16_a_target_bears_five_policies_and_the_senior_ones_stay() -> None:
+def test_a_target_bears_five_policies_and_the_senior_ones_stay() -> None:
     crowd = [v1(f"p{number}", on_gateway(), ANY if number < 5 else NOBODY_HERE) for number in range(7)]
     got = asked([gateway(), backend(), *reversed(crowd)], tool="x")
     assert (got["verdict"], [one[-1] for one in got["evaluated"]]) == ("Allow", list("01234"))
 
 
-def test_16_sections_are_not_told_apart_and_invalid_policies_count() -> None:
+def test_sections_are_not_told_apart_and_invalid_policies_count() -> None:
     crowd = [v1(f"p{number}", on_gateway(section="tls"), ANY, **({"typo": 1} if number else {})) for number in range(5)]
     objects = [gateway("prod-gateway", "web", "tls"), backend(), *crowd, v1("p9", on_gateway(), NOBODY_HERE)]
     assert asked(objects, listener="web", tool="x")["evaluated"] == []
 
 
-def test_16_a_policy_over_the_limit_on_one_target_is_rejected_on_all() -> None:
+def test_a_policy_over_the_limit_on_one_target_is_rejected_on_all() -> None:
     crowd = [v1(f"p{number}", on_gateway("other"), ANY) for number in range(5)]
     both = v1("z", [on_gateway(), on_gateway("other")], NOBODY_HERE)
     assert verdict([gateway(), gateway("other"), backend(), *crowd, both], tool="x") == "Allow"
     assert verdict([gateway(), gateway("other"), backend(), *crowd[1:], both], tool="x") == "Deny"
 
 
-def test_16_a_target_named_twice_by_one_policy_counts_once() -> None:
+def test_a_target_named_twice_by_one_policy_counts_once() -> None:
     twice = [on_gateway(), on_gateway(section="web")]
     crowd = [v1(f"p{number}", twice, ANY) for number in range(5)]
     assert len(asked([gateway(), backend(), *crowd], tool="x")["evaluated"]) == 5
 
 
-def test_16_a_target_bears_one_policy_with_action_external_auth() -> None:
+def test_a_target_bears_one_policy_with_action_external_auth() -> None:
     asking = [v1(name, on_gateway(), ANY, action="ExternalAuth") for name in ("a", "b")]
     got = asked([gateway(), backend(), *asking], tool="x", externalAuth={"XAccessPolicy/prod/a": "Allow"})
     assert (got["verdict"], got["evaluated"]) == ("Allow", ["XAccessPolicy/prod/a"])
 
 
-# 17: invalid policies
+# docs/semantics.md#an-invalid-policy-closes-its-targets
 
 
 @pytest.mark.parametrize(
@@ -465,29 +465,29 @@ def test_16_a_target_bears_one_policy_with_action_external_auth() -> None:
         {**v0("p", on_gateway(), ANY), "apiVersion": f"{NETWORKING}/v1beta1"},
     ],
 )  # fmt: skip
-def test_17_an_invalid_policy_denies_on_its_target(policy: Object) -> None:
+def test_an_invalid_policy_denies_on_its_target(policy: Object) -> None:
     got = asked([gateway(), backend(), policy], tool="x")
     assert (got["verdict"], got["level"], got["evaluated"]) == ("Deny", "Gateway", ["XAccessPolicy/prod/p"])
     assert got["trace"][-1]["note"]
 
 
-# 18, 19: what is left out
+# docs/semantics.md#empty-sources-and-params-are-absent to docs/semantics.md#tool-names-may-have-128-characters
 
 
 @pytest.mark.parametrize("action", ["Allow", "ExternalAuth"])
-def test_18_without_rules_every_request_matches(action: str) -> None:
+def test_without_rules_every_request_matches(action: str) -> None:
     objects = guarded(rules=None, action=action)
     for question in ({"tool": "x"}, {"method": "initialize"}, {"http": {"method": "PUT", "path": "/x"}}):
         assert verdict(objects, caller=None, **question) == ("Allow" if action == "Allow" else "Deny")
 
 
-def test_18_an_empty_source_is_no_source_and_empty_params_are_no_params() -> None:
+def test_an_empty_source_is_no_source_and_empty_params_are_no_params() -> None:
     assert verdict(guarded({"source": {}}), caller=None, tool="x") == "Allow"
     assert verdict(guarded({"authorization": mcp({"name": "tools/call", "params": []})}), tool="x") == "Allow"
     assert verdict(guarded({"source": None, "authorization": None}), caller=None, tool="x") == "Allow"
 
 
-def test_19_a_tools_name_may_be_128_characters_long() -> None:
+def test_a_tools_name_may_be_128_characters_long() -> None:
     objects = guarded({"authorization": mcp(calls("x" * 128))})
     assert verdict(objects, tool="x" * 128) == "Allow"
     assert verdict(guarded({"authorization": mcp(calls("x" * 129))}), tool="x" * 129) == "Deny"
@@ -496,10 +496,10 @@ def test_19_a_tools_name_may_be_128_characters_long() -> None:
     assert [(one.code, str(one.level)) for one in problems(policy)] == [("TW109", "warning")]
 
 
-# 21: what is not read as MCP
+# docs/semantics.md#messages-that-cannot-be-read-are-denied
 
 
-def test_21_a_message_of_the_wrong_content_type_is_denied_where_any_policy_guards() -> None:
+def test_a_message_of_the_wrong_content_type_is_denied_where_any_policy_guards() -> None:
     text = {"headers": {"Content-Type": "text/plain"}}
     objects = guarded(rules=None)
     assert verdict(objects, tool="x", http=text) == "Deny"
@@ -509,10 +509,10 @@ def test_21_a_message_of_the_wrong_content_type_is_denied_where_any_policy_guard
     assert (behind["verdict"], behind["level"]) == ("Deny", "Backend")
 
 
-# 22: left to us, the stricter reading
+# docs/semantics.md#the-stricter-reading
 
 
-def test_22_v0alpha0_an_authorizer_is_asked_about_everything_of_its_caller() -> None:
+def test_v0alpha0_an_authorizer_is_asked_about_everything_of_its_caller() -> None:
     objects = v0_guarded({"source": sa(), "authorization": EXTERNAL})
     answers = {"externalAuth": {"XAccessPolicy/prod/p": "Allow"}}
     for question in ({"tool": "x"}, {"method": "initialize"}, {"http": {"method": "GET"}}):
@@ -523,7 +523,7 @@ def test_22_v0alpha0_an_authorizer_is_asked_about_everything_of_its_caller() -> 
     assert verdict(objects, http={"method": "PUT"}, **answers) == "Deny"
 
 
-def test_22_v0alpha0_an_authorizer_beside_other_rules_of_its_caller_must_agree_with_one_of_them() -> None:
+def test_v0alpha0_an_authorizer_beside_other_rules_of_its_caller_must_agree_with_one_of_them() -> None:
     objects = v0_guarded(
         {"source": sa(), "authorization": EXTERNAL}, {"source": spiffe(), "authorization": inline("x")}
     )
@@ -532,7 +532,7 @@ def test_22_v0alpha0_an_authorizer_beside_other_rules_of_its_caller_must_agree_w
     assert [verdict(objects, tool=tool) for tool in "xy"] == ["Deny", "Deny"]
 
 
-def test_22_v0alpha0_an_authorizer_of_one_caller_does_not_concern_another() -> None:
+def test_v0alpha0_an_authorizer_of_one_caller_does_not_concern_another() -> None:
     objects = v0_guarded(
         {"source": sa("other"), "authorization": EXTERNAL}, {"source": sa(), "authorization": inline("x")}
     )
@@ -541,7 +541,7 @@ def test_22_v0alpha0_an_authorizer_of_one_caller_does_not_concern_another() -> N
     assert verdict(objects, caller=OTHER, tool="y", externalAuth={"XAccessPolicy/prod/p": "Allow"}) == "Allow"
 
 
-def test_22_an_empty_list_of_rules_allows_nothing_and_asks_about_everything() -> None:
+def test_an_empty_list_of_rules_allows_nothing_and_asks_about_everything() -> None:
     assert verdict(guarded(), tool="x") == "Deny"
     assert verdict(guarded(action="ExternalAuth"), tool="x") == "Deny"
     assert verdict(guarded(action="ExternalAuth"), tool="x", externalAuth={"XAccessPolicy/prod/p": "Allow"}) == "Allow"
@@ -558,7 +558,7 @@ def test_22_an_empty_list_of_rules_allows_nothing_and_asks_about_everything() ->
         (BASE, ["Deny", "Deny", "Deny"]),
     ],
 )
-def test_22_mcp_beside_an_expression_both_must_match(methods: Object, expected: list[str]) -> None:
+def test_mcp_beside_an_expression_both_must_match(methods: Object, expected: list[str]) -> None:
     objects = guarded({"authorization": cel("request.mcp.tool_name.startsWith('get')", mcp=methods)})
     questions: list[Object] = [{"tool": "get_x"}, {"tool": "set_x"}, {"method": "tools/list"}]
     assert [verdict(objects, **one) for one in questions] == expected
@@ -579,12 +579,12 @@ def test_22_mcp_beside_an_expression_both_must_match(methods: Object, expected: 
         ({"type": "ServiceAccount", "serviceAccount": {"name": "agent", "namespace": "other"}}, "Deny"),
     ],
 )
-def test_22_a_source_that_contradicts_itself_matches_nobody(source: Object, expected: str) -> None:
+def test_a_source_that_contradicts_itself_matches_nobody(source: Object, expected: str) -> None:
     assert verdict(guarded({"source": source}), tool="x") == expected
     assert verdict(guarded({"source": source}), caller=None, tool="x") == "Deny"
 
 
-# Authorizers (AccessPolicy reference, 2.3)
+# Authorizers (docs/semantics.md#external-authorization-has-no-rank-of-its-own)
 
 
 def test_an_authorizer_is_asked_only_about_what_its_rules_match() -> None:

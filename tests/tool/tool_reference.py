@@ -1,4 +1,4 @@
-"""The tool plane as the proposal and the settled semantics say it, for plain objects: short, slow, and on its own.
+"""The tool plane as the AccessPolicy proposal and docs/semantics.md#tool-plane say it: short, slow, and on its own.
 
 Only admission is taken from the library. Expressions are looked up in a table of Python functions.
 """

@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration: the API server's own file, as a chain of authorizers (contract, section 5).
+"""AuthorizationConfiguration: the API server's own file, as a chain of authorizers (docs/api.md#the-chain).
 
 `type: CEL` and `failureMode` are ours. Without a configuration the chain is `[CEL policies, RBAC rbac]`. The chain is
 made once from a snapshot and never changes, so that a request is judged from exactly one policy store.

@@ -1,4 +1,4 @@
-"""What an `api` case of a policy test expects, compared with the decision document (contract, section 2.4)."""
+"""What an `api` case of a policy test expects, compared with the decision document (docs/policy-tests.md#api)."""
 
 from __future__ import annotations
 

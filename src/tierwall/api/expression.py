@@ -1,8 +1,8 @@
 """The CEL of authorization policies: its environment, both phases of one expression, and reading a condition's text.
 
 The first phase knows `request` and nothing else (`data.UNKNOWN`, and `authorizer`, wait for the second);
-`request.name` of a create that names nothing is unknown too. A result that is not a bool is an error (settled
-semantics, api 1 to 5).
+`request.name` of a create that names nothing is unknown too. A result that is not a bool is an error
+(docs/semantics.md#data-is-unknown-in-the-first-phase and the points around it).
 """
 
 from __future__ import annotations

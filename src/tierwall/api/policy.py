@@ -1,4 +1,4 @@
-"""ClusterAuthorizationPolicy and AuthorizationPolicy: effect, expression and where they apply (contract, section 5).
+"""ClusterAuthorizationPolicy and AuthorizationPolicy: effect, expression and where they apply (docs/api.md#a-policy).
 
 A policy that cannot be read never disappears: an expression that does not parse fails for every request the policy is
 about, and an effect that is none counts as a Deny that fails.

@@ -1,7 +1,7 @@
 """The `api` question of policy tests and `explain`: both phases, the decision document, and what was expected of it.
 
-Contract, section 2.4; settled semantics, api 7 to 19. Of a conditional answer to a request on which conditions can be
-enforced nothing final is said until data is given.
+docs/policy-tests.md#api, docs/semantics.md#the-final-decision. Of a conditional answer to a request on which conditions
+can be enforced nothing final is said until data is given.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def decided(chain: Chain, attributes: Attributes, data: ConditionData | None) ->
 
 
 def document(asked: Asked) -> dict[str, Any]:
-    """The decision document (contract, section 3)."""
+    """The decision document (docs/reference/decision-document.md)."""
     first, final = asked.first, asked.final
     entries = first.entries() if first.is_conditional else ()
     settled = [Settled(name) for name in asked.decided_by] or [DEFAULT]

@@ -1,4 +1,6 @@
-"""Seals: conditions that went out are recognised when they come back, without any state (R89, R98).
+"""Seals: conditions that went out are recognised when they come back, without any state.
+
+docs/semantics.md#conditions-come-back-as-they-left.
 
 A condition set's seal is a MAC over everything that decides in it (failure mode, ids, effects, types, texts), carried
 in the prefix of each id: `<mac>.seal.tierwall.io/name`. Whoever holds the key accepts what any holder sealed; a

@@ -1,7 +1,7 @@
 """What one CEL authorizer answers, from what its policies came to (KEP-5681, "Authorizer requirements").
 
 Every policy is true, false, an error, or a residual over data that is not there yet. The answer is the first line that
-fits (settled semantics, api, "one CEL authorizer"); T true, E error, R residual:
+fits (docs/semantics.md#what-one-cel-authorizer-answers); T true, E error, R residual:
 
     Deny T                                              Deny
     Deny E, failure mode Deny                           Deny, with the error

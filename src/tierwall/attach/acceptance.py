@@ -1,8 +1,9 @@
 """What a controller refuses of an AccessPolicy though the API server takes it: its CEL and its regular expressions.
 
-Such a policy is as invalid as one that admission refuses: its targets are closed (settled semantics, tool 9 and 17).
-The vocabulary of expressions is that of the AccessPolicy reference, section 3, with types, so that an expression that
-cannot give a bool is found before it is asked; `request.mcp.arguments` is Tierwall's own.
+Such a policy is as invalid as one that admission refuses: its targets are closed
+(docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of expressions (docs/tool.md#expressions) have
+types, so that an expression that cannot give a bool is found before it is asked; `request.mcp.arguments` is Tierwall's
+own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""For each target of a policy: does the policy attach there, and if not, why (agentgateway reference, 2.8 and 2.10)."""
+"""For each target of a policy: does it attach there, and if not, why (docs/gateway.md#where-a-policy-attaches)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# What an AccessPolicy guards; the API server of the current generation takes any other kind too (reference, 1.2).
+# What an AccessPolicy guards; the API server of the current generation takes any other kind too.
 GUARDED = (GATEWAY, *((group, "XBackend") for group in ACCESS_GROUPS))
 
 

@@ -1,7 +1,7 @@
 """Where the rules of a route lead: backends, and other routes that the rule delegates to.
 
 A backendRef to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates: the child must
-be in the same namespace, or name the parent in its parentRefs, or be granted (agentgateway reference, 2.9).
+be in the same namespace, or name the parent in its parentRefs, or be granted (docs/gateway.md#where-a-policy-attaches).
 """
 
 from __future__ import annotations

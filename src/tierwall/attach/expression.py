@@ -1,6 +1,6 @@
 """The CEL expressions of an AgentgatewayPolicy that do not parse.
 
-The API server does not look at them, and the gateway takes such a policy in part (agentgateway reference, 2.10): the
+The API server does not look at them, and the gateway takes such a policy in part (docs/gateway.md#status): the
 setting with the expression is left out. Which texts are CEL is derived from the schema.
 """
 

@@ -1,4 +1,4 @@
-"""All policies by the place they attach to, in tie-break order (contract, section 6)."""
+"""All policies by the place they attach to, in tie-break order (docs/semantics.md#ties-go-by-age-then-name)."""
 
 from __future__ import annotations
 

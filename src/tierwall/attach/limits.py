@@ -1,4 +1,6 @@
-"""How many AccessPolicies a target bears: five, and one of them with action ExternalAuth (settled semantics, tool 16).
+"""How many AccessPolicies a target bears: five, and one of them with action ExternalAuth.
+
+docs/semantics.md#five-policies-per-target.
 
 Seniority decides who stays: the older policy, then the smaller `namespace/name`. Every policy that names the target
 counts, refused ones too, and listener sections are not told apart. A policy that is over a limit on one target is

@@ -2,7 +2,7 @@
 
 A Service or AgentgatewayBackend is also reached where a policy at a reached place, or a reached backend, refers to it
 (an authorization service, a rate limit service, the Services behind an MCP backend): its settings matter there too
-(agentgateway reference, 2.8).
+(docs/gateway.md#where-a-policy-attaches).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sections of objects that a `sectionName` may name (agentgateway reference, 1.3).
+"""The sections of objects that a `sectionName` may name (docs/gateway.md#where-a-policy-attaches).
 
 A Gateway or ListenerSet has listeners, a route its named rules, a Service port numbers, an AgentgatewayBackend its MCP
 targets, the providers of its groups, or the literal `backend` for its single provider; other backends have none.

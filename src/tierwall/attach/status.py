@@ -1,8 +1,8 @@
 """The status that a controller would write on a policy, in Gateway API form (`PolicyStatus`).
 
 AgentgatewayPolicy: one ancestor a Gateway through which it takes effect, and `StatusSummary` for targets that it does
-not reach (agentgateway reference, 2.10). AccessPolicy: one ancestor a target (AccessPolicy reference, 1.6). A status is
-a function of the snapshot alone: a policy that is corrected, or whose senior is removed, recovers.
+not reach. AccessPolicy: one ancestor a target (docs/gateway.md#status). A status is a function of the snapshot alone: a
+policy that is corrected, or whose senior is removed, recovers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ CONTROLLERS = {
 }
 MOST_ANCESTORS = 16
 SUMMARY = {"group": AGENTGATEWAY, "kind": "AgentgatewayPolicy", "name": "StatusSummary"}
-# Why an AccessPolicy closes its targets; one over a limit is passed over instead (settled semantics, tool 3 and 17).
+# Why an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets); one over a limit is
+# passed over instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
 CLOSING = ("Invalid", "InvalidCEL")
 # A condition whose status was not there before has no time that a pure function could know.
 NO_TIME = "1970-01-01T00:00:00Z"
@@ -144,7 +145,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
-    """A policy that is rejected on one target is rejected on all (settled semantics, tool 16)."""
+    """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
     refused = [one.message for one in problems(policy) if one.level == "error"]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))

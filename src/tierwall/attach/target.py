@@ -1,8 +1,8 @@
 """What a policy targets: `targetRefs` by name, `targetSelectors` by label, always in the policy's own namespace.
 
-One reading for AgentgatewayPolicy and AccessPolicy. Several entries that name one place are one target (agentgateway
-reference, 1.1 and 2.8). Policies that admission refuses are read as far as they can be, because the tool plane closes
-what such a policy was meant to guard.
+One reading for AgentgatewayPolicy and AccessPolicy. Several entries that name one place are one target
+(docs/semantics.md#equal-precedence-is-a-conflict). Policies that admission refuses are read as far as they can be,
+because the tool plane closes what such a policy was meant to guard.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _entry(field: str, index: int, value: Mapping[str, Any]) -> Entry | None:
     if (group, kind) == SERVICE and section:
         section = service_port(section)
     if (group, kind) == INFERENCE_POOL:
-        section = ""  # a pool has no sections: the name is ignored (agentgateway reference, 1.3)
+        section = ""  # a pool has no sections: the name is ignored (docs/gateway.md#where-a-policy-attaches)
     path = ("spec", field, index)
     if field == "targetRefs":
         name = value.get("name")

@@ -1,4 +1,4 @@
-"""One question in JSON, one answer in JSON (the contract of `tierwall cel batch`).
+"""One question in JSON, one answer in JSON (docs/cel.md#questions-and-answers-in-batch).
 
 A question without `check` is evaluated unchecked: all variables are dynamic. With `check` it is checked as Kubernetes
 does and not evaluated. With `unknown` it is evaluated as far as the known variables allow.

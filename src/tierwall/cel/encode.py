@@ -1,4 +1,4 @@
-"""Values as JSON and back (the contract of `tierwall cel`, "CEL from the command line").
+"""Values as JSON and back (docs/cel.md#values-that-json-lacks).
 
 null, bool, string, int, list and string-keyed maps are themselves; everything else is `{"$type": …, "$value": …}`.
 A JSON number without a fraction is an int.

@@ -1,4 +1,4 @@
-"""`tierwall cel`: CEL expressions on the command line (contract, section 7; exit codes, section 4)."""
+"""`tierwall cel`: CEL expressions on the command line (docs/cel.md#from-the-command-line)."""
 
 from __future__ import annotations
 

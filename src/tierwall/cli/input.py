@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Exit codes (contract, section 4).
+# docs/reference/exit-codes.md.
 FAILED, USAGE, DENIED, FOUND, CONDITIONAL = 1, 2, 3, 4, 5
 
 

@@ -1,4 +1,4 @@
-"""`tierwall`: the root of the command line (contract, section 4: exit codes; data to stdout, all else to stderr)."""
+"""`tierwall`: the root of the command line (docs/reference/exit-codes.md: data to stdout, all else to stderr)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tierwall test`: run policy tests (contract, sections 2 and 3)."""
+"""`tierwall test`: run policy tests (docs/policy-tests.md)."""
 
 from __future__ import annotations
 

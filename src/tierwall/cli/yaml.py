@@ -1,4 +1,4 @@
-"""`tierwall yaml`: each document as one line of JSON, exactly as Kubernetes reads it (contract, section 7)."""
+"""`tierwall yaml`: each document as one line of JSON, exactly as Kubernetes reads it (docs/reference/yaml.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The order of age, then name, that settles every tie outside the network plane (contract, section 6)."""
+"""The order of age, then name, that settles every tie outside the network plane.
+
+docs/semantics.md#ties-go-by-age-then-name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References: `Kind/namespace/name`, or `Kind/name` if cluster-scoped; `#section` may follow (docs/policy-tests.md).
+"""References: `Kind/namespace/name`, `Kind/name` if cluster-scoped; `#section` may follow (docs/concepts.md#words).
 
 A kind that is ambiguous carries its group, as kubectl writes it: `NetworkPolicy.crd.antrea.io/shop/web`.
 """

@@ -1,4 +1,4 @@
-"""The ordered trace of a decision: what was looked at, in which order, and what it said (design, "One idea").
+"""The ordered trace of a decision: what was looked at, in which order, and what it said (docs/concepts.md).
 
 A step names its policy and rule and can say where they were written. Positions are looked up only when the step is
 shown, so a decision that nobody reads costs nothing for them.

@@ -1,4 +1,4 @@
-"""The words of a decision (docs/policy-tests.md, "Words"): never a bare truth value in any output.
+"""The words of a decision (docs/semantics.md#verdicts-are-words): never a bare truth value in any output.
 
 `Verdict` is what a question comes to. `StepVerdict` has the same words for one step of the walk, or one direction of a
 connection, and three more that only a part of an answer can have.

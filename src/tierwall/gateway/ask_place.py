@@ -1,4 +1,7 @@
-"""The place that a question names, found in the snapshot, or all that is wrong with it (decisions, gateway 1, 2)."""
+"""The place that a question names, found in the snapshot, or all that is wrong with it.
+
+docs/semantics.md#nothing-about-a-place-is-inferred, docs/semantics.md#rules-go-by-number-or-name.
+"""
 
 from __future__ import annotations
 

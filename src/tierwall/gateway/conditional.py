@@ -1,4 +1,4 @@
-"""Conditional entries: the first whose condition is true for the request (decisions, gateway plane 12).
+"""Conditional entries: the first whose condition is true for the request (docs/semantics.md#conditional-fields).
 
 docs selects before it merges: a list that selects nothing sets nothing. agentgateway merges whole lists first: a list
 that selects nothing leaves the field unset, and nothing less specific steps in.

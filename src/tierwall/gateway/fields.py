@@ -1,4 +1,4 @@
-"""The atomic fields of a policy, derived from the schemas of its sections (agentgateway reference, 2.2).
+"""The atomic fields of a policy, derived from the schemas of its sections (docs/gateway.md#how-settings-are-merged).
 
 A field is merged whole: the winner's value is taken as it was written, nothing inside it is mixed. Each property of a
 section is one field, but for four properties whose own properties are fields. The fields that hold an authorization are

@@ -1,6 +1,7 @@
-"""The levels of a place, least specific first, for each section and profile (decisions, gateway plane 3 to 8 and 14).
+"""The levels of a place, least specific first, for each section and profile.
 
-Only the levels that the question names take part; nothing is inferred.
+docs/semantics.md#frontend-levels and the points after it. Only the levels that the question names take part
+(docs/semantics.md#nothing-about-a-place-is-inferred).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Merging: per field the most specific level wins, ties go to the oldest, Override locks, unions take all.
 
-agentgateway, "Policy merging"; decisions, gateway plane 11 to 17. A level's parties are what its policies (oldest
-first, then by name) or inline sections say about the field; the levels that say something are the field's stack.
+agentgateway, "Policy merging"; docs/semantics.md#union-fields-add-up and the points after it. A level's parties are
+what its policies (oldest first, then by name) or inline sections say about the field; the levels that say something are
+the field's stack.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Outcome(NamedTuple):
         return bool(self.taken) and self.taken[0].set
 
     def document(self) -> dict[str, Any] | None:
-        """`{value, from}` as the contract has it, or None where the field is not set."""
+        """`{value, from}` as a decision document shows it, or None where the field is not set."""
         if not self.set:
             return None
         if self.field.union:

@@ -1,7 +1,7 @@
 """What a reader of effective settings should know beside them: doubtful places, refused policies, native settings.
 
 Nothing here changes a merge. Native filters, timeouts and retries of a route rule beat policies on the same rule in the
-gateway (agentgateway reference, 2.3), but they are no policy's and set none of our fields (decisions, gateway 14, 19).
+gateway, but they belong to no policy and set none of our fields (docs/gateway.md#settled-here).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Questions to the gateway plane and their answers as documents (contract, 2.3; decisions, gateway 1, 2, 20)."""
+"""Questions to the gateway plane and their answers as documents.
+
+docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What settles one direction of a connection: a verdict, the tier it fell in, and the rules that settled it.
 
-Decisions, network 12 and 16: all allowing NetworkPolicy rules are named, all isolating policies, never a Pass rule;
-a direction that only a domain rule could settle is Conditional and names that rule and what holds otherwise.
+All allowing NetworkPolicy rules are named, all isolating policies, never a Pass rule
+(docs/semantics.md#who-decided-a-connection); a direction that only a domain rule could settle is Conditional and names
+that rule and what holds otherwise (docs/semantics.md#domain-rules-make-answers-conditional).
 """
 
 from __future__ import annotations

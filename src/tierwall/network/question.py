@@ -1,6 +1,6 @@
-"""Questions to the network plane and their answers as documents (contract, sections 2.1 and 3.
+"""Questions to the network plane and their answers as documents.
 
-Decisions, network 12 to 16).
+docs/policy-tests.md#network, docs/semantics.md#who-decided-a-connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `admit` question: would an API server with these CRDs take the object (contract, section 2.5)?"""
+"""The `admit` question: would an API server with these CRDs take the object (docs/policy-tests.md#admit)?"""
 
 from __future__ import annotations
 

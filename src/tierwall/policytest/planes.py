@@ -1,4 +1,4 @@
-"""Which module answers which question of a policy test (docs/policy-tests.md)."""
+"""Which module answers which question of a policy test (docs/policy-tests.md#questions)."""
 
 from __future__ import annotations
 

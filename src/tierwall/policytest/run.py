@@ -1,4 +1,4 @@
-"""Running policy tests on the model or on a real engine (contract, section 3).
+"""Running policy tests on the model or on a real engine (docs/policy-tests.md#output).
 
 The document of a run has `passed`, `failed` and one entry a case: `ok` is true, false, or null with `skipped` where
 the engine cannot ask the question; such a case counts as neither.

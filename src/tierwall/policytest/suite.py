@@ -1,4 +1,4 @@
-"""Finding the policy tests in files and folders, and what each of them asks (contract, section 2).
+"""Finding the policy tests in files and folders, and what each of them asks (docs/policy-tests.md).
 
 Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are
 files, folders or globs relative to the test's own file; each file is read once, however many tests share it.

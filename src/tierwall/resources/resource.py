@@ -63,7 +63,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def seniority(self) -> Seniority:
-        """The sort key of age, then name (contract, section 6)."""
+        """The sort key of age, then name (docs/semantics.md#ties-go-by-age-then-name)."""
         return seniority(self.metadata.get("creationTimestamp"), self.namespace, self.name)
 
     def moved(self, origin: Origin) -> Resource:

@@ -1,7 +1,8 @@
 """The immutable, indexed set of all objects of one load, shared by every decision.
 
-A decision function takes a snapshot and a question and nothing else (design, section 3). Indexes and plane models are
-built on first use and kept with the snapshot (`resources.once`); a changed snapshot copies only the kinds that change.
+A decision function takes a snapshot and a question and nothing else (docs/semantics.md#decisions-are-pure). Indexes and
+plane models are built on first use and kept with the snapshot (`resources.once`); a changed snapshot copies only the
+kinds that change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading a tool question: every key checked, every problem named at once (contract, 2.2).
+"""Reading a tool question: every key checked, every problem named at once (docs/policy-tests.md#tool).
 
 `time` is an addition: an RFC 3339 time for expressions that use `request.time`, which is unknown without it, because a
 decision never looks at a clock.

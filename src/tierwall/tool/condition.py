@@ -1,4 +1,4 @@
-"""CEL expressions of rules: compiled once a text, asked about calls (settled semantics, tool 8 and 9).
+"""CEL expressions of rules: compiled once a text, asked about calls (docs/semantics.md#expressions-match-calls-only).
 
 An expression that fails (a header that is missing, say), exceeds its cost or gives no bool does not match.
 """

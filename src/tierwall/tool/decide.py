@@ -1,4 +1,6 @@
-"""Deciding one request: Gateway policies first, then Backend policies (seeds 000 and 001, "Evaluation Flow").
+"""Deciding one request: Gateway policies first, then Backend policies (AccessPolicy proposal, "Evaluation Flow").
+
+docs/semantics.md#gateway-policies-come-first.
 
 Inside a level the older policy comes first, then the smaller `namespace/name`. Every policy must allow; the first that
 does not ends it. Without any policy the request is allowed by default.

@@ -1,4 +1,4 @@
-"""HTTP matchers of v1alpha1 rules (AccessPolicy reference, 1.2; settled semantics, tool 10 and 11).
+"""HTTP matchers of v1alpha1 rules (docs/tool.md#http-matchers).
 
 The families are ANDed; inside a family one entry must match, except headers, which must all match. A family that is
 left out or empty asks nothing. Paths are compared without the query string, hosts without port and capitals.

@@ -1,4 +1,4 @@
-"""What of MCP a rule lets through: methods, categories, the base protocol (AccessPolicy reference, 1.2 and 2.1).
+"""What of MCP a rule lets through: methods, categories, the base protocol (docs/semantics.md#the-base-set).
 
 A rule has several clauses of which one must match. Each clause is a plain value that an engine can translate.
 """

@@ -1,4 +1,6 @@
-"""Every AccessPolicy of a snapshot in one form, and which of them guard a request's way (seeds 000 and 001).
+"""Every AccessPolicy of a snapshot in one form, and which of them guard a request's way.
+
+docs/tool.md#how-a-request-is-decided.
 
 A policy guards the targets that it names in its own namespace and that exist, listener by listener where it names
 sections. A policy that admission or a controller would refuse closes its targets; one over a limit guards nothing.
@@ -111,7 +113,7 @@ class Model:
         return Stack(self.at(*places), self.on_backend(backend) if backend is not None else ())
 
     def on_backend(self, backend: Resource) -> tuple[Policy, ...]:
-        """The policies on a backend; a Service has none (settled semantics, tool 15)."""
+        """The policies on a backend; a Service has none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
         return self.at(Place.of(backend)) if (backend.group, backend.kind) in BACKENDS else ()
 
     def at(self, *places: Place) -> tuple[Policy, ...]:

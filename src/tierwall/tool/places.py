@@ -1,6 +1,6 @@
 """The way that a question names: Gateway, listener and backend, found in the snapshot, or all that is wrong with it.
 
-One listener may go without saying; of several one must be named (settled semantics, tool 12).
+One listener may go without saying; of several one must be named (docs/semantics.md#one-listener-goes-without-saying).
 """
 
 from __future__ import annotations

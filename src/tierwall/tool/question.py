@@ -1,4 +1,7 @@
-"""Questions to the tool plane and their answers as documents (contract, sections 2.2 and 3; decisions, tool 1 to 4)."""
+"""Questions to the tool plane and their answers as documents.
+
+docs/policy-tests.md#tool, docs/semantics.md#who-decided-a-request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One request as policies see it: who asks, what in MCP, what in HTTP, and which backend it is for (contract, 2.2)."""
+"""One request as policies see it: who asks, what in MCP, what in HTTP, and which backend it is for.
+
+docs/policy-tests.md#tool.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class Request(Struct, frozen=True):
     # The port of the listener that the request came in at; 0 if there is none.
     port: int = 0
     time: object = None
-    # A JSON-RPC message that a gateway does not read as one (settled semantics, tool 21); why.
+    # Why a gateway does not read the message as JSON-RPC (docs/semantics.md#messages-that-cannot-be-read-are-denied).
     unread: str = ""
 
     @property

@@ -1,8 +1,9 @@
 """Names of tools in rules, and their scope: on a Gateway `backend/tool` is the tool of that one backend.
 
-The proposal leaves open what a bare name means on a Gateway whose backends offer tools of one name (seed 001, "API
-Changes"). Tierwall's answer, described in docs/tool.md: a bare name means the tool at every backend; with the name of
-an XBackend and a slash in front it means the tool there only. `namespace/backend/tool` reaches backends elsewhere.
+The AccessPolicy proposal ("API Changes") leaves open what a bare name means on a Gateway whose backends offer tools of
+one name. Tierwall's answer (docs/tool.md#one-backends-tool-on-a-gateway): a bare name means the tool at every backend;
+with the name of an XBackend and a slash in front it means the tool there only. `namespace/backend/tool` reaches
+backends elsewhere.
 A name with a slash that leads with no XBackend is the tool's own name, as everywhere else.
 """
 

@@ -1,4 +1,4 @@
-"""Whom a rule is about: ServiceAccounts and SPIFFE ids, compared exactly (settled semantics, tool 10, 18 and 22).
+"""Whom a rule is about: ServiceAccounts and SPIFFE ids, compared exactly (docs/semantics.md#names-compare-exactly).
 
 `source: {}` is no source. All members that are given must fit the caller, and the member that `type` names must be
 there: a source that contradicts itself is about nobody, where implementations take it for everybody.

@@ -1,4 +1,6 @@
-"""AccessPolicy of both `v0alpha0` groups in the one form (AccessPolicy reference, 1.3; settled semantics, tool 7, 8).
+"""AccessPolicy of both `v0alpha0` groups in the one form (docs/tool.md#three-generations-one-form).
+
+docs/semantics.md#a-caller-that-no-rule-names-is-denied, docs/semantics.md#a-named-caller-may-use-all-but-calls.
 
 A caller that no rule names is denied everything. One that a rule names may use every method but `tools/call`, open and
 end its session, and call what the rule grants: the listed tools, or what the expression is true of. An ExternalAuth

@@ -1,8 +1,8 @@
-"""AccessPolicy of `agentic.networking.x-k8s.io/v1alpha1` in the one form (AccessPolicy reference, 1.2 and 2.1 to 2.3).
+"""AccessPolicy of `agentic.networking.x-k8s.io/v1alpha1` in the one form (docs/tool.md#three-generations-one-form).
 
 An Allow policy allows what a rule matches. An ExternalAuth policy asks its authorizer about what a rule matches and
 lets the rest pass. Without `rules` either is about every request. An empty list is read the stricter way: nothing is
-allowed, everything is asked about (settled semantics, tool 18 and 22).
+allowed, everything is asked about (docs/semantics.md#the-stricter-reading).
 """
 
 from __future__ import annotations

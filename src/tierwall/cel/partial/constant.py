@@ -1,4 +1,6 @@
-"""From a value to the expression that gives it back (contract, section 7: "a residual names no known variable").
+"""From a value to the expression that gives it back: a residual names no known variable.
+
+docs/cel-partial.md#what-is-promised.
 
 Scalars are literals; times, quantities, addresses and the rest are calls of the function that reads their text. Lists
 and maps of more than one type have their parts in `dyn()`, because Kubernetes' checker wants literals of one type. What

@@ -1,4 +1,4 @@
-"""Which tool questions a real request can put to Envoy, and why others cannot (contract, section 3: `skipped`)."""
+"""Which tool questions a real request can put to Envoy, and why others are skipped (docs/policy-tests.md#output)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CEL expressions of rules as Envoy evaluates them: our tree as `cel.expr.ParsedExpr` (settled semantics, tool 9).
+"""CEL expressions of rules as Envoy evaluates them: our tree as `cel.expr.ParsedExpr` (docs/tool.md#expressions).
 
 Envoy knows other variables than AccessPolicy does, and fewer functions: no macros but `has`, no string building, no
 libraries. What it cannot say is `Inexpressible`; the rule is then closed and a diagnostic says so. `request.mcp` is

@@ -254,7 +254,7 @@ def _denier(why: str) -> str:
 
 
 def _unread(asked: Asked, body: bytes) -> dict[str, Any]:
-    """Envoy did not read the message, so the first policy denies (settled semantics, tool 21)."""
+    """The first policy denies what Envoy did not read (docs/semantics.md#messages-that-cannot-be-read-are-denied)."""
     level = Level.GATEWAY if asked.stack.gateway else Level.BACKEND
     first = (*asked.stack.gateway, *asked.stack.backend)[0]
     return _document(Verdict.DENY, [(level, first.reference, "spec")], 400)

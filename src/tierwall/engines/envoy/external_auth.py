@@ -1,4 +1,4 @@
-"""ExternalAuth through Envoy's ext_authz: which service is asked, and how (AccessPolicy reference, 1.4 and 2.3).
+"""ExternalAuth through Envoy's ext_authz: which service is asked, and how (docs/enforce-tools.md#authorizers).
 
 A filter in each slot asks the authorizer of the policy in that slot, if a rule of it said so before. It fails closed:
 no answer is no. A body that is larger than the authorizer is to get is refused, never cut: a part of a body can be

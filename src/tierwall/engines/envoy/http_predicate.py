@@ -1,4 +1,4 @@
-"""HTTP matchers of rules as predicates of Envoy (settled semantics, tool 10, 11 and 13)."""
+"""HTTP matchers of rules as predicates of Envoy (docs/tool.md#http-matchers)."""
 
 from __future__ import annotations
 

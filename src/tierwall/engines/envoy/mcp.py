@@ -1,8 +1,8 @@
-"""The MCP filter, hardened, and what stands around it (Envoy reference, "Parser probes").
+"""The MCP filter, hardened, and what stands around it (docs/enforce-tools.md#what-is-refused-whatever-policies-say).
 
 On a way that policies protect, every POST must be one MCP message that Envoy has read whole: reject mode, repeated keys
 refused, a limit that is a limit. Everything else is plain HTTP, which must not have a body. What the filter finds is
-copied to headers of our own, because only headers can be looked up (section 8).
+copied to headers of our own, because Envoy's matchers look up headers by hash and nothing else.
 """
 
 from __future__ import annotations

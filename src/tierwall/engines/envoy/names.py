@@ -35,7 +35,7 @@ FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH)
 # Which policies of a shard are meant, by level: what the route says (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
-# Five policies a target (settled semantics, tool 16); a Gateway and a Backend are one target each.
+# docs/semantics.md#five-policies-per-target; a Gateway and a Backend are one target each.
 SLOTS_PER_LEVEL: Final = 5
 # Shards of each slot, by level: there are few Gateways and many backends. Every filter costs a request some time even
 # where it is off, so they are not many; `bench envoy` and `envoy_change` show both sides.

@@ -1,4 +1,4 @@
-"""The rules of a policy as a tree of lookups: caller, then method, then name (Envoy reference, section 8).
+"""The rules of a policy as a tree of lookups: caller, then method, then name.
 
 A leaf is the first rule that matches, in the order of the rules, so that Envoy reports the rule that the model reports.
 What is compared exactly (callers, methods, names) is looked up by hash; only what remains, HTTP matchers and

@@ -1,4 +1,6 @@
-"""`tierwall test --engine nft`: network questions asked of the kernel with real packets (contract, section 3).
+"""`tierwall test --engine nft`: network questions asked of the kernel with real packets.
+
+docs/enforce-network.md#testing-with-packets.
 
 The verdict is what became of the packets. What only the library can say (which rules were looked at) is its own; a
 direction that the kernel logged as dropped is shown as the kernel judged it.

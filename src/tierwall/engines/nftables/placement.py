@@ -1,7 +1,8 @@
 """Where each end of a question stands on the wire: its addresses, or a stand-in where it has none that fits.
 
-A pod without an address is matched by no CIDR (contract, section 2.1), yet packets need one; so does a pair of ends
-that share no address family. A stand-in is an address that nobody has and that the table keeps out of every block.
+A pod without an address is matched by no CIDR (docs/semantics.md#a-pod-without-an-address-matches-no-block), yet
+packets need one; so does a pair of ends that share no address family. A stand-in is an address that nobody has and that
+the table keeps out of every block.
 Ends that share an address share a namespace; the table sees them as one.
 """
 

@@ -1,8 +1,8 @@
 """Rules about one subject namespace: peers that are related to the subject's namespace become plain selectors.
 
 A rule whose peers do not mention the subject is the same for every subject, and so is everything compiled from it.
-Self, NotSelf, sameLabels and notSameLabels (decisions, network 8) are selectors once the subject's namespace is
-known.
+Self, NotSelf, sameLabels and notSameLabels (docs/semantics.md#same-labels-need-every-key) are selectors once the
+subject's namespace is known.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A set that depends on pods is defined by what it selects, not by the addresses in it, so a pod that comes or goes
 changes elements and nothing else. Blocks of addresses are sets of ranges that no pod changes. Any address of an end
-counts for every other (decisions, network 2): an end with one address in a block is in the set of ends with all.
+counts for every other (docs/semantics.md#any-address-of-an-end-counts): an end with one address in a block is in the
+set of ends with all.
 """
 
 from __future__ import annotations

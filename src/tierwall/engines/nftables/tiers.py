@@ -4,7 +4,8 @@ Rules that only drop (in ingress: that drop or accept) are alike for every pod, 
 that is jumped to; a rule that leaves the tier, and an egress rule that allows, must stand in the pod's own chain,
 because `return` there means that egress lets the connection pass.
 Domain names are not known to the kernel. An Allow by domain opens nothing and a Deny closes for every address; after
-a Pass by domain only that passes what both the rest of the tier and the tiers below allow (decisions, network 16).
+a Pass by domain only that passes what both the rest of the tier and the tiers below allow
+(docs/enforce-network.md#domain-names).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """IP addresses and CIDR blocks as numbers on one line: IPv4 first, IPv6 after it, so the two never match each other.
 
-Host bits of a CIDR are masked; an `except` is looked at for the same address that the block holds (decisions,
-network 2).
+Host bits of a CIDR are masked; an `except` is looked at for the same address that the block holds
+(docs/semantics.md#any-address-of-an-end-counts).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """AdminNetworkPolicy, BaselineAdminNetworkPolicy and ClusterNetworkPolicy into the one rule form.
 
-Order (decisions, network 5): priority, then name byte by byte, both kinds of a tier in one list; a
-BaselineAdminNetworkPolicy comes after the ClusterNetworkPolicies of the Baseline tier. What cannot be understood
-fails closed: of a rule, the whole rule; of the subject, priority or tier, the whole policy, for the widest subject
-it could have.
+The order is priority, then name byte by byte, both kinds of a tier in one list; a BaselineAdminNetworkPolicy comes
+after the ClusterNetworkPolicies of the Baseline tier (docs/semantics.md#equal-priority-goes-by-name). What cannot be
+understood fails closed: of a rule, the whole rule; of the subject, priority or tier, the whole policy, for the widest
+subject it could have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The two ends of a connection: pods, nodes, plain addresses (contract, section 2.1; decisions, network 1 to 3).
+"""The two ends of a connection: pods, nodes, plain addresses.
+
+docs/semantics.md#only-pods-are-under-policy, docs/semantics.md#any-address-of-an-end-counts.
 
 Only a pod that is not on its host's network is under policy and can be selected by labels; all else is matched by
 address alone. A pod's addresses are `status.podIP(s)`, a node's are its InternalIP and ExternalIP; a pod without

@@ -1,6 +1,8 @@
-"""Whether a rule matches a connection: its peers and its ports, asked directly (decisions, network 1 to 3, 8, 10, 16).
+"""Whether a rule matches a connection: its peers and its ports, asked directly.
 
-A peer by domain name is three-valued: whether an address belongs to a domain is known only when DNS answers.
+docs/semantics.md#blocks-and-nodes-match-by-address, docs/semantics.md#same-labels-need-every-key,
+docs/semantics.md#named-ports-resolve-on-the-destination. A peer by domain name is three-valued: whether an address
+belongs to a domain is known only when DNS answers (docs/semantics.md#domain-rules-make-answers-conditional).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NetworkPolicy (networking.k8s.io/v1) into the one rule form: every rule allows, and having a say isolates.
 
-Without `policyTypes` a policy is about ingress, and about egress if it has an egress rule (decisions, network 11).
-A rule that cannot be understood allows nothing; a policy whose pods cannot be understood isolates its whole
-namespace and allows nothing.
+Without `policyTypes` a policy is about ingress, and about egress if it has an egress rule
+(docs/semantics.md#egress-is-implied-by-an-egress-rule). A rule that cannot be understood allows nothing; a policy whose
+pods cannot be understood isolates its whole namespace and allows nothing.
 """
 
 from __future__ import annotations

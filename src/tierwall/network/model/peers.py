@@ -2,8 +2,8 @@
 NetworkPolicy.
 
 A `namespaces` peer is nested if it has one of namespaceSelector, sameLabels, notSameLabels, related; `namespaces:
-{}` is every namespace, but `pods.namespaces` is always nested, so `{}` there fails closed (decisions, network 7 and
-8).
+{}` is every namespace, but `pods.namespaces` is always nested, so `{}` there fails closed
+(docs/semantics.md#nested-and-plain-peers).
 """
 
 from __future__ import annotations

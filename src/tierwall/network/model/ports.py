@@ -1,7 +1,8 @@
 """Port entries of the three dialects: `ports` of v1alpha1 and of NetworkPolicy, `protocols` of v1alpha2.
 
-Decisions, network 10: an entry without protocol is TCP; a NetworkPolicy entry without port is every port of its
-protocol. What is not understood raises Malformed, and the rule fails closed.
+An entry without protocol is TCP; a NetworkPolicy entry without port is every port of its protocol
+(docs/semantics.md#a-port-without-a-protocol-is-tcp). What is not understood raises Malformed, and the rule fails
+closed.
 """
 
 from __future__ import annotations

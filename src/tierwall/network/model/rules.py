@@ -1,8 +1,8 @@
 """The one rule form of all dialects: who it is about, which action, which peers, which ports, and where it was written.
 
-Reading settles everything that fails closed (decisions, network 6), so that deciding needs no special cases: a rule
-that cannot be understood becomes one that matches nobody (Allow) or denies everybody (Deny, Pass), with a note that
-says why.
+Reading settles everything that fails closed (docs/semantics.md#a-rule-that-cannot-be-read-fails-closed), so that
+deciding needs no special cases: a rule that cannot be understood becomes one that matches nobody (Allow) or denies
+everybody (Deny, Pass), with a note that says why.
 """
 
 from __future__ import annotations

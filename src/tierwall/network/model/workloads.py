@@ -1,6 +1,7 @@
-"""The pods of a snapshot: `Pod` objects, and replicas of the pod templates of workloads (contract, section 2.1).
+"""The pods of a snapshot: `Pod` objects, and replicas of the pod templates of workloads.
 
-Replicas are named `<name>-0 … <name>-(n-1)`, at most two a template. A workload adds none where the snapshot shows
+Replicas are named `<name>-0 … <name>-(n-1)`, at most two a template
+(docs/semantics.md#templates-stand-for-at-most-two-pods). A workload adds none where the snapshot shows
 its pods themselves: when a Pod names it as controller, or when it is itself the product of another workload of the
 snapshot (the ReplicaSet of a Deployment, the Job of a CronJob).
 """

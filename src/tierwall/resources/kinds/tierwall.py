@@ -1,6 +1,6 @@
 """Tierwall's own kinds (`tierwall.io/v1alpha1`): the CEL policies of the api plane, and PolicyTest.
 
-Field by field as in the contract for policy tests and decision output, sections 2 and 5.
+docs/api.md#a-policy, docs/policy-tests.md.
 """
 
 from tierwall.resources.kinds.kind import Column, Kind

@@ -1,4 +1,6 @@
-"""Conditions leave sealed and are refused unless they come back as they left (R88, R89, R98).
+"""Conditions leave sealed and are refused unless they come back as they left.
+
+docs/semantics.md#conditions-come-back-as-they-left.
 
 What a wire shape changes on the way (one type a set; no failure mode where nothing denies) is settled before the seal
 is set, so that the seal fits what comes back. The key is given, or derived from the TLS private key, which replicas

@@ -1,0 +1,162 @@
+"""Every citation of a page in code, tests and examples leads to a heading, and so does every link between pages.
+
+The rules are in the repository (docs/semantics.md); a citation of a text that its readers cannot open fails here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples")
+READABLE = {".py", ".md", ".yaml", ".yml", ".toml", ".lua", ".sh", ".jsonl", ".json", ".html", ".go", ""}
+# Written from the schemas, whose words are those of the APIs.
+GENERATED = DOCS / "reference" / "kinds"
+
+CITATION = re.compile(r"\bdocs/(?P<page>[\w./-]+?\.md)(?:#(?P<anchor>[\w-]+))?")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+# How texts outside of the repository used to be cited. Published texts are cited by their names.
+OUTSIDE = (
+    r"\bsettled semantics\b",
+    r"\b[Dd]ecisions?, (?:network|tool|gateway|api|running|API)\b",
+    r"\b(?:the|this|of|as) [Cc]ontract\b|\b[Cc]ontracts?, (?:sections? )?[\d(]|\([Cc]ontract\b",
+    r"\([Dd]esign\b|\b[Dd]esign, (?:section|\")|\bdesign\.md\b",
+    r"\b[Ss]eeds? 0\d\d\b|\bseeds/",
+    r"(?<![\w-])R\d{1,3}\b|\br\d{2,3} [a-z]|\bchecklist\b",
+    r"\b(?:agentgateway|AccessPolicy|Envoy|MCP|CEL) reference,|\(reference, \d",
+    r"\bshared/(?:reference|contracts)\b|\bcontracts/[\w-]+\.md\b",
+    r"\bdef test_\d+_|\b(?:network|tool|gateway|api)(?: plane)? \d+ (?:to|and) \d+\b",
+)
+
+
+class Citation(NamedTuple):
+    """A page and perhaps an anchor on it, and who cites it."""
+
+    where: str
+    page: str
+    anchor: str
+
+
+def files() -> list[Path]:
+    """Everything that people read."""
+    folders = (file for folder in FOLDERS for file in sorted((REPOSITORY / folder).rglob("*")))
+    names = [*REPOSITORY.glob("*"), *folders]
+    return [file for file in names if file.suffix in READABLE and file.is_file() and GENERATED not in file.parents]
+
+
+@cache
+def anchors(page: str) -> frozenset[str]:
+    """The anchors of a page under docs/, as MkDocs makes them from its headings."""
+    text = FENCE.sub("", (DOCS / page).read_text())
+    return frozenset(slug(heading["words"]) for heading in HEADING.finditer(text))
+
+
+def slug(words: str) -> str:
+    """The anchor of a heading: its words in small letters, joined by hyphens."""
+    kept = re.sub(r"[^\w\s-]", "", words).strip().lower()
+    return re.sub(r"[-\s]+", "-", kept)
+
+
+def citations(file: Path) -> Iterator[Citation]:
+    """What a file cites by the page's path."""
+    text = file.read_text()
+    for found in CITATION.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Citation(f"{file.relative_to(REPOSITORY)}:{line}", found["page"], found["anchor"] or "")
+
+
+def links(page: Path) -> Iterator[Citation]:
+    """Where a page under docs/ links to in docs/."""
+    for found in LINK.finditer(FENCE.sub("", page.read_text())):
+        target = urlsplit(found["target"])
+        file = (page.parent / target.path).resolve() if target.path else page
+        if not target.scheme and DOCS in file.parents:
+            yield Citation(str(page.relative_to(REPOSITORY)), str(file.relative_to(DOCS)), target.fragment)
+
+
+def problem(citation: Citation) -> str | None:
+    """Why a citation leads nowhere."""
+    if not (DOCS / citation.page).is_file():
+        return f"{citation.where}: there is no page docs/{citation.page}"
+    if citation.anchor and citation.anchor not in anchors(citation.page):
+        return f"{citation.where}: docs/{citation.page} has no heading for #{citation.anchor}"
+    return None
+
+
+def outside(text: str) -> Iterator[str]:
+    """The words that cite a text outside of the repository, also where a line ends between them."""
+    flowing = re.sub(r"\n\s*(?:# )?", " ", text)
+    for pattern in OUTSIDE:
+        for found in re.finditer(pattern, flowing):
+            yield flowing[max(0, found.start() - 30) : found.end() + 30]
+
+
+def test_every_citation_leads_to_a_heading() -> None:
+    cited = [citation for file in files() for citation in citations(file)]
+    assert len([citation for citation in cited if citation.page == "semantics.md"]) > 50
+    assert [found for citation in cited if (found := problem(citation))] == []
+
+
+def test_every_link_between_pages_leads_to_a_heading() -> None:
+    linked = [link for file in files() if DOCS in file.parents for link in links(file)]
+    assert len(linked) > 50
+    assert [found for link in linked if (found := problem(link))] == []
+
+
+def test_nothing_cites_a_text_outside_of_the_repository() -> None:
+    others = [file for file in files() if file != Path(__file__)]
+    assert [f"{file.relative_to(REPOSITORY)}: {words}" for file in others for words in outside(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(settled semantics, tool 9)",
+        "decisions, network 12 and 16",
+        "# A result that is not a bool is an error (settled\n# semantics, api 1).",
+        "Decisions, gateway 1",
+        "as the contract has it",
+        "(contract, section 2.1)",
+        "(design, section 3)",
+        "(seeds 000 and 001)",
+        "recognised without any state (R89, R98)",
+        '("r117 an unconditional Deny denies", …)',
+        "(agentgateway reference, 2.8)",
+        "shared/reference/cel.md",
+        "def test_21_what_is_not_read() -> None:",
+    ],
+)
+def test_a_citation_of_a_text_outside_is_found(line: str) -> None:
+    assert list(outside(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docs/semantics.md#equal-priority-goes-by-name",
+        "An SCTP packet with an INIT chunk (RFC 9260, sections 3.1 and 3.3.2)",
+        "(KEP-5681, “Node authorizer”)",
+        "def test_attachment_equals_the_reference(seed: int) -> None:",
+        "[[tool.importlinter.contracts]]",
+        "(Envoy API reference, `envoy.config.bootstrap.v3`)",
+    ],
+)
+def test_a_published_text_may_be_cited(line: str) -> None:
+    assert list(outside(line)) == []
+
+
+def test_a_citation_that_leads_nowhere_is_found() -> None:
+    assert problem(Citation("x.py:1", "semantics.md", "equal-priority-goes-by-name")) is None
+    assert problem(Citation("x.py:1", "semantics.md", "no-such-point")) is not None
+    assert problem(Citation("x.py:1", "no-such-page.md", "")) is not None

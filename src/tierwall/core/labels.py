@@ -51,7 +51,14 @@ class Selector(NamedTuple):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether one set of labels is selected."""
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        for requirement in self.requirements:
+            # Every decision comes through here, and almost every requirement is an `In`.
+            if requirement.operator == "In":
+                if labels.get(requirement.key) not in requirement.values:
+                    return False
+            elif not requirement.matches(labels):
+                return False
+        return True
 
     @property
     def keys(self) -> frozenset[str]:

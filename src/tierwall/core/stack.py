@@ -35,6 +35,9 @@ class Combining(StrEnum):
     AUTHORIZER_CHAIN = "authorizer chain"
 
 
+_UNION = Combining.UNION_WITH_ISOLATION
+
+
 class Tier(NamedTuple, Generic[P]):
     """A name, the policies in the order they are asked, and the rule that combines them."""
 
@@ -66,12 +69,15 @@ class Outcome(NamedTuple):
     conditions: tuple[str, ...] = ()
 
 
-DEFAULT_ALLOW = Outcome(ALLOW, "Default")
+# Where a question ends that no tier settles.
+DEFAULT: Tier[Any] = Tier("Default", (), Combining.FIRST_MATCH)
+DEFAULT_ALLOW = Outcome(ALLOW, DEFAULT.name)
 # Disjoint sets of cases by outcome.
 Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
-# Asks one policy: its claims, in order. Called only while a case is open, so claims may be found lazily.
-Ask: TypeAlias = Callable[[P], Iterable[Claim]]
-# Told what a tier settles as it happens: each claim with the cases it takes, surely and maybe.
+# Asks one policy of a tier: its claims, in order. Claims may be found lazily: nothing is asked for that is settled.
+Ask: TypeAlias = Callable[[Tier[P], P], Iterable[Claim]]
+# Told of each claim as it is met, with the cases that it takes and those that it may take. Isolation is a claim of all
+# policies of a tier together, and the default one of nobody.
 Watch: TypeAlias = Callable[[Tier[Any], Claim, int, int], None]
 
 
@@ -93,90 +99,95 @@ class Shares(NamedTuple):
         return asked
 
 
-def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], *, named: bool = True, watch: Watch | None = None) -> Parts:
+def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Parts:
     """Let cases fall through a stack. `named` says whether outcomes name who settled them."""
     walked: list[Shares] = []
     for tier in stack:
-        shares = combine(tier, cases, ask, named=named, watch=watch)
-        walked.append(shares)
+        shares = combine(tier, cases, ask, named, watch)
+        if shares.settled or shares.uncertain:
+            walked.append(shares)
         cases = shares.asked_below if shares.uncertain else shares.onward
         if not cases:
             break
-    parts: Parts = ((DEFAULT_ALLOW if named else Outcome(ALLOW, None), cases),) if cases else ()
+    parts: Parts = ()
+    if cases:
+        parts = ((DEFAULT_ALLOW if named else Outcome(ALLOW, None), cases),)
+        if watch is not None:
+            watch(DEFAULT, Claim(None, ALLOW, cases), cases, 0)
     for shares in reversed(walked):
-        parts = joined(shares, parts, named=named)
+        parts = joined(shares, parts, named)
     return parts
 
 
-def combine(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool = True, watch: Watch | None = None) -> Shares:
+def combine(tier: Tier[P], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Shares:
     """One tier, by its combining rule."""
-    if tier.combining is Combining.UNION_WITH_ISOLATION:
-        return union_with_isolation(tier, cases, ask, named=named, watch=watch)
-    return first_match(tier, cases, ask, named=named, watch=watch)
+    if tier.combining is _UNION:
+        return union_with_isolation(tier, cases, ask, named, watch)
+    return first_match(tier, cases, ask, named, watch)
 
 
-def first_match(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool, watch: Watch | None) -> Shares:
+def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
     """Each claim takes what no claim before it has taken. Where only denials are claims, every one must allow."""
     rest, passed = cases, 0
-    settled: dict[Outcome, int] = {}
+    settled: list[tuple[Outcome, int]] = []
     uncertain: list[Claim] = []
     for policy in tier.policies:
-        for claim in ask(policy):
-            hit = rest & claim.cases
+        for claim in ask(tier, policy):
+            by, verdict, surely, maybe, _ = claim
+            hit = rest & surely
+            rest ^= hit
             # What a rule surely matches is settled whatever its conditions come to; only the rest is uncertain.
-            maybe = rest & claim.maybe & ~hit if claim.maybe else 0
-            if watch is not None:
+            maybe &= rest
+            if watch is not None and (hit or maybe):
                 watch(tier, claim, hit, maybe)
-            if hit:
-                rest ^= hit
-                if claim.verdict is PASS:
-                    passed |= hit
-                else:
-                    outcome = Outcome(claim.verdict, tier.name, (claim.by,)) if named else Outcome(claim.verdict, None)
-                    settled[outcome] = settled.get(outcome, 0) | hit
+            if verdict is PASS:
+                passed |= hit
+            elif hit:
+                settled.append((Outcome(verdict, tier.name, (by,)) if named else Outcome(verdict, None), hit))
             if maybe:
                 uncertain.append(claim._replace(cases=0, maybe=maybe))
             if not rest:
-                return Shares(tier.name, tuple(settled.items()), passed, tuple(uncertain))
-    return Shares(tier.name, tuple(settled.items()), rest | passed, tuple(uncertain))
+                return Shares(tier.name, tuple(settled), passed, tuple(uncertain))
+    if rest == cases and not uncertain:
+        return Shares(tier.name, (), rest)
+    return Shares(tier.name, tuple(settled), rest | passed, tuple(uncertain))
 
 
-def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], *, named: bool, watch: Watch | None) -> Shares:
+def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
     """Everything that some claim allows; all else is denied by every policy of the tier together."""
-    allowing: dict[tuple[Any, ...], int] = {(): cases}
+    isolated = cases
+    # Disjoint sets of cases by who allows them.
+    allowing: list[tuple[tuple[Any, ...], int]] = []
     for policy in tier.policies:
-        for claim in ask(policy):
-            if watch is not None:
-                watch(tier, claim, cases & claim.cases, 0)
-            split: dict[tuple[Any, ...], int] = {}
-            for by, those in allowing.items():
-                both = those & claim.cases
-                if both:
-                    key = (*by, claim.by) if named else (None,)
-                    split[key] = split.get(key, 0) | both
-                if those != both:
-                    split[by] = split.get(by, 0) | those ^ both
-            allowing = split
-    settled: dict[Outcome, int] = {}
-    for by, those in allowing.items():
-        verdict = ALLOW if by else DENY
-        outcome = Outcome(verdict, tier.name, by or tier.policies) if named else Outcome(verdict, None)
-        if those:
-            settled[outcome] = those
-    return Shares(tier.name, tuple(settled.items()), 0)
+        for claim in ask(tier, policy):
+            allowed = claim.cases & cases
+            if watch is not None and allowed:
+                watch(tier, claim, allowed, 0)
+            if named and allowing:
+                split = ((((*by, claim.by), those & allowed), (by, those & ~allowed)) for by, those in allowing)
+                allowing = [part for parts in split for part in parts if part[1]]
+            if fresh := allowed & isolated:
+                allowing.append(((claim.by,), fresh))
+                isolated ^= fresh
+    settled = [(Outcome(ALLOW, tier.name, by) if named else Outcome(ALLOW, None), those) for by, those in allowing]
+    if isolated:
+        settled.append((Outcome(DENY, tier.name, tier.policies) if named else Outcome(DENY, None), isolated))
+        if watch is not None:
+            watch(tier, Claim(tier.policies, DENY, isolated), isolated, 0)
+    return Shares(tier.name, tuple(settled), 0)
 
 
-def joined(shares: Shares, below: Parts, *, named: bool = True) -> Parts:
+def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
     """A tier with what lies below it: cases that go on get the outcome there."""
     if not shares.uncertain:
         if not shares.settled:
             return below
         if not shares.onward:
             return shares.settled
-    parts = dict(shares.settled)
-    for outcome, those in below:
-        if those & shares.onward:
-            parts[outcome] = parts.get(outcome, 0) | those & shares.onward
+    parts: dict[Outcome, int] = {}
+    for outcome, those in (*shares.settled, *((lower, where & shares.onward) for lower, where in below)):
+        if those:
+            parts[outcome] = parts.get(outcome, 0) | those
     # From the last to the first: each is asked before all that an outcome so far already stands for.
     for claim in reversed(shares.uncertain):
         parts = _intervening(parts, shares.tier, claim, below, named)

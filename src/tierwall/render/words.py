@@ -1,0 +1,43 @@
+"""The words for what a step says. Verdicts and reasons are data everywhere else (core/answer.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tierwall.core.answer import Reason
+from tierwall.core.verdict import StepVerdict
+
+_VERDICTS = {
+    StepVerdict.ALLOW: "allowed",
+    StepVerdict.DENY: "denied",
+    StepVerdict.CONDITIONAL: "conditional",
+    StepVerdict.NO_OPINION: "no opinion",
+    StepVerdict.PASS: "passed",
+    StepVerdict.NO_MATCH: "no match",
+    StepVerdict.NOT_APPLICABLE: "not under policy",
+}
+# Reasons that say more than the verdict alone.
+_REASONS = {
+    Reason.FAILS_CLOSED: "fails closed",
+    Reason.NOT_SELECTED: "not asked",
+    Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
+    Reason.AUTHORIZER_DENIED: "denied by its authorizer",
+    Reason.AUTHORIZER_UNREACHABLE: "denied, its authorizer cannot be reached",
+    Reason.NOT_READ_AS_MCP: "denied, the request is not read as MCP",
+}
+_MAY = {StepVerdict.ALLOW: "may allow", StepVerdict.DENY: "may deny", StepVerdict.PASS: "may pass"}
+
+
+def phrase(verdict: StepVerdict, reason: Reason) -> str:
+    """`denied`, `allowed by its authorizer`, `may allow`."""
+    if reason is Reason.DOMAIN_MAY_MATCH:
+        return _MAY[verdict]
+    return _REASONS.get(reason) or _VERDICTS[verdict]
+
+
+def listed(texts: Sequence[str], most: int = 3) -> str:
+    """The first few, and how many more there are: `a, b, c and 2 more`."""
+    shown = list(texts[:most])
+    if len(texts) > most:
+        shown.append(f"{len(texts) - most} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

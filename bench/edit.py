@@ -24,6 +24,7 @@ from unittest import mock
 from bench.api import policies
 from bench.authorizer import cpu, free_port, idle, posted, served
 from bench.network import cluster
+from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
 
@@ -84,7 +85,7 @@ def nftables() -> None:
         mock.patch.object(Enforcer, "put", timed("apply", Enforcer.put)),
         mock.patch.object(watch, "cut", timed("cut", cut)),
     ):
-        for step in watch.follow(watch.Keeper(Options(), True), [str(files[0].parent)], 0, save):
+        for step in watch.follow(watch.Keeper(Options(), True), CommandLoader([str(files[0].parent)]), 0, save):
             assert step.words.endswith("applied"), step
             if begun:
                 whole.append(time.perf_counter() - begun[-1])

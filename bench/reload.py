@@ -25,6 +25,7 @@ import yaml
 
 from bench.envoy_change import objects, policy
 from tierwall.analyze.admission import admission
+from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.compile import compile
 from tierwall.engines.envoy.options import Address, Certificate, Options
 from tierwall.resources import load as loading
@@ -105,7 +106,7 @@ async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str,
     times = []
     with clock.runs():
         saved = now()
-        async for loaded in loads([str(folder)], stop):
+        async for loaded in loads(CommandLoader([str(folder)]), stop):
             assert controller.accept(await asyncio.to_thread(prepare, loaded)) is not None
             times.append(clock.parts(saved, now()))
             if len(times) > ROUNDS:

@@ -26,6 +26,7 @@ from tierwall.engines.nftables.held import exists, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.watch import Keeper, follow
+from tierwall.resources.load import Loader
 
 __all__ = ["fresh_namespace", "nft_engine"]
 
@@ -233,7 +234,7 @@ def test_watching_follows_files_and_keeps_the_last_good_table(
 
     with fresh_namespace.entered():
         listings, words = [], []
-        for step in follow(Keeper(Options(), True), [str(path)], 0, stopped):
+        for step in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped):
             words.append(step.words)
             listings.append(listing())
     assert words[1:] == ["1 pod followed", "the last good table stays in force", words[3], "unchanged"]
@@ -265,7 +266,7 @@ def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_sta
         return False
 
     with fresh_namespace.entered():
-        found = [listing() for _ in follow(Keeper(Options(), True), [str(path)], 0, stopped)]
+        found = [listing() for _ in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped)]
     assert [re.findall(r"10\.0\.0\.[345]", one)[:1] for one in found] == [["10.0.0.3"], ["10.0.0.4"], ["10.0.0.5"]]
 
 
@@ -285,6 +286,6 @@ def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkN
 
     save()
     with fresh_namespace.entered():
-        words = [step.words for step in follow(Keeper(Options(), True), [str(path)], 0, stopped)]
+        words = [step.words for step in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped)]
     assert len(words) == 2, "the same text again is no step"
     assert words[1] != "unchanged"

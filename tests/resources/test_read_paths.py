@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 from pathlib import Path
@@ -142,17 +141,6 @@ def test_a_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pyte
 
 def test_a_name_that_cannot_be_a_file_is_reported() -> None:
     assert [code for code, _ in problems(read_paths(["a\0b", "x" * 5000, ""]))] == ["TW001", "TW001", "TW001"]
-
-
-def test_garbage_collection_is_as_it_was_after_reading() -> None:
-    read_paths(["-"], stdin=io.BytesIO(b"k: 1"))
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        read_paths(["-"], stdin=io.BytesIO(b"k: 1"))
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
 
 
 def test_lines_of_a_source_are_shown_without_their_ends() -> None:

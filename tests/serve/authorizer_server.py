@@ -13,6 +13,7 @@ import yaml
 
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import InputError
+from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
 from tierwall.serve.authorizer.issued import Issuer
 from tierwall.serve.authorizer.metrics import Metrics
@@ -79,7 +80,7 @@ class Served:
         self.folder = folder
         self.clock = Clock()
         self.write(policies)
-        self.store = Store([str(folder)], clock=self.clock)
+        self.store = Store(Loader([str(folder)]), clock=self.clock)
         self.issuer = Issuer(key)
         self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
         self.metrics = Metrics()

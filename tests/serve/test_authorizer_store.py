@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tierwall.api.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
+from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.issued import derived, sealing_key
 from tierwall.serve.authorizer.kept_answers import KeptAnswers
 from tierwall.serve.authorizer.policy_set import PolicySet
@@ -80,7 +81,7 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
 def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY % ("Perhaps", "1 +"))
     with pytest.raises(InputError):
-        Store([str(tmp_path)])
+        Store(Loader([str(tmp_path)]))
 
 
 def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def _expressions(policies: PolicySet) -> dict[str, object]:
 
 def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:
     for bridge in (True, False):
-        server = Server(Settings(paths=(str(served.folder),), bridge=bridge))
+        server = Server(Loader([str(served.folder)]), Settings(bridge=bridge))
         served.write([("p", "Allow", f'request.verb == "{bridge}"')])
         assert server.store.take(server.store.read() or server.store.current)
         assert len(server.store.retained) == int(bridge)
@@ -175,7 +176,7 @@ def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(serve
 
 def test_readings_at_the_same_time_take_an_edit_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> Server:
-        server = Server(Settings(paths=(str(served.folder),)))
+        server = Server(Loader([str(served.folder)]), Settings())
         served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
         await asyncio.gather(*(server.reread() for _ in range(3)))
         return server

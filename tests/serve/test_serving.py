@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tierwall.core.diagnostics import InputError
+from tierwall.resources.load import Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
 from tierwall.serve.health import Health, Readiness
 from tierwall.serve.http import HttpServer, bind
@@ -74,7 +75,7 @@ def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: 
     async def main() -> None:
         stop = asyncio.Event()
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
-        watched = aiter(loads([str(tmp_path)], stop))
+        watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), 20)
         assert [one.name for one in first.resources] == ["a"]
         (tmp_path / "b.yaml").write_text(NAMESPACE.replace("NAME", "b"))
@@ -97,7 +98,7 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
         stop = asyncio.Event()
         path = tmp_path / "a.yaml"
         path.write_text(NAMESPACE.replace("NAME", "a"))
-        watched = aiter(loads([str(path)], stop))
+        watched = aiter(loads(Loader([str(path)]), stop))
         assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == ["a"]
         for name in ("b", "c"):
             (tmp_path / "neighbour.yaml").write_text("kind: [")
@@ -122,7 +123,7 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
 
     async def main() -> None:
         stop = asyncio.Event()
-        watched = aiter(loads([str(folder)], stop))
+        watched = aiter(loads(Loader([str(folder)]), stop))
         assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == [
             "linked",
             "NAME",
@@ -155,7 +156,7 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
         version("..v1", "a1", "b1")
         for name in "ab":
             (tmp_path / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
-        watched = aiter(loads([str(tmp_path)], stop))
+        watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), 20)
         assert [one.name for one in first.resources] == ["a1", "b1"]
         version("..v2", "a1", "b2")
@@ -180,7 +181,7 @@ def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Pa
     async def main() -> None:
         stop = asyncio.Event()
         fill("first")
-        watched = aiter(loads([str(folder)], stop))
+        watched = aiter(loads(Loader([str(folder)]), stop))
 
         async def until(*names: str) -> None:
             async with asyncio.timeout(20):
@@ -218,7 +219,7 @@ def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
         path = tmp_path / "a.yaml"
         path.write_text(NAMESPACE.replace("NAME", "a"))
         for paths in ([str(tmp_path)], [str(path)]):
-            watched = loads(paths, stop)
+            watched = loads(Loader(paths), stop)
             for name in "bc":
                 await asyncio.wait_for(anext(watched), 20)
                 path.write_text(NAMESPACE.replace("NAME", name))
@@ -237,7 +238,7 @@ def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytes
 
     async def main() -> None:
         stop = asyncio.Event()
-        watched = aiter(loads(["-", str(tmp_path)], stop))
+        watched = aiter(loads(Loader(["-", str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), 20)
         assert [one.name for one in first.resources] == ["piped"]
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))

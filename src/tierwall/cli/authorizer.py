@@ -75,13 +75,13 @@ def group(ctx: click.Context, /, **given: Any) -> None:
     health = _address(given["health_listen"], "--health-listen") if given["health_listen"] else None
 
     from tierwall.api.wire.review import Shape
+    from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
     from tierwall.serve.authorizer.run import Settings, run
     from tierwall.serve.authorizer.tls import TlsFiles
 
     tls = TlsFiles(given["tls_cert"], given["tls_key"], given["client_ca"]) if given["tls_cert"] else None
     settings = Settings(
-        paths=given["paths"],
         host=listen[0],
         port=listen[1],
         health=health,
@@ -96,7 +96,7 @@ def group(ctx: click.Context, /, **given: Any) -> None:
         header_seconds=given["read_timeout"],
     )
     try:
-        run(settings)
+        run(CommandLoader(given["paths"]), settings)
     except InputError as error:
         fail(error)
 

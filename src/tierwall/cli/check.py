@@ -30,8 +30,8 @@ def command(paths: tuple[str, ...], namespace: str | None, output: str) -> None:
     """
     from tierwall.analyze.checks import check
     from tierwall.analyze.developer import concerns, seen_from
+    from tierwall.cli.collector import load
     from tierwall.core.diagnostics import InputError, in_order
-    from tierwall.resources.load import load
     from tierwall.resources.read import repeated_keys
 
     loaded = load(paths)

@@ -82,8 +82,8 @@ def _preview(paths: tuple[str, ...], wanted: Options, diff: bool) -> None:
 
 
 def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float | None) -> None:
+    from tierwall.cli.collector import CommandLoader, load
     from tierwall.engines.nftables.watch import Keeper, follow, wait
-    from tierwall.resources.load import load
 
     keeper = Keeper(wanted, cut)
     if interval is None:
@@ -93,7 +93,7 @@ def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float
             sys.exit(FAILED)
         return
     try:
-        for step in follow(keeper, paths, interval, wait):
+        for step in follow(keeper, CommandLoader(paths), interval, wait):
             _tell(step)
     except KeyboardInterrupt:
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)

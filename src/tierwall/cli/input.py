@@ -47,8 +47,8 @@ def snapshot_from(paths: Sequence[str]) -> Snapshot:
 
 def loaded_from(paths: Sequence[str]) -> Loaded:
     """All that is read under `paths`; unreadable input is shown and ends the command with exit code 1."""
+    from tierwall.cli.collector import load
     from tierwall.core.diagnostics import InputError
-    from tierwall.resources.load import load
 
     loaded = load(paths)
     errors = [one for one in loaded.diagnostics if one.level == "error"]
@@ -59,7 +59,7 @@ def loaded_from(paths: Sequence[str]) -> Loaded:
 
 def snapshots_from(*folders: Sequence[str]) -> list[Snapshot]:
     """A snapshot for each set of paths; what is unreadable in any of them is shown before the command ends."""
-    from tierwall.resources.load import load
+    from tierwall.cli.collector import load
 
     loads = [load(paths) for paths in folders]
     broken = False

@@ -86,6 +86,7 @@ def command(
     # gRPC's handlers around `fork` would only warn: nothing is forked that goes on to use it.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.envoy.options import Denial, Options, Reveal
     from tierwall.serve.run import Run, Settings
@@ -121,7 +122,8 @@ def command(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await Run(options, settings, lambda text: click.echo(text, err=True), show).run(list(paths), stop)
+        run = Run(options, settings, lambda text: click.echo(text, err=True), show)
+        await run.run(CommandLoader(paths), stop)
 
     try:
         asyncio.run(main(options))

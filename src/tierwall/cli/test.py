@@ -26,13 +26,15 @@ def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
     What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
     passed, 4 when some failed, 1 when a test file cannot be used.
     """
+    from tierwall.cli.collector import uncollected
     from tierwall.core.diagnostics import InputError
     from tierwall.policytest.run import engine, run, summary
     from tierwall.policytest.suite import doubts, suites
     from tierwall.render import json, junit, text
 
     try:
-        found = suites(paths)
+        with uncollected():
+            found = suites(paths)
         using = engine(engine_name)
     except InputError as error:
         fail(error)

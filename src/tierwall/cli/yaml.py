@@ -16,11 +16,13 @@ def yaml_command(file: str) -> None:
     """
     import sys
 
+    from tierwall.cli.collector import uncollected
     from tierwall.resources.json_line import json_line
     from tierwall.resources.json_text import MAX_DEPTH
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
-    read = read_paths([file], limits=Limits(depth=MAX_DEPTH))
+    with uncollected():
+        read = read_paths([file], limits=Limits(depth=MAX_DEPTH))
     out = sys.stdout.buffer
     for document in read.documents:
         out.write(json_line(document.value).encode() + b"\n")

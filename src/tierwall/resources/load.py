@@ -15,7 +15,7 @@ from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.memory import Memory
-from tierwall.resources.read import Read, read_paths, without_collection
+from tierwall.resources.read import Read, read_paths
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -53,7 +53,7 @@ class Loader:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._paths = list(paths)
+        self.paths = tuple(paths)
         self._memory = Memory()
         # What was found in the documents of the last load, by the identity of their values: no two documents share one,
         # but where a document has moved in its file, the new one has the value of the old one.
@@ -63,9 +63,13 @@ class Loader:
 
     def load(self) -> Loaded:
         """Everything as it is now; problems are collected, never raised."""
-        with without_collection():
-            self._last = self._load(self._last)
+        self._last = self._load(self._last)
         return self._last
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether there was a load before."""
+        return self._last is not None
 
     def news(self) -> Loaded | None:
         """Everything as it is now; None if that is what the last load found."""
@@ -76,7 +80,7 @@ class Loader:
         return loaded
 
     def _load(self, last: Loaded | None) -> Loaded:
-        read = read_paths(self._paths, memory=self._memory)
+        read = read_paths(self.paths, memory=self._memory)
         diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
         known, self._found = self._found, {}

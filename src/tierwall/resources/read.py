@@ -8,13 +8,11 @@ twice is read once. With a memory (`resources.memory`) only what has changed sin
 from __future__ import annotations
 
 import errno
-import gc
 import glob
 import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from operator import attrgetter
 from typing import BinaryIO, NamedTuple
 
@@ -27,7 +25,6 @@ from tierwall.resources.yaml.read import StreamReader
 ENDINGS = (".yaml", ".yml", ".json")
 STDIN_NAME = "stdin"
 _PROBE = 8192
-_BULK = 4 << 20
 
 
 class Limits(NamedTuple):
@@ -51,18 +48,6 @@ class Read(NamedTuple):
 _DEFAULT = Limits()
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """No looking for cycles: what loading builds has none, counting references frees it, and time would multiply."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def read_paths(
     paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limits = _DEFAULT, memory: Memory | None = None
 ) -> Read:
@@ -72,15 +57,8 @@ def read_paths(
     """
     memory = Memory() if memory is None else memory
     reader = _Reader(limits, stdin, memory)
-    with without_collection():
-        try:
-            for path in paths:
-                reader.read(path)
-        finally:
-            if reader.parsed > _BULK and not memory.files:
-                # Otherwise the first collection after this would look at everything that was loaded. Later on it is not
-                # done: what a process that stays has for garbage by then would never be found.
-                gc.freeze()
+    for path in paths:
+        reader.read(path)
     memory.files = reader.files
     return Read(tuple(reader.documents), in_order(reader.problems), reader.sources)
 
@@ -110,7 +88,6 @@ class _Reader:
         self.problems: list[Diagnostic] = []
         self.sources: dict[str, Source] = {}
         self.files: dict[str | None, Remembered] = {}
-        self.parsed = 0
         self._begun = now()
         self._limits = limits
         self._stdin = stdin
@@ -246,7 +223,6 @@ class _Reader:
     def _parse(self, source: Source, known: Sequence[Document], lasting: Stamp | None) -> Remembered:
         if problem := _binary(source):
             return Remembered(lasting, source, (), (problem,))
-        self.parsed += len(source.data)
         documents, problems = self._stream.read(source, known)
         return Remembered(lasting, source, tuple(documents), tuple(problems))
 

@@ -25,7 +25,7 @@ from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
 from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
-from tierwall.resources.load import Loaded
+from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.controller import Controller, Prepared
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.health import Health, Readiness
@@ -87,12 +87,12 @@ class Run:
         obeyed.set_function(lambda: self.server.programmed.status == "True")
         self.http = HttpServer([*self.health.routes(), *self.metrics.routes(), Route("/status", self._status)])
 
-    async def run(self, paths: list[str], stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
+    async def run(self, loader: Loader, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Until `stop` is set; InputError if it cannot even begin."""
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async for loaded in self._idly(loads(paths, stop)):
+            async for loaded in self._idly(loads(loader, stop)):
                 prepared = await asyncio.to_thread(self.controller.prepare, loaded)
                 if not begun:
                     if prepared.errors:

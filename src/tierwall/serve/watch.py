@@ -26,10 +26,9 @@ ROUND = 100
 LOOK, MEANWHILE = 10.0, 1.0
 
 
-async def loads(paths: Sequence[str], stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
+async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
     """The manifests as they are, then again after each change of what is in them, until `stop` is set."""
-    loader = Loader(paths)
-    async with aclosing(changes(paths, stop)) as seen:
+    async with aclosing(changes(loader.paths, stop)) as seen:
         async for _ in seen:
             loaded = await asyncio.to_thread(loader.news)
             if loaded is not None:

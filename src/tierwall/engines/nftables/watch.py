@@ -6,7 +6,7 @@ A change of pods alone becomes a change of elements; anything else is compiled a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -79,9 +79,8 @@ class Keeper:
             return step._replace(diagnostics=(*step.diagnostics, problem))
 
 
-def follow(keeper: Keeper, paths: Sequence[str], interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
+def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
     """Look at the files again and again; a step that fails comes as a step with its diagnostics."""
-    loader = Loader(paths)
     while True:
         loaded = loader.news()
         if loaded is not None:

@@ -18,6 +18,7 @@ import uvicorn
 
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import READ_SECONDS, App
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import Metrics
@@ -42,7 +43,6 @@ WARM_SECONDS, WARM_SLICE = 5.0, 0.002
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to serve."""
 
-    paths: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 9443
     health: tuple[str, int] | None = None
@@ -71,8 +71,8 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; InputError if it cannot begin."""
+def run(loader: Loader, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, in a process that is for nothing else; InputError if it cannot begin."""
     if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
         where = f"{settings.host}:{settings.port}"
         why = f"listening on `{where}` needs --tls-cert, --tls-key and --client-ca: anyone who reaches it could ask"
@@ -80,19 +80,19 @@ def run(settings: Settings) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(Server(settings).serve())
+        asyncio.run(Server(loader, settings).serve())
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Server(settings).serve())
+            runner.run(Server(loader, settings).serve())
 
 
 class Server:
     """Everything one process holds."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, loader: Loader, settings: Settings) -> None:
+        self.loader, self.settings = loader, settings
         # Only admission asks for superseded policies.
-        self.store = Store(settings.paths, settings.grace if settings.bridge else 0.0)
+        self.store = Store(loader, settings.grace if settings.bridge else 0.0)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
         self.metrics = Metrics()
@@ -125,7 +125,7 @@ class Server:
             loop.add_signal_handler(number, self.stop.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(self.reread()))
         tasks = [loop.create_task(one.serve(sockets=[it])) for one, it in zip(servers, sockets, strict=True)]
-        tasks.append(loop.create_task(self._follow(settings.paths, self.reread)))
+        tasks.append(loop.create_task(self._follow(self.loader.paths, self.reread)))
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow(settings.tls.paths, self.renew)))
         rest = loop.create_task(self._begin())

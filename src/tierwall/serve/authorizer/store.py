@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.load import Loader
@@ -21,16 +21,16 @@ MOST_RETAINED = 64
 
 
 class Store:
-    """The policies of some paths. `clock` counts seconds; without `grace` no superseded set is kept.
+    """The policies that a loader reads. `clock` counts seconds; without `grace` no superseded set is kept.
 
     INVARIANT: `current` and the retained sets are replaced, never changed, and only by `take`, which runs in the event
     loop; `read` may run in another thread, one at a time.
     """
 
     def __init__(
-        self, paths: Sequence[str], grace: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, loader: Loader, grace: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._loader = Loader(paths)
+        self._loader = loader
         self.grace = grace
         self._clock = clock
         self._superseded: deque[tuple[float, PolicySet]] = deque()

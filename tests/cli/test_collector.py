@@ -1,0 +1,59 @@
+"""Commands read with the garbage collector off, and leave it as they found it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tierwall.cli import collector
+from tierwall.cli.collector import CommandLoader, uncollected
+
+
+@pytest.fixture
+def freezes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The times that objects were frozen, without doing it to the process of the tests."""
+    calls: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.get_count()[0]))
+    yield calls
+    gc.enable()
+
+
+def test_the_collector_is_off_meanwhile_and_then_as_it_was(freezes: list[int]) -> None:
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(KeyError), uncollected():
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    with uncollected():
+        pass
+    assert not gc.isenabled()
+
+
+def test_only_many_objects_are_taken_out_of_its_sight(freezes: list[int]) -> None:
+    made: list[list[int]] = []
+    with uncollected():
+        made += ([number] for number in range(10))
+    assert not freezes
+    with uncollected():
+        made += ([number] for number in range(collector.MANY + 1))
+    assert len(freezes) == 1
+    with uncollected(first=False):
+        made += ([number] for number in range(collector.MANY + 1))
+    assert len(freezes) == 1
+
+
+def test_a_command_that_reads_again_takes_only_the_first_load_out_of_its_sight(
+    freezes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "MANY", 0)
+    file = tmp_path / "pod.yaml"
+    loader = CommandLoader([str(file)])
+    for name in ("a", "b"):
+        file.write_text(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}")
+        assert [resource.name for resource in loader.load().resources] == [name]
+        assert len(freezes) == 1

@@ -1,9 +1,11 @@
-"""What all tests share: the conformance data beside the repository, and engines that must not be skipped in CI."""
+"""What all tests share: other projects' cases beside the repository, and engines that must not be skipped in CI."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,10 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with public conformance data: `TIERWALL_SHARED`, or `shared` beside the repository."""
+    """The folder with cases made from other projects' suites: `TIERWALL_SHARED`, or `shared` beside the repository.
+
+    They are not part of the repository. Where they are absent, one line of the summary says how many tests did not run,
+    in CI too: a clone with nothing beside it passes all its tests.
+    """
     folder = Path(os.environ.get("TIERWALL_SHARED", ROOT.parent / "shared"))
-    if not folder.is_dir():
-        unavailable(f"no conformance data at {folder}")
+    if not (folder / "conformance").is_dir():
+        not_had(f"other projects' cases, which are not at {folder}/conformance: set TIERWALL_SHARED")
     return folder
 
 
@@ -42,3 +48,29 @@ def unavailable(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"not testable here: {reason}")
     pytest.skip(reason)
+
+
+NOT_HAD = "needs "
+
+
+def not_had(data: str) -> NoReturn:
+    """Pass a test over for want of data that is not part of the repository, in CI too; the summary says so once."""
+    pytest.skip(f"{NOT_HAD}{data}")
+
+
+def _lacks(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The data that a test was passed over for, or nothing."""
+    reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+    return reason.removeprefix(NOT_HAD) if report.skipped and reason.startswith(NOT_HAD) else ""
+
+
+def pytest_report_teststatus(report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
+    """Tests without their data are counted apart, so that the summary has no line for each of them."""
+    return ("without data", "-", "WITHOUT DATA") if _lacks(report) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each sort of data that was not to be had."""
+    lacked = Counter(_lacks(report) for report in terminalreporter.stats.get("without data", ()))
+    for data, tests in sorted(lacked.items()):
+        terminalreporter.write_line(f"{tests} tests were not run: they need {data}")

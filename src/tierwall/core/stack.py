@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from tierwall.core.verdict import StepVerdict, Verdict
 
 ALLOW, DENY, PASS, CONDITIONAL = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS, StepVerdict.CONDITIONAL
@@ -72,6 +74,8 @@ class Outcome(NamedTuple):
 # Where a question ends that no tier settles.
 DEFAULT: Tier[Any] = Tier("Default", (), Combining.FIRST_MATCH)
 DEFAULT_ALLOW = Outcome(ALLOW, DEFAULT.name)
+# Outcomes that do not say who settled them.
+UNNAMED = {verdict: Outcome(verdict, None) for verdict in (ALLOW, DENY)}
 # Disjoint sets of cases by outcome.
 Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
 # Asks one policy of a tier: its claims, in order. Claims may be found lazily: nothing is asked for that is settled.
@@ -81,7 +85,7 @@ Ask: TypeAlias = Callable[[Tier[P], P], Iterable[Claim]]
 Watch: TypeAlias = Callable[[Tier[Any], Claim, int, int], None]
 
 
-class Shares(NamedTuple):
+class Shares(msgspec.Struct, frozen=True):
     """What a tier makes of a set of cases: those it settles, those that go on, and the claims that may intervene."""
 
     tier: str
@@ -111,7 +115,7 @@ def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], named: bool = True, 
             break
     parts: Parts = ()
     if cases:
-        parts = ((DEFAULT_ALLOW if named else Outcome(ALLOW, None), cases),)
+        parts = ((DEFAULT_ALLOW if named else UNNAMED[ALLOW], cases),)
         if watch is not None:
             watch(DEFAULT, Claim(None, ALLOW, cases), cases, 0)
     for shares in reversed(walked):
@@ -143,7 +147,7 @@ def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watc
             if verdict is PASS:
                 passed |= hit
             elif hit:
-                settled.append((Outcome(verdict, tier.name, (by,)) if named else Outcome(verdict, None), hit))
+                settled.append((Outcome(verdict, tier.name, (by,)) if named else UNNAMED[verdict], hit))
             if maybe:
                 uncertain.append(claim._replace(cases=0, maybe=maybe))
             if not rest:
@@ -169,9 +173,9 @@ def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, wa
             if fresh := allowed & isolated:
                 allowing.append(((claim.by,), fresh))
                 isolated ^= fresh
-    settled = [(Outcome(ALLOW, tier.name, by) if named else Outcome(ALLOW, None), those) for by, those in allowing]
+    settled = [(Outcome(ALLOW, tier.name, by) if named else UNNAMED[ALLOW], those) for by, those in allowing]
     if isolated:
-        settled.append((Outcome(DENY, tier.name, tier.policies) if named else Outcome(DENY, None), isolated))
+        settled.append((Outcome(DENY, tier.name, tier.policies) if named else UNNAMED[DENY], isolated))
         if watch is not None:
             watch(tier, Claim(tier.policies, DENY, isolated), isolated, 0)
     return Shares(tier.name, tuple(settled), 0)

@@ -1,4 +1,4 @@
-"""Functions at their edges, as Kubernetes 1.37's own environment answers (tests/fixtures/cel_library.jsonl)."""
+"""Functions at their edges, as Kubernetes 1.37's own environment answers (tests/conformance/cel/library.jsonl)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tierwall.cel.library import OVERLOADS
 from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
 from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
-CASES = list(lines(Path(__file__).parent.parent / "fixtures" / "cel_library.jsonl"))
+CASES = list(lines(Path(__file__).parent.parent / "conformance" / "cel" / "library.jsonl"))
 BATCH = Batch()
 
 

@@ -75,6 +75,12 @@ def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
         assert result["ok"] is not False, result
 
 
+def test_envoy_gives_what_our_own_cases_expect() -> None:
+    results = list(run(suites([str(ROOT / "tests" / "conformance" / "tool")]), Engine()))
+    assert [result for result in results if result["ok"] is False] == []
+    assert len([result for result in results if result["ok"]]) > 130
+
+
 EXPRESSIONS = (
     "request.mcp.tool_name == 'add'",
     "request.mcp.tool_name in ['add', 'get']",

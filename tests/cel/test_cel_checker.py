@@ -174,11 +174,11 @@ def test_the_answer_has_a_type_for_every_node_and_the_overloads_of_calls() -> No
     while stack:
         node = stack.pop()
         # Parts of a dotted name have no type of their own.
-        if id(node) not in checked.types:
+        if node not in checked.types:
             assert to_text(node) in ("a", "a.b")
             continue
         if isinstance(node, ast.Call):
-            calls[node.function] = [each.id for each in checked.overloads[id(node)]]
+            calls[node.function] = [each.id for each in checked.overloads[node]]
         stack.extend(ast.children(node))
     assert calls == {"_||_": ["logical_or"], "_==_": ["equals"], "_>_": ["greater_int64"], "_+_": ["add_int64"]}
     assert "a.b.c" in checked.names.values()
@@ -192,7 +192,7 @@ def test_any_tree_checks_or_is_refused(tree: ast.Expr) -> None:
         checked = check(tree, ENVIRONMENT, to_text(tree))
     except CheckError:
         return
-    assert checked.types[id(tree)] == checked.type
+    assert checked.types[tree] == checked.type
 
 
 @pytest.mark.parametrize(

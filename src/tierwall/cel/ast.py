@@ -12,8 +12,11 @@ from typing import TypeAlias
 import msgspec
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
-    """What every node has: `at`, the offset in code points of its text in the source (-1: made, not written)."""
+class Node(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What every node has: `at`, the offset in code points of its text in the source (-1: made, not written).
+
+    A node is equal only to itself, so that tables by node tell apart two that say the same. `same` compares trees.
+    """
 
 
 class Literal(Node, frozen=True, gc=False, tag=True):
@@ -70,7 +73,7 @@ class ListExpr(Node, frozen=True, gc=False, tag=True):
     at: int = -1
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One `key: value` or `?key: value` of a map, or `field: value` of a message (the field's name as a Literal)."""
 
     key: Expr

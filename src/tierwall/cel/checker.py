@@ -7,7 +7,7 @@ variable that each dotted name stands for, for the compiler, the partial evaluat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -51,20 +51,20 @@ _LITERALS: dict[type, Type] = {
 MAX_PROBLEMS = 100
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """An expression whose names and types fit its environment. The tables are keyed by `id` of the tree's nodes."""
+class Checked(msgspec.Struct, frozen=True, eq=False):
+    """An expression whose names and types fit its environment, and what is known of each node of its tree."""
 
     expr: ast.Expr
     type: Type
-    types: dict[int, Type]
+    types: Mapping[ast.Expr, Type]
     # The overloads that may apply to a call; more than one where an argument is dyn.
-    overloads: dict[int, tuple[Overload, ...]]
+    overloads: Mapping[ast.Expr, tuple[Overload, ...]]
     # Which declared name an identifier or a chain of selections is (`a.b.c` may be one variable).
-    names: dict[int, str]
+    names: Mapping[ast.Expr, str]
 
     def type_of(self, node: ast.Expr) -> Type:
         """The type of a node of the tree."""
-        return self.types[id(node)]
+        return self.types[node]
 
 
 def compile_source(source: str, environment: Environment) -> Checked:
@@ -91,9 +91,9 @@ class _Checker(Inference):
         super().__init__(environment)
         self.source = source
         self.problems: list[Problem] = []
-        self.types: dict[int, Type] = {}
-        self.overloads: dict[int, tuple[Overload, ...]] = {}
-        self.names: dict[int, str] = {}
+        self.types: dict[ast.Expr, Type] = {}
+        self.overloads: dict[ast.Expr, tuple[Overload, ...]] = {}
+        self.names: dict[ast.Expr, str] = {}
         self.locals: dict[str, Type] = {}
 
     def whole(self, tree: ast.Expr) -> Checked:
@@ -115,7 +115,7 @@ class _Checker(Inference):
 
     def check(self, node: ast.Expr) -> Type:
         result = _RULES[type(node)](self, node)
-        self.types[id(node)] = result
+        self.types[node] = result
         return result
 
     def literal(self, node: ast.Literal) -> Type:
@@ -130,7 +130,7 @@ class _Checker(Inference):
             return local
         declared = self.declared(plain)
         if declared is not None:
-            self.names[id(node)] = plain
+            self.names[node] = plain
             return declared
         known = (*self.locals, *self.environment.variables)
         hint = did_you_mean(plain, known)
@@ -161,7 +161,7 @@ class _Checker(Inference):
         while chain:
             selection = chain.pop()
             given = self.field(given, selection.field, selection.at, False)
-            self.types[id(selection)] = given
+            self.types[selection] = given
         return given
 
     def dotted(self, first: str, chain: list[ast.Select]) -> Type | None:
@@ -170,8 +170,8 @@ class _Checker(Inference):
         for place, selection in enumerate(chain):
             declared = self.declared(name)
             if declared is not None:
-                self.names[id(selection)] = name
-                self.types[id(selection)] = declared
+                self.names[selection] = name
+                self.types[selection] = declared
                 del chain[place:]
                 return declared
             name = name[: -len(selection.field) - 1]
@@ -217,7 +217,7 @@ class _Checker(Inference):
         if prefix is not None:
             found = self.environment.lookup(f"{prefix}.{function}")
             if found is not None:
-                self.names[id(node)] = found.name
+                self.names[node] = found.name
                 return self.resolve(node, found, found.plain, args)
         before = len(self.problems)
         target = self.check(node.target)
@@ -240,7 +240,7 @@ class _Checker(Inference):
         return ERROR
 
     def logical(self, node: ast.Call, args: Sequence[Type]) -> Type:
-        self.overloads[id(node)] = (self.environment.functions[node.function].plain[0].overload,)
+        self.overloads[node] = (self.environment.functions[node.function].plain[0].overload,)
         for arg, given in zip(node.args, args, strict=True):
             self.expect(BOOL, given, arg)
         return BOOL
@@ -255,7 +255,7 @@ class _Checker(Inference):
             message, hint = mismatch.no_overload(function, candidates, tuple(map(self.shown, args)))
             self.report(node.at, message, hint)
             return ERROR
-        self.overloads[id(node)] = found[1]
+        self.overloads[node] = found[1]
         return found[0]
 
     def list_literal(self, node: ast.ListExpr) -> Type:

@@ -6,6 +6,7 @@ Compiling takes longer than evaluating a few times, so programs ask for it only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from tierwall.cel import ast
 from tierwall.cel.dispatch import Meter
@@ -42,10 +43,6 @@ def compile_expression(tree: ast.Expr) -> Callable[[dict[str, object]], object]:
     return Program(tree, _everything()).evaluate
 
 
-_environments: list[Environment] = []
-
-
+@cache
 def _everything() -> Environment:
-    if not _environments:
-        _environments.append(Environment(extensions=True))
-    return _environments[0]
+    return Environment(extensions=True)

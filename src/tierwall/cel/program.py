@@ -44,8 +44,9 @@ class Program:
             except Exception:
                 # Whatever it was, the exact evaluator says what it means.
                 return self._exact().evaluate(variables, limit)
-        self._uses += 1
-        if self._uses == _OFTEN:
+        # INVARIANT: whoever first writes this number compiles, also where threads count over each other.
+        self._uses = uses = self._uses + 1
+        if uses == _OFTEN:
             self.warm()
         return self._exact().evaluate(variables, limit)
 

@@ -137,7 +137,7 @@ def field_names(given: Object) -> tuple[str, ...]:
     return tuple(_fields(given))
 
 
-def plain_fields(tree: ast.Expr, types: Mapping[int, Type]) -> ast.Expr:
+def plain_fields(tree: ast.Expr, types: Mapping[ast.Expr, Type]) -> ast.Expr:
     """The tree with escaped names of fields replaced by the properties they stand for, to run on plain objects.
 
     `types` is the table of the checked tree. A tree without escapes is given back as it is.
@@ -146,7 +146,7 @@ def plain_fields(tree: ast.Expr, types: Mapping[int, Type]) -> ast.Expr:
     plain = tuple([plain_fields(child, types) for child in inside])
     result = tree if all(map(operator.is_, inside, plain)) else ast.with_children(tree, plain)
     if isinstance(result, ast.Select | ast.Has) and isinstance(tree, ast.Select | ast.Has):
-        operand = types[id(tree.operand)]
+        operand = types[tree.operand]
         if operand.name == "optional_type":
             operand = operand.params[0]
         field = unescape(tree.field)

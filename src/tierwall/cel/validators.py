@@ -15,8 +15,8 @@ from tierwall.cel.table import Overload
 from tierwall.cel.types import Type
 
 Report = Callable[[int, str], None]
-Types = Mapping[int, Type]
-Overloads = Mapping[int, tuple[Overload, ...]]
+Types = Mapping[ast.Expr, Type]
+Overloads = Mapping[ast.Expr, tuple[Overload, ...]]
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
 _CLAUSES = {
@@ -74,7 +74,7 @@ def _literal(node: ast.Call, value: object, overloads: Overloads, report: Report
         elif function == "duration" or function == "timestamp":
             if value is None:
                 raise ValueError("null has no time")
-            overloads[id(node)][0].call(value)
+            overloads[node][0].call(value)
     except Exception as error:
         report(node.args[0].at, f"invalid argument of `{function}`: {error}")
 
@@ -83,7 +83,7 @@ def _list(node: ast.Expr, types: Types, report: Report) -> None:
     assert isinstance(node, ast.ListExpr)
     first: Type | None = None
     for place, element in enumerate(node.elements):
-        given = types[id(element)]
+        given = types[element]
         if node.optional and place in node.optional:
             given = _inside(given)
         if first is None:
@@ -98,7 +98,7 @@ def _map(node: ast.Expr, types: Types, report: Report) -> None:
     keys: Type | None = None
     values: Type | None = None
     for entry in node.entries:
-        key, value = types[id(entry.key)], types[id(entry.value)]
+        key, value = types[entry.key], types[entry.value]
         if entry.optional:
             value = _inside(value)
         if keys is None or values is None:
@@ -135,7 +135,7 @@ def _format(node: ast.Call, types: Types, report: Report) -> None:
             return
         wrong = _unfit(arguments.elements[used], wanted, types, match[1] == "s")
         if wrong is not None:
-            report(wrong.at, f"expected {' or '.join(wanted)} for `{match[0]}`, found {types[id(wrong)]}")
+            report(wrong.at, f"expected {' or '.join(wanted)} for `{match[0]}`, found {types[wrong]}")
             return
         used += 1
     if used < len(arguments.elements):
@@ -147,7 +147,7 @@ def _unfit(node: ast.Expr, wanted: tuple[str, ...], types: Types, nested: bool) 
     stack = [node]
     while stack:
         each = stack.pop()
-        name = types[id(each)].name
+        name = types[each].name
         if name != "dyn" and name not in wanted:
             return each
         if nested and isinstance(each, ast.ListExpr | ast.MapExpr):

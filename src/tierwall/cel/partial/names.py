@@ -138,16 +138,16 @@ class Analysis:
 
     def __init__(self, unknowns: Unknowns) -> None:
         self.unknowns = unknowns
-        self._memo: dict[tuple[int, frozenset[str]], tuple[Expr, Uses]] = {}
+        self._memo: dict[tuple[Expr, frozenset[str]], Uses] = {}
 
     def uses(self, node: Expr, scope: frozenset[str]) -> Uses:
         """What the node mentions, where the names of `scope` are iteration variables."""
         if type(node) is Literal:
             return _NOTHING
-        key = (id(node), scope)
+        key = (node, scope)
         found = self._memo.get(key)
         if found is not None:
-            return found[1]
+            return found
         result = self._path_uses(node, scope)
         if result is None:
             # No function of its own, no comprehension: trees are deep and Python's stack is not.
@@ -163,8 +163,7 @@ class Analysis:
                 unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
                 local |= use.local.difference(variables)
             result = Uses(unknown, known, local, binds)
-        # The node is kept with its entry, so that no other can come to have its id.
-        self._memo[key] = (node, result)
+        self._memo[key] = result
         return result
 
     def _path_uses(self, node: Expr, scope: frozenset[str]) -> Uses | None:

@@ -46,10 +46,12 @@ def failing(message: str) -> Expr:
 
 def is_failing(expr: Expr) -> bool:
     """Whether the expression is a constant that always fails."""
-    return type(expr) is Call and expr.function == "_[_]" and expr.args[0] == _NOTHING
+    if type(expr) is Call and expr.function == "_[_]" and type(nothing := expr.args[0]) is MapExpr:
+        return not nothing.entries and nothing.at == _MADE
+    return False
 
 
-_NOTHING = MapExpr(())
+_MADE = MapExpr(()).at
 FAILING_SIZE = 6
 
 

@@ -22,7 +22,7 @@ Program: TypeAlias = Expr | Checked
 
 
 class Specialised:
-    """An expression made ready for one set of unknowns."""
+    """An expression made ready for one set of unknowns. Threads may share it: each run has a frame of its own."""
 
     __slots__ = ("_deep", "_run", "boolean", "unknowns")
 
@@ -52,6 +52,7 @@ class Specialised:
         return left
 
 
+_NO_TYPES: Mapping[Expr, Type] = {}
 # Up to here the parser will take whatever is left.
 _SHALLOW, _SHORT = 100, MAX_LENGTH // 2
 _TOO_DEEP = "expression nested too deeply"
@@ -77,7 +78,7 @@ def specialise(
     limit: the characters of the longest residual.
     environment: the functions to evaluate with; without one, all there are.
     """
-    expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, {})
+    expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, _NO_TYPES)
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
     names = frozenset(name for name in (*unknown, *dotted) if "." in name)
     own = Specialiser(unknowns, environment or _environment(names), types or {}, nodes, limit)
@@ -103,17 +104,15 @@ def partial(
 
     A name that is both known and unknown is unknown; one that is neither is an error where it is needed.
     """
-    key = (id(program), frozenset(unknown), frozenset(name for name in known if "." in name), boolean)
-    special = types is not None or environment is not None
-    found = None if special else _recent.get(key)
-    if found is None:
-        ready = specialise(program, unknown, boolean=boolean, types=types, dotted=key[2], environment=environment)
-        if special:
-            return ready(known)
-        if len(_recent) >= _REMEMBERED:
-            _recent.clear()
-        found = _recent[key] = (program, ready)
-    return found[1](known)
+    dotted = frozenset(name for name in known if "." in name)
+    if types is None and environment is None:
+        return _plain(program, frozenset(unknown), dotted, boolean)(known)
+    return specialise(program, unknown, boolean=boolean, types=types, dotted=dotted, environment=environment)(known)
+
+
+@lru_cache(maxsize=256)
+def _plain(program: Program, unknown: frozenset[str], dotted: frozenset[str], boolean: bool) -> Specialised:
+    return specialise(program, unknown, boolean=boolean, dotted=dotted)
 
 
 def well_typed(tree: Expr, known: Mapping[str, object], unknown: Collection[str], environment: Environment) -> Partial:
@@ -139,9 +138,3 @@ def _checks(tree: Expr, names: Collection[str], environment: Environment) -> Che
         return check(tree, Environment(environment.release, declared, environment.extensions))
     except CheckError:
         return None
-
-
-# By the program's id and not by equality, for which `1` and `true` are the same literal; each program is kept with its
-# entry, so that no other can come to have its id.
-_recent: dict[tuple[int, frozenset[str], frozenset[str], bool], tuple[Program, Specialised]] = {}
-_REMEMBERED = 256

@@ -75,18 +75,17 @@ class Specialiser:
         unknowns: Unknowns,
         environment: Environment,
         types: Mapping[str, Type],
-        nodes: Mapping[int, Type],
+        nodes: Mapping[Expr, Type],
         limit: int,
     ) -> None:
         self.unknowns = unknowns
         self.environment = environment
-        # What is certain about types: by the name of an unknown, and by the `id` of a node that was checked.
+        # What is certain about types: by the name of an unknown, and by the node that was checked.
         self.types = types
         self.nodes = nodes
         self.limit = limit
         self.analysis = Analysis(unknowns)
         self._settling = start({})
-        self._late = False
 
     def stage(self, node: Expr, scope: Scope, boolean: bool = False) -> Run:
         """The function of a part. `boolean`: a value that is not a bool counts as an error where the result goes."""
@@ -95,7 +94,7 @@ class Specialiser:
         if not uses.unknown and None not in keys.values():
             return self.known(node, {name: key for name, key in keys.items() if key is not None})
         run = self._open(node, scope, boolean)
-        if uses.known or (uses.binds and self._late) or any(map(_is_given, keys.values())):
+        if uses.known or (uses.binds and scope.depth) or any(map(_is_given, keys.values())):
             return run
         # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
         # another are left for its run: when a body is first needed depends on what is known.
@@ -107,10 +106,8 @@ class Specialiser:
 
         def run(frame: Frame) -> Result:
             nonlocal made
-            if made is None:
-                late, self._late = self._late, True
+            if made is None:  # threads that come here at the same time make the same
                 made = self.stage(node, scope, boolean)
-                self._late = late
             return made(frame)
 
         return run
@@ -173,7 +170,7 @@ class Specialiser:
 
     def _unknown(self, node: Expr, path: Path) -> Residual:
         name = ".".join((path.root.removeprefix("."), *path.fields))
-        declared = signature.certain(self.types.get(name) or self.nodes.get(id(node)))
+        declared = signature.certain(self.types.get(name) or self.nodes.get(node))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         optional = (type(node) is Select and node.optional) or (type(node) is Call and node.function == "_[?_]")
@@ -215,7 +212,7 @@ class Specialiser:
 
     def static(self, node: Expr) -> Type | None:
         """The type the checker found for a node; None if it was not asked."""
-        return self.nodes.get(id(node))
+        return self.nodes.get(node)
 
     def constant(self, value: object, static: Type | None) -> tuple[Expr, int]:
         """The constant of a value that stands where there was something of a type, and its length."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from nft_clusters import ENDS, clusters, pod_names, suite
 from nft_kernel import nft_engine
 
+from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables import index
 from tierwall.engines.nftables.compile import compile_model
@@ -17,8 +19,10 @@ from tierwall.engines.nftables.engine import Engine
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.placement import Placement
 from tierwall.engines.nftables.probe import Probe
+from tierwall.network.decide import NetworkDetail
 from tierwall.network.model.model import model
-from tierwall.network.question import answer, ask
+from tierwall.network.question import NetworkQuestion, ask
+from tierwall.resources.snapshot import Snapshot
 
 __all__ = ["nft_engine"]
 
@@ -28,6 +32,10 @@ pytestmark = pytest.mark.engine
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
 PORTS = (79, 80, 443, 8080)
 PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
+def asked_of(snapshot: Snapshot, question: Mapping[str, Any]) -> Answer:
+    return ask(snapshot, NetworkQuestion.from_dict(question))
 
 
 def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -54,12 +62,12 @@ def test_packets_do_what_the_library_decides(
     asked = suite(objects, questions)
     for question, found in zip(questions, nft_engine.answers(asked), strict=True):
         assert not found.error, (question, found.error)
-        wanted = ask(asked.snapshot, question, {})["verdict"]
+        wanted = asked_of(asked.snapshot, question).verdict
         if found.got is None:
             # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
             assert wanted == "Conditional" or "family" in found.skipped, (question, found.skipped)
         else:
-            assert found.got["verdict"] == wanted, (question, found.got)
+            assert found.got.verdict == wanted, (question, found.got)
 
 
 @settings(max_examples=8, **IN_KERNEL)
@@ -75,7 +83,7 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
     for question, found in zip(questions, nft_engine.answers(asked), strict=True):
         assert not found.error, (question, found.error)
         if found.got is not None:
-            assert found.got["verdict"] == ask(asked.snapshot, question, {})["verdict"], (question, found.got)
+            assert found.got.verdict == asked_of(asked.snapshot, question).verdict, (question, found.got)
 
 
 @settings(max_examples=40, **IN_KERNEL)
@@ -83,7 +91,7 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
 def test_what_only_dns_could_allow_does_not_pass(nft_engine: Engine, objects: list[Any]) -> None:
     asked = suite(objects, every_question(objects, PORTS))
     this = model(asked.snapshot)
-    decisions = [answer(asked.snapshot, case.question) for case in asked.cases]
+    decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
     unknown = [one for one in decisions if one.verdict is Verdict.CONDITIONAL]
     placement = Placement(this, [(one.source, one.destination) for one in decisions])
     probes = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tierwall.core.answer import Answer
+from tierwall.policytest.planes import ask
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -27,3 +29,10 @@ def resource(value: Any) -> Resource:
     group, _, version = value["apiVersion"].rpartition("/")
     namespace = "" if value["kind"] in CLUSTER_SCOPED else value["metadata"].get("namespace", "default")
     return Resource(group, version, value["kind"], namespace, value["metadata"]["name"], value)
+
+
+def document(of: Snapshot, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The decision document of a network question in its YAML form."""
+    answer = ask("network", of, question, {})
+    assert isinstance(answer, Answer)
+    return answer.to_dict()

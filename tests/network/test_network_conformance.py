@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from network_snapshots import snapshot
 
-from tierwall.network.question import ask, mismatches
+from tierwall.policytest.planes import ask, differences
 
 SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "cyclonus": 12288, "decisions": 66}
 
@@ -34,7 +34,9 @@ def test_every_case_of_a_suite_holds(shared: Path, suite: str) -> None:
             this = snapshot(resources + spec.get("objects", []))
             for case in spec["cases"]:
                 asked += 1
-                got = ask(this, case["network"], {})
-                wrong += [f"{file.name}: {case['name']}: {line}" for line in mismatches(case["expect"], got)]
+                got = ask("network", this, case["network"], {})
+                wrong += [
+                    f"{file.name}: {case['name']}: {line}" for line in differences("network", case["expect"], got)
+                ]
     assert not wrong
     assert asked == SUITES[suite]

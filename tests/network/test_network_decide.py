@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_clusters import PORTS, PROTOCOLS, clusters, ends
-from network_reference import Cluster, decide
-from network_snapshots import snapshot
+from network_snapshots import document, snapshot
 
-from tierwall.network.question import ask
+from reference.network import Cluster, decide
 
 Object = dict[str, Any]
 
@@ -23,7 +22,7 @@ def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], 
         source, destination = data.draw(st.sampled_from(ends(objects))), data.draw(st.sampled_from(ends(objects)))
         protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
         want = decide(cluster, source, destination, protocol, port)
-        got = ask(this, {"from": source, "to": destination, "protocol": protocol, "port": port}, {})
+        got = document(this, {"from": source, "to": destination, "protocol": protocol, "port": port})
         assert got["verdict"] == want["verdict"]
         for direction in ("egress", "ingress"):
             verdict, by = want[direction]

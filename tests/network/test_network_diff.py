@@ -36,7 +36,7 @@ def fates(model: Model, outside: list[End]) -> Fate:
             for protocol in PROTOCOLS:
                 for port in (*PORTS, 9):
                     found = decide(model, source, destination, protocol, port)
-                    domains = {*found.egress.outcome.domains, *found.ingress.outcome.domains}
+                    domains = set(found.domains)
                     if found.verdict is not Verdict.DENY:
                         fate = found.verdict, tuple(sorted(domains)) if found.verdict is Verdict.CONDITIONAL else ()
                         out[str(source), str(destination), protocol, port] = fate

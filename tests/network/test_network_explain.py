@@ -98,7 +98,8 @@ def test_json_is_the_decision_document(file: str) -> None:
     assert got["trace"][-1] == {
         "direction": "ingress",
         "tier": "Namespace",
-        "outcome": "denied",
+        "verdict": "Deny",
+        "reason": "Isolated",
         "policy": "NetworkPolicy/pay/db",
         "rule": "spec",
         "source": {"file": file, "line": 30, "column": 3},

@@ -219,7 +219,7 @@ def test_pairs_expand_groups_and_leave_out_an_end_with_itself(folder: str) -> No
 def test_an_empty_cluster_lists_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     assert run(str(tmp_path)) == ""
-    assert json.loads(run(str(tmp_path), "-o", "json")) == {"connections": []}
+    assert json.loads(run(str(tmp_path), "-o", "json")) == {"connections": [], "notConsidered": []}
     assert run(str(tmp_path), "-o", "md") == "No connections.\n"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from network_snapshots import snapshot
+from network_snapshots import document, snapshot
 
 from tierwall.network.model.addresses import Span, joined, parse_address, parse_cidr, show
 from tierwall.network.model.model import Model
-from tierwall.network.question import ask
 
 Object = dict[str, Any]
 
@@ -141,9 +140,13 @@ def netpol(**spec: Any) -> Object:
 
 
 def ingress_of(*policies: Object, source: Any = "shop/web") -> tuple[str, str]:
-    """The verdict of ingress to shop/api, and the notes of its trace."""
-    got = ask(snapshot([WEB, API, *policies]), {"from": source, "to": "shop/api", "port": 80}, {})
-    notes = [step.get("note", "") for step in got["trace"] if step["direction"] == "ingress"]
+    """The verdict of ingress to shop/api, and the notes of its trace, after `fails closed: ` where a rule does."""
+    got = document(snapshot([WEB, API, *policies]), {"from": source, "to": "shop/api", "port": 80})
+    notes = [
+        ("fails closed: " if step["reason"] == "FailsClosed" else "") + step.get("note", "")
+        for step in got["trace"]
+        if step["direction"] == "ingress"
+    ]
     return got["ingress"]["verdict"], "; ".join(filter(None, notes))
 
 
@@ -257,10 +260,9 @@ def test_a_network_policy_whose_pods_are_not_understood_closes_its_namespace(sel
 
 
 def test_a_network_policy_with_unknown_types_isolates_both_directions() -> None:
-    got = ask(
+    got = document(
         snapshot([WEB, API, netpol(podSelector={}, policyTypes=["ingress"])]),
         {"from": "shop/web", "to": "shop/api", "port": 80},
-        {},
     )
     assert (got["egress"]["verdict"], got["ingress"]["verdict"]) == ("Deny", "Deny")
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_clusters import PORTS, PROTOCOLS, clusters, ends
-from network_snapshots import snapshot
+from network_snapshots import document, snapshot
 
+from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import InputError
-from tierwall.network.question import ask, mismatches
+from tierwall.policytest.planes import ask, differences
 
 Object = dict[str, Any]
 
@@ -38,10 +39,25 @@ def question(source: Any = "shop/web", destination: Any = "pay/db", **more: Any)
     return {"from": source, "to": destination, "port": 80, **more}
 
 
+def isolating(name: str) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "pay"},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
+
+
+def asked_of(*policies: Object) -> Answer:
+    answer = ask("network", snapshot([WEB, DB, *policies]), question(), {})
+    assert isinstance(answer, Answer)
+    return answer
+
+
 def problems(objects: list[Object], asked: Object) -> list[tuple[str, str]]:
     with pytest.raises(InputError) as caught:
-        ask(snapshot(objects), asked, {})
-    assert {one.code for one in caught.value.diagnostics} == {"TW703"}
+        document(snapshot(objects), asked)
+    assert {one.code for one in caught.value.diagnostics} <= {"TW703", "TW704"}
     return [(one.message, one.hint) for one in caught.value.diagnostics]
 
 
@@ -50,9 +66,9 @@ def test_every_problem_of_a_question_is_told_at_once_with_hints() -> None:
     assert found == [
         ("expected a number from 1 to 65535 as `port`, found `70000`", ""),
         ("expected one of TCP, UDP, SCTP as `protocol`, found `tcp`", "did you mean `TCP`?"),
+        ("unknown key `prot` in a question of the network plane", "did you mean `port`?"),
         ("there is no pod `wbe` in namespace `shop`", "did you mean `web`?"),
         ("there is no pod in namespace `pai`", "did you mean `pay`?"),
-        ("unknown key `prot` in a network question", "did you mean `port`?"),
     ]
 
 
@@ -73,14 +89,14 @@ def test_a_port_that_is_none_is_refused(port: Any) -> None:
 def test_an_address_of_a_pod_is_that_pod() -> None:
     deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
     this = snapshot([WEB, DB, deny])
-    by_name, by_address = ask(this, question(), {}), ask(this, question({"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}), {})
+    by_name, by_address = document(this, question()), document(this, question({"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}))
     assert by_name == by_address
     assert by_name["verdict"] == "Deny"
 
 
 def test_a_pod_and_itself_is_no_matter_of_policy() -> None:
     deny = admin("deny", ingress=[{"action": "Deny", "from": [{"namespaces": {}}]}])
-    got = ask(snapshot([WEB, deny]), question("shop/web", {"ip": "10.0.0.1"}), {})
+    got = document(snapshot([WEB, deny]), question("shop/web", {"ip": "10.0.0.1"}))
     assert (got["verdict"], got["egress"]["verdict"], got["ingress"]["verdict"]) == ("Allow", *["NotApplicable"] * 2)
     assert got["decidedBy"] == [{"policy": "Default"}]
 
@@ -94,7 +110,7 @@ def test_traffic_with_the_own_node_is_judged_and_noted() -> None:
     }
     web = pod("web", spec={"nodeName": "n1"})
     deny = admin("deny", egress=[{"action": "Deny", "to": [{"nodes": {}}]}])
-    got = ask(snapshot([web, node, deny]), question("shop/web", {"node": "n1"}), {})
+    got = document(snapshot([web, node, deny]), question("shop/web", {"node": "n1"}))
     assert got["verdict"] == "Deny"
     assert got["trace"][0]["note"] == "Kubernetes exempts traffic between a pod and its own node"
 
@@ -107,7 +123,7 @@ def test_a_domain_rule_makes_the_answer_conditional_and_names_the_domains() -> N
             {"action": "Deny", "to": [{"networks": ["0.0.0.0/0"]}]},
         ],
     )
-    got = ask(snapshot([WEB, names]), question("shop/web", {"ip": "203.0.113.7"}), {})
+    got = document(snapshot([WEB, names]), question("shop/web", {"ip": "203.0.113.7"}))
     assert got["verdict"] == "Conditional"
     assert got["domains"] == ["*.example.org", "example.org"]
     assert got["decidedBy"] == [
@@ -116,16 +132,16 @@ def test_a_domain_rule_makes_the_answer_conditional_and_names_the_domains() -> N
     ]
     assert got["sentence"].startswith("shop/web can reach 203.0.113.7 on TCP port 80 only if its address belongs to")
     # A pod without an address has no domain name, and where all answers agree the domain does not matter.
-    assert ask(snapshot([WEB, pod("db", "pay"), names]), question(), {})["verdict"] == "Allow"
+    assert document(snapshot([WEB, pod("db", "pay"), names]), question())["verdict"] == "Allow"
     same = admin("same", egress=[{"action": "Allow", "to": [{"domainNames": ["example.org"]}]}])
-    assert ask(snapshot([WEB, same]), question("shop/web", {"ip": "203.0.113.7"}), {})["verdict"] == "Allow"
+    assert document(snapshot([WEB, same]), question("shop/web", {"ip": "203.0.113.7"}))["verdict"] == "Allow"
 
 
 def test_of_a_thousand_policies_of_equal_priority_the_first_name_decides() -> None:
     rule: Object = {"from": [{"namespaces": {}}]}
     policies = [admin(f"p{number:04}", 5, ingress=[{"action": "Deny", **rule}]) for number in range(999)]
     policies.append(admin("P", 5, ingress=[{"action": "Allow", **rule}]))
-    got = ask(snapshot([WEB, DB, *reversed(policies)]), question(), {})
+    got = document(snapshot([WEB, DB, *reversed(policies)]), question())
     assert got["ingress"] == {
         "verdict": "Allow",
         "tier": "Admin",
@@ -135,36 +151,43 @@ def test_of_a_thousand_policies_of_equal_priority_the_first_name_decides() -> No
 
 
 def test_expectations_hold_as_the_contract_says() -> None:
-    got = {
-        "verdict": "Deny",
-        "egress": {"verdict": "Allow"},
-        "ingress": {"verdict": "Deny"},
-        "decidedBy": [
-            {"policy": "Default"},
-            {"policy": "NetworkPolicy/pay/one", "rule": "spec"},
-            {"policy": "AdminNetworkPolicy/a", "rule": "egress[1]"},
-        ],
-    }
-    for expect in (
+    rule = {"action": "Deny", "to": [{"namespaces": {}}]}
+    named = {**rule, "name": "no-way-out"}
+    got = asked_of(admin("a", egress=[{**rule, "ports": [{"portNumber": {"port": 1}}]}, named]), isolating("one"))
+    expectations: list[Object] = [
         {},
-        {"verdict": "Deny", "egress": "Allow", "ingress": "Deny"},
-        {"decidedBy": "Default"},
-        {"decidedBy": "NetworkPolicy/pay/one ingress[3]"},
+        {"verdict": "Deny", "egress": "Deny", "ingress": "Deny"},
+        {"decidedBy": "NetworkPolicy/pay/one spec"},
         {"decidedBy": ["AdminNetworkPolicy/a", "NetworkPolicy/pay/one"]},
         {"decidedBy": "AdminNetworkPolicy/a egress[1]"},
-    ):
-        assert mismatches(expect, got) == []
-    assert mismatches({"verdict": "Allow", "decidedBy": ["AdminNetworkPolicy/a egress[0]", "Default"]}, got) == [
+        {"decidedBy": "AdminNetworkPolicy/a no-way-out"},
+        {"decidedBy": [{"policy": "AdminNetworkPolicy/a", "rule": "egress[1]", "name": "no-way-out"}]},
+        {"notConsidered": []},
+    ]
+    for expect in expectations:
+        assert differences("network", expect, got) == []
+    wrong = ["AdminNetworkPolicy/a egress[0]", "Default", {"policy": "NetworkPolicy/pay/one", "rule": "ingress[0]"}]
+    actual = "AdminNetworkPolicy/a egress[1] no-way-out, NetworkPolicy/pay/one spec"
+    assert differences("network", {"verdict": "Allow", "decidedBy": wrong}, got) == [
         "verdict: expected Allow, got Deny",
-        "decidedBy: expected AdminNetworkPolicy/a egress[0], got Default, NetworkPolicy/pay/one spec, "
-        "AdminNetworkPolicy/a egress[1]",
+        f"decidedBy: expected AdminNetworkPolicy/a egress[0], got {actual}",
+        f"decidedBy: expected Default, got {actual}",
+        f"decidedBy: expected NetworkPolicy/pay/one ingress[0], got {actual}",
+    ]
+
+
+def test_an_empty_list_asks_that_no_policy_decided() -> None:
+    nobody = asked_of()
+    for expect in ([], "Default", ["Default"], [{"policy": "Default"}]):
+        assert differences("network", {"decidedBy": expect}, nobody) == []
+    assert differences("network", {"decidedBy": []}, asked_of(isolating("one"))) == [
+        "decidedBy: expected that no policy decides, got Default, NetworkPolicy/pay/one spec"
     ]
 
 
 def test_a_malformed_expectation_is_an_error() -> None:
-    got = ask(snapshot([WEB, DB]), question(), {})
     with pytest.raises(InputError) as caught:
-        mismatches({"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, got)
+        differences("network", {"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, asked_of())
     assert [(one.code, one.hint) for one in caught.value.diagnostics] == [
         ("TW701", ""),
         ("TW701", "did you mean `Allow`?"),
@@ -177,21 +200,21 @@ def test_a_malformed_expectation_is_an_error() -> None:
 def test_every_explanation_replays_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
     source, destination = (data.draw(st.sampled_from(ends(objects))) for _ in range(2))
     protocol, port = data.draw(st.sampled_from(PROTOCOLS)), data.draw(st.sampled_from(PORTS))
-    got = ask(snapshot(objects), {"from": source, "to": destination, "protocol": protocol, "port": port}, {})
+    got = document(snapshot(objects), {"from": source, "to": destination, "protocol": protocol, "port": port})
     for direction in ("egress", "ingress"):
         steps = [step for step in got["trace"] if step["direction"] == direction]
-        decisive = [step for step in steps if step["outcome"] in ("allowed", "denied")]
-        uncertain = [step for step in steps if step["outcome"].startswith("may")]
+        uncertain = [step for step in steps if step["reason"] == "DomainMayMatch"]
+        decisive = [step for step in steps if step["verdict"] in ("Allow", "Deny") and step not in uncertain]
         verdict = got[direction]["verdict"]
         if verdict == "NotApplicable":
-            assert [step["outcome"] for step in steps] == ["not under policy"]
+            assert [step["verdict"] for step in steps] == ["NotApplicable"]
         elif verdict == "Conditional":
             assert uncertain
             assert got["domains"]
         else:
             # The first step that is decisive, and all that say the same in its tier, are what settled it.
             first = decisive[0]
-            assert {"allowed": "Allow", "denied": "Deny"}[first["outcome"]] == verdict
+            assert first["verdict"] == verdict
             named = [
                 (step.get("policy", "Default"), step.get("rule")) for step in decisive if step["tier"] == first["tier"]
             ]

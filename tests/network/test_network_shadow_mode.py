@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from network_clusters import clusters, ends
-from network_snapshots import snapshot
+from network_snapshots import document, snapshot
 
 from tierwall.analyze.network import network
 from tierwall.cli.main import root
-from tierwall.network.question import ask
 from tierwall.network.reach.ask import Asked, find
 from tierwall.network.reach.compare import compare
 from tierwall.network.reach.listing import entries
@@ -58,7 +57,7 @@ PODS = [pod("shop", "web"), pod("data", "db")]
 
 
 def asked(*policies: Object) -> Object:
-    return ask(snapshot([*PODS, *policies]), QUESTION, {})
+    return document(snapshot([*PODS, *policies]), QUESTION)
 
 
 def test_a_policy_in_shadow_mode_denies_nothing_and_says_that_it_would() -> None:
@@ -107,7 +106,7 @@ def test_shadow_mode_is_as_if_the_policies_were_not_there_and_would_be_as_if_the
     without = [*bare, *policies[1::2]]
     known = ends(objects)
     for question in ({"from": one, "to": other, "port": 80} for one in known[:3] for other in known[-3:]):
-        now, gone, whole = (ask(snapshot(each), question, {}) for each in (watched, without, objects))
+        now, gone, whole = (document(snapshot(each), question) for each in (watched, without, objects))
         keys = ("verdict", "decidedBy", "egress", "ingress")
         assert [now[key] for key in keys] == [gone[key] for key in keys]
         then = now.get("shadow", now)

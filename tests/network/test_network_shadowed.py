@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Any
 
-import network_reference as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_snapshots import snapshot
 
+from reference import network as reference
 from tierwall.analyze.network_shadowed import Shadows
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Rule
@@ -203,10 +203,13 @@ def proved(objects: list[Object]) -> set[str]:
     """The rules that are proved to be in vain."""
     this = model(snapshot(objects))
     shadows = Shadows(this)
-    admin = [rule for policy in (*this.admin, *this.baseline) for rule in all_rules(policy)]
-    namespaced = [rule for policy in this.network_policies for rule in all_rules(policy)]
-    found = [rule for rule in admin if shadows.settled_before(rule)]
-    return {str(rule) for rule in (*found, *filter(shadows.denied_before, namespaced))}
+    return {
+        str(rule)
+        for tier in this.tiers
+        for policy in tier.policies
+        for rule in all_rules(policy)
+        if (shadows.denied_before if tier.name == "Namespace" else shadows.settled_before)(rule)
+    }
 
 
 def all_rules(policy: Any) -> tuple[Rule, ...]:

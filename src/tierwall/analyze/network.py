@@ -20,7 +20,7 @@ from tierwall.network.model.rules import (
     PodPeer,
     Related,
     Relation,
-    Tier,
+    TierName,
 )
 from tierwall.network.model.shadow import notes
 from tierwall.network.reach.classes import Classes
@@ -47,7 +47,9 @@ def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
     for policy in this.policies:
         selected = rows.membership.subjects(policy.namespaces, policy.pods)
         if not selected:
-            place = policy.resource.position(("spec", "podSelector" if policy.tier is Tier.NAMESPACE else "subject"))
+            place = policy.resource.position(
+                ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
+            )
             words = f"{policy.reference} selects no pod that exists"
             yield Diagnostic("TW204", words, place, subject=policy.reference)
             continue

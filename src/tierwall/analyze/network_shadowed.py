@@ -15,8 +15,9 @@ from typing import NamedTuple, TypeAlias
 from tierwall.analyze.network_case import Case
 from tierwall.analyze.network_formula import Formula, Formulas, Search, TooMuch, about, not_about
 from tierwall.core.labels import Selector
+from tierwall.core.stack import Combining, Tier
 from tierwall.network.model.model import Model
-from tierwall.network.model.rules import Action, Policy, Rule, Tier
+from tierwall.network.model.rules import Action, Policy, Rule
 
 # How many conditions are tried for one rule, and for all of a model; and how many rules before it are looked at.
 MOST_STEPS = 10_000
@@ -36,18 +37,18 @@ class Shadows:
 
     def __init__(self, model: Model) -> None:
         self._formulas = Formulas(model)
-        self._admin, self._baseline = list(_placed(model.admin)), list(_placed(model.baseline))
-        self._namespace = model.network_policies
-        self._home = {one.rule: one for one in (*self._admin, *self._baseline, *_placed(self._namespace))}
+        self._tiers = model.tiers
+        self._rules = {tier.name: list(_placed(tier.policies)) for tier in self._tiers}
+        self._home = {placed.rule: placed for rules in self._rules.values() for placed in rules}
         self._left = MOST_STEPS_OF_ALL
 
     def settled_before(self, rule: Rule) -> list[Settler]:
-        """Who settles all that a rule of the Admin or Baseline tier matches; nobody if it may ever count."""
-        return self._proved(rule, self._in_admin if rule.tier is Tier.ADMIN else self._in_baseline)
+        """Who settles all that a rule of a first-match tier matches; nobody if it may ever count."""
+        return self._proved(rule, self._in_first_match)
 
     def denied_before(self, rule: Rule) -> list[Settler]:
-        """The admin rules that deny all that a rule of a NetworkPolicy allows; none if it may ever allow."""
-        return self._proved(rule, self._in_namespace)
+        """The rules above that deny all that a rule of a NetworkPolicy allows; none if it may ever allow."""
+        return self._proved(rule, self._in_union)
 
     def _proved(self, rule: Rule, ask: Callable[[_Asked], list[Settler]]) -> list[Settler]:
         search = Search(min(MOST_STEPS, self._left))
@@ -66,26 +67,50 @@ class Shadows:
             self._left -= granted - search.steps
         return []
 
-    def _in_admin(self, asked: _Asked) -> list[Settler]:
-        before = asked.concerned(self._admin)
-        return [] if asked.possible(asked.past(before)) else asked.takers(before, [[]])
+    def _above(self, rule: Rule) -> list[Tier[Policy]]:
+        """The tiers above the one that a rule stands in."""
+        return list(takewhile(lambda tier: tier.name != rule.tier, self._tiers))
 
-    def _in_namespace(self, asked: _Asked) -> list[Settler]:
-        before = asked.concerned(self._admin)
-        if any(map(asked.possible, asked.ways_on(before, (Action.ALLOW, Action.PASS)))):
-            return []
-        return asked.takers(before, [[]])
+    def _in_union(self, asked: _Asked) -> list[Settler]:
+        """A rule that only allows is undone where a tier above denies; one that allows there, too, does no harm."""
+        ways: list[list[Formula]] = [[]]
+        settlers: list[Settler] = []
+        for tier in self._above(asked.rule):
+            rules = asked.concerned(self._rules[tier.name])
+            onward = list(asked.ways_on(rules, (Action.ALLOW, Action.PASS)))
+            if any(asked.possible([*way, *further]) for way in ways for further in onward):
+                return []
+            settlers += asked.takers(rules, ways)
+            ways = [[*way, *further] for way in ways for further in asked.ways_on(rules, (Action.PASS,))]
+        return settlers
 
-    def _in_baseline(self, asked: _Asked) -> list[Settler]:
-        admin, before = asked.concerned(self._admin), asked.concerned(self._baseline)
-        isolating = list(islice(filter(asked.is_isolated, self._namespace), asked.most))
-        ways = list(asked.ways_on(admin, (Action.PASS,)))
-        alone = [not_about(one) for one in isolating]
-        if any(asked.possible([*way, *alone, *asked.past(before)]) for way in ways):
+    def _in_first_match(self, asked: _Asked) -> list[Settler]:
+        """A rule counts if some connection that it matches passes every tier above it and the rules before it."""
+        ways: list[list[Formula]] = [[]]
+        # What may settle it on the way, with the ways that lead there.
+        passed: list[tuple[list[Policy] | list[_Placed], list[list[Formula]]]] = []
+        for tier in self._above(asked.rule):
+            if tier.combining is Combining.UNION_WITH_ISOLATION:
+                isolating = list(islice(filter(asked.is_isolated, tier.policies), asked.most))
+                passed.append((isolating, ways))
+                ways = [[*way, *(not_about(policy) for policy in isolating)] for way in ways]
+            else:
+                rules = asked.concerned(self._rules[tier.name])
+                passed.append((rules, ways))
+                ways = [[*way, *onward] for way in ways for onward in asked.ways_on(rules, (Action.PASS,))]
+        before = asked.concerned(self._rules[asked.rule.tier])
+        if any(asked.possible([*way, *asked.past(before)]) for way in ways):
             return []
-        takers = [one for one in asked.takers(admin, [[]]) if isinstance(one, Rule) and one.action is not Action.PASS]
-        isolate = [one for one in isolating if any(asked.possible([*way, about(one)]) for way in ways)]
-        return [*takers, *isolate, *asked.takers(before, [[*way, *alone] for way in ways])]
+        settlers: list[Settler] = []
+        for met, leading in passed:
+            placed = [one for one in met if isinstance(one, _Placed)]
+            settlers += [rule for rule in asked.takers(placed, leading) if rule.action is not Action.PASS]
+            settlers += [
+                policy
+                for policy in met
+                if isinstance(policy, Policy) and any(asked.possible([*way, about(policy)]) for way in leading)
+            ]
+        return [*settlers, *asked.takers(before, ways)]
 
 
 class _Asked(NamedTuple):
@@ -145,7 +170,7 @@ class _Asked(NamedTuple):
             if one.rule.action in onward:
                 yield [self.formulas.matches(*one), *self.past(before[:number])]
 
-    def takers(self, before: list[_Placed], ways: Iterable[list[Formula]]) -> list[Settler]:
+    def takers(self, before: list[_Placed], ways: list[list[Formula]]) -> list[Rule]:
         """The rules that settle something that the rule asked about matches."""
         return [
             one.rule

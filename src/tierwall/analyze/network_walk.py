@@ -7,18 +7,19 @@ finding about a connection names one as a witness; what is said of all connectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.stack import Claim, Combining, Stack, Tier, fall
 from tierwall.network.hypothetical import Hypothetical
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import model
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.rules import Action, Direction, Policy, Rule, TierName
+from tierwall.network.reach.claims import Claims, Matched, cells
 from tierwall.network.reach.classes import Classes, bits
 from tierwall.network.reach.rows import Rows
-from tierwall.network.reach.tiers import Matched, cells
 
 # Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
 MOST_PAIRS = 50
@@ -40,6 +41,30 @@ class Witness(NamedTuple):
     port: str
 
 
+class _Taken:
+    """What the rules of first-match tiers take of one cell of ports, as the walk tells it."""
+
+    def __init__(self, claims: Mapping[str, Claims]) -> None:
+        self.rules: set[Rule] = set()
+        self._claims = claims
+        self._taken: list[tuple[Rule, int]] = []
+
+    def ask(self, tier: Tier[Policy], policy: Policy) -> list[Claim]:
+        """The claims of one policy."""
+        return self._claims[tier.name](tier, policy)
+
+    def watch(self, tier: Tier[Policy], claim: Claim, surely: int, maybe: int) -> None:
+        """Note a claim; the default's and those of isolation are nobody's rule."""
+        if tier.combining is Combining.FIRST_MATCH and claim.by is not None:
+            self.rules.add(claim.by)
+            if surely:
+                self._taken.append((claim.by, surely))
+
+    def of(self, action: Action) -> list[tuple[Rule, int]]:
+        """What rules with this action take."""
+        return [(rule, mask) for rule, mask in self._taken if rule.action is action]
+
+
 class Walk:
     """Every sort of subject, both directions, all ports: which rules ever count, and which undo which."""
 
@@ -48,7 +73,7 @@ class Walk:
         self.model = model(hypothetical.snapshot)
         self.classes = Classes(self.model)
         self.rows = Rows(self.classes, True)
-        self.priorities = {id(policy.resource): policy.priority for policy in self.model.admin}
+        self.priorities = {policy: policy.priority for policy in self.model.policies}
         self.shadows = Shadows(self.model)
         self.counted: set[Rule] = set()
         self.clashes: dict[tuple[Rule, Rule], Witness] = {}
@@ -64,60 +89,46 @@ class Walk:
                 continue
             for direction in Direction:
                 stack = self.model.stack(one.one, direction)
-                lists = stack.admin, stack.namespace, stack.baseline
-                key = direction, *((id(found), self.rows.seen(found, one.one, direction)) for found in lists)
+                key = direction, *((tier, self.rows.seen(tier.policies, one.one, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
-                    self._subject(one.one, direction)
+                    self._subject(one.one, direction, stack)
         yield from self._equal_priorities()
         yield from self._overridden()
         yield from self._shadowed()
 
-    def _subject(self, subject: End, direction: Direction) -> None:
-        stack = self.model.stack(subject, direction)
-        admin = self.rows.matched(stack.admin, subject, direction)
-        namespace = self.rows.matched(stack.namespace, subject, direction)
-        baseline = self.rows.matched(stack.baseline, subject, direction)
+    def _subject(self, subject: End, direction: Direction, stack: Stack[Policy]) -> None:
+        matched = {tier.name: self.rows.matched(tier, subject, direction) for tier in stack}
         everybody = self.classes.everybody & ~(1 << self.classes.of(subject).bit if self._alone(subject) else 0)
-        for ports in cells(self.rows.ports.everything, [*admin, *namespace, *baseline]):
-            rest, denied, allowed = self._first_match(admin, ports, everybody)
-            self._clash(admin, ports, everybody, subject, direction)
-            if stack.namespace:
-                self._union(stack.namespace, namespace, ports, (everybody, denied, allowed), subject, direction)
-            else:
-                self._first_match(baseline, ports, rest)
+        rules = [rule for tier in matched.values() for policy in tier.values() for rule in policy]
+        for ports in cells(self.rows.ports.everything, rules):
+            taken = _Taken({name: Claims(policies, ports) for name, policies in matched.items()})
+            fall(stack, everybody, taken.ask, True, taken.watch)
+            self.counted |= taken.rules
+            for tier in stack:
+                if tier.name == TierName.ADMIN:
+                    self._clash(matched[tier.name], ports, everybody, subject, direction)
+                if tier.combining is Combining.UNION_WITH_ISOLATION:
+                    self._union(tier, matched[tier.name], ports, everybody, taken, subject, direction)
 
     def _alone(self, subject: End) -> bool:
         return len(self.classes.of(subject).members) == 1
 
-    def _first_match(
-        self, rules: list[Matched], ports: int, start: int
-    ) -> tuple[int, list[tuple[Rule, int]], list[tuple[Rule, int]]]:
-        """Who is left, and what each denying and allowing rule took; notes which rules count."""
-        rest, passed = start, 0
-        taken: list[tuple[Rule, int]] = []
-        for matched in rules:
-            surely, maybe = matched.on(ports)
-            if (surely | maybe) & rest:
-                self.counted.add(matched.rule)
-            hit = surely & rest
-            rest &= ~hit
-            if hit:
-                taken.append((matched.rule, hit))
-                passed |= hit if matched.rule.action is Action.PASS else 0
-        denied = [(rule, mask) for rule, mask in taken if rule.action is Action.DENY]
-        allowed = [(rule, mask) for rule, mask in taken if rule.action is Action.ALLOW]
-        return rest | passed, denied, allowed
-
-    def _clash(self, admin: list[Matched], ports: int, everybody: int, subject: End, direction: Direction) -> None:
+    def _clash(
+        self,
+        policies: Mapping[Policy, list[Matched]],
+        ports: int,
+        everybody: int,
+        subject: End,
+        direction: Direction,
+    ) -> None:
         """Policies of one priority that would treat the same connection differently."""
-        by_priority: dict[int, dict[int, list[Matched]]] = {}
-        for matched in admin:
-            priority = self.priorities[id(matched.rule.resource)]
-            by_priority.setdefault(priority, {}).setdefault(id(matched.rule.resource), []).append(matched)
+        by_priority: dict[int, list[list[Matched]]] = {}
+        for policy, rules in policies.items():
+            by_priority.setdefault(self.priorities[policy], []).append(rules)
         above = 0
         for priority in sorted(by_priority):
-            members = list(by_priority[priority].values())
+            members = by_priority[priority]
             shares = [self._own_shares(rules, ports, everybody & ~above) for rules in members]
             for number, (later, _) in enumerate(shares):
                 for earlier, _ in shares[:number]:
@@ -152,19 +163,20 @@ class Walk:
 
     def _union(
         self,
-        isolating: tuple[Policy, ...],
-        rules: list[Matched],
+        tier: Tier[Policy],
+        policies: Mapping[Policy, list[Matched]],
         ports: int,
-        admin: tuple[int, list[tuple[Rule, int]], list[tuple[Rule, int]]],
+        everybody: int,
+        taken: _Taken,
         subject: End,
         direction: Direction,
     ) -> None:
-        everybody, denied, allowed = admin
+        """What tiers above deny of what these policies allow, and allow of what they would drop."""
         permitted = 0
-        for matched in rules:
+        for matched in (rule for rules in policies.values() for rule in rules):
             mine = matched.on(ports)[0] & everybody
             permitted |= mine
-            for rule, mask in denied:
+            for rule, mask in taken.of(Action.DENY):
                 if mask & mine:
                     undone = self.undone.setdefault(matched.rule, {})
                     if rule not in undone:
@@ -172,10 +184,10 @@ class Walk:
                     mine &= ~mask
             if mine:
                 self.allowing.add(matched.rule)
-        for rule, mask in allowed:
+        for rule, mask in taken.of(Action.ALLOW):
             opened = mask & everybody & ~permitted
             if opened:
-                for policy in isolating:
+                for policy in tier.policies:
                     if (policy, rule) not in self.opened:
                         self.opened[policy, rule] = self._witness(subject, opened, direction, ports)
 
@@ -230,7 +242,8 @@ class Walk:
             )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
-        for policy in (*self.model.admin, *self.model.baseline):
+        first_match = (tier for tier in self.model.tiers if tier.combining is Combining.FIRST_MATCH)
+        for policy in (policy for tier in first_match for policy in tier.policies):
             for rule in (*(policy.egress or ()), *(policy.ingress or ())):
                 settlers = [] if rule in self.counted else self.shadows.settled_before(rule)
                 if settlers:

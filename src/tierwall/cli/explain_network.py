@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from tierwall.cli.input import fail, file_option, loaded_from, output_option
-
-if TYPE_CHECKING:
-    from tierwall.network.decide import Decision
-    from tierwall.network.would import Would
-    from tierwall.resources.load import Loaded
 
 END = "`namespace/pod`, an IP address, or `node:NAME`"
 
@@ -37,57 +30,27 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
-    from tierwall.network.question import answer, document, with_shadow
-    from tierwall.render import json
+    from tierwall.network.question import NetworkQuestion, ask
+    from tierwall.render import json, network_text
 
     loaded = loaded_from(paths)
-    question = {"from": _end(source), "to": _end(destination), "port": port, "protocol": protocol.upper()}
+    question = NetworkQuestion(source=_end(source), to=_end(destination), port=port, protocol=protocol.upper())
     try:
-        decision = answer(loaded.snapshot, question)
-        shadow = with_shadow(loaded.snapshot, question, decision)
+        answer = ask(loaded.snapshot, question)
     except InputError as error:
         fail(error, loaded)
     if output == "json":
-        click.echo(json.dump(document(decision, shadow)))
+        click.echo(json.dump(answer.to_dict()))
     else:
-        for line in _lines(decision, shadow, loaded):
+        for line in network_text.lines(answer, loaded.line):
             click.echo(line)
-    sys.exit(EXIT_CODES[decision.verdict])
+    assert answer.verdict is not None
+    sys.exit(EXIT_CODES[answer.verdict])
 
 
-def _end(text: str) -> Any:
+def _end(text: str) -> str | dict[str, str]:
     from tierwall.network.model.addresses import parse_address
 
     if parse_address(text) is not None:
         return {"ip": text}
     return {"node": text.removeprefix("node:")} if text.startswith("node:") else text
-
-
-def _lines(decision: Decision, shadow: Would | None, loaded: Loaded) -> Iterator[str]:
-    from tierwall.network.question import steps
-    from tierwall.network.sentence import sentence, walk
-    from tierwall.render.text import shortened
-
-    yield sentence(decision)
-    if shadow is not None:
-        yield shadow.sentence
-    yield ""
-    for judgement in (decision.egress, decision.ingress):
-        yield f"{judgement.direction:8} {judgement.outcome.verdict:14} {walk(judgement)}"
-    places = [
-        (step, step.position)
-        for judgement in (decision.egress, decision.ingress)
-        for step in steps(decision, judgement)
-    ]
-    notes = dict.fromkeys(step.note for step, _ in places if step.note)
-    if notes:
-        yield ""
-        yield from (f"note: {note}" for note in notes)
-    written = [(step, position) for step, position in places if position is not None]
-    if written:
-        yield ""
-    for step, position in written:
-        yield f"{position}: {step.policy} {step.rule} {step.outcome}"
-        text = loaded.line(position.file, position.line)
-        if text is not None and text.strip():
-            yield f"    {shortened(text.strip())}"

@@ -63,6 +63,11 @@ class Decider(msgspec.Struct, frozen=True, order=True):
     # The rule's own name, where it has one.
     name: str | None = None
 
+    @property
+    def short(self) -> str:
+        """For sentences: a policy that decides as a whole is named alone."""
+        return str(self.policy) if self.rule == "spec" and not self.name else str(self)
+
     def __str__(self) -> str:
         return spelled(self.policy, self.rule, self.name)
 
@@ -72,8 +77,8 @@ DEFAULT = Decider("Default")
 
 
 def spelled(policy: Reference | str, rule: str | None, name: str | None) -> str:
-    """`AdminNetworkPolicy/guard egress[0] (deny-finance)`; a policy that decides as a whole is named alone."""
-    place = f"{policy} {rule}" if rule and rule != "spec" else str(policy)
+    """`AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
+    place = f"{policy} {rule}" if rule else str(policy)
     return f"{place} ({name})" if name else place
 
 

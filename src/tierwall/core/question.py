@@ -27,7 +27,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     @classmethod
     def read(cls, value: Mapping[str, Any], problems: list[Diagnostic]) -> Self:
         """The question of a map; unknown keys are added to `problems`, and values are checked when it is asked."""
-        problems += unknown_keys("TW703", value, cls.keys(), f"`{cls.plane}` question")
+        problems += unknown_keys("TW703", value, cls.keys(), f"a question of the {cls.plane} plane")
         names = {field.encode_name: field.name for field in msgspec.structs.fields(cls)}
         return cls(**{name: value[key] for key, name in names.items() if key in value})
 

@@ -11,13 +11,11 @@ from tierwall.network.model.model import Model
 def closed(model: Model) -> Iterator[Diagnostic]:
     """One warning for every policy, or else for every rule of it, that fails closed."""
     for policy in model.policies:
-        if policy.note:
-            words = policy.note.removeprefix("fails closed: ")
-            place = policy.resource.position(("spec",))
-            yield Diagnostic("TW208", f"{policy.reference} fails closed: {words}", place, subject=policy.reference)
+        if policy.closed:
+            words = f"{policy.reference} fails closed: {policy.closed}"
+            yield Diagnostic("TW208", words, policy.resource.position(("spec",)), subject=policy.reference)
             continue
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
-            if rule.note:
-                words = rule.note.removeprefix("fails closed: ")
-                place = rule.resource.position(rule.path)
-                yield Diagnostic("TW208", f"{rule} fails closed: {words}", place, subject=rule.policy)
+            if rule.closed:
+                words = f"{rule} fails closed: {rule.closed}"
+                yield Diagnostic("TW208", words, rule.resource.position(rule.path), subject=rule.policy)

@@ -1,32 +1,56 @@
 """Deciding one connection: per direction Admin, then NetworkPolicy, then Baseline, then the default (KEP-2091).
 
-Admin and Baseline: the first rule that matches, by priority and then rule order; Pass leaves the tier. NetworkPolicy:
-if one isolates the pod, the union of all their rules allows and all else is dropped; the Baseline is not asked. Both
-directions are always judged, each on its own; an end that is not under policy, and a pod that talks to itself, are not.
+The walk is the loop of `core.stack`, asked about one case; `model.stack` has the tiers and how they combine. Both
+directions are always judged, each on its own. An end that is not under policy is not judged, nor is a pod that talks
+to itself.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from tierwall.core.verdict import Verdict
+from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
+from tierwall.core.stack import Claim, Combining, Outcome, Tier, fall
+from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, covered, domains, rule_matches
-from tierwall.network.model.model import Model, Stack
-from tierwall.network.model.rules import Action, Direction, Policy, Rule, Tier
-from tierwall.network.outcome import DEFAULT_ALLOW, NOT_APPLICABLE, VERDICTS, Decider, Outcome, both, either
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import Direction, Policy, Rule, claimed
 
-# What was looked at, in order, and the word for what came of it; None is the default.
-Looked: TypeAlias = tuple[Decider | None, str]
+# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
+_YES, _MAYBE, _FIRST_MATCH, _EGRESS, _INGRESS = (
+    Match.YES,
+    Match.MAYBE,
+    Combining.FIRST_MATCH,
+    Direction.EGRESS,
+    Direction.INGRESS,
+)
+_NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
-ALLOWED, DENIED, PASSED, NO_MATCH = "allowed", "denied", "passed", "no match"
-# An Allow rule that is not understood and therefore matches nothing.
-CLOSED = "fails closed"
-MAY_ALLOW, MAY_DENY, MAY_PASS = "may allow", "may deny", "may pass"
-_WORDS = {Action.ALLOW: ALLOWED, Action.DENY: DENIED, Action.PASS: PASSED}
-_MAY = {Action.ALLOW: MAY_ALLOW, Action.DENY: MAY_DENY, Action.PASS: MAY_PASS}
+NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
+# Who settled something: a rule, a policy as a whole where it isolates, or None for the default.
+Settler: TypeAlias = Rule | Policy | None
+
+
+class Reported(Struct, frozen=True):
+    """Who settled a direction by the word of an engine, which knows policies by name only."""
+
+    decider: Decider
+
+
+class Packet(Struct, frozen=True):
+    """A packet that an engine let pass, or that a rule of its table dropped."""
+
+    source: str
+    destination: str
+    dropped_by: Decider | None = None
+
+
+# Something that was looked at on the way, and what came of it.
+Looked: TypeAlias = tuple[Settler, StepVerdict, Reason]
 
 
 class Judgement(Struct, frozen=True, eq=False):
@@ -36,8 +60,40 @@ class Judgement(Struct, frozen=True, eq=False):
     outcome: Outcome
     looked: tuple[Looked, ...] = ()
 
+    @property
+    def verdict(self) -> StepVerdict:
+        """The verdict of this direction; `NotApplicable` where that end is not under policy."""
+        return self.outcome.verdict
 
-class Decision(Struct, frozen=True, eq=False):
+    @property
+    def tier(self) -> str | None:
+        """The tier that settled it."""
+        return self.outcome.tier
+
+    @property
+    def decided_by(self) -> tuple[Decider, ...]:
+        """Who settled it; nobody where that end is not under policy."""
+        return decided_by(self.outcome)
+
+
+class Ends(Struct, frozen=True):
+    """Sources and destinations that fare alike."""
+
+    sources: tuple[str, ...]
+    destinations: tuple[str, ...]
+    verdict: Verdict
+    decided_by: tuple[Decider, ...]
+
+
+class Shadow(Struct, frozen=True, eq=False):
+    """What the policies in shadow mode that a connection meets would change about it."""
+
+    policies: tuple[str, ...]
+    detail: NetworkDetail
+    sentence: str
+
+
+class NetworkDetail(Struct, frozen=True, eq=False):
     """A whole connection: both directions, and what they come to."""
 
     source: End
@@ -46,101 +102,116 @@ class Decision(Struct, frozen=True, eq=False):
     port: int
     egress: Judgement
     ingress: Judgement
+    shadow: Shadow | None = None
+    # What an engine saw; nothing where only the library was asked.
+    packets: tuple[Packet, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """Allow only if both directions let the connection pass."""
         return both(self.egress.outcome.verdict, self.ingress.outcome.verdict)
 
+    @property
+    def decided_by(self) -> tuple[Decider, ...]:
+        """Who settled it: egress first, each once."""
+        return deciders((*self.egress.decided_by, *self.ingress.decided_by))
 
-def decide(model: Model, source: End, destination: End, protocol: str, port: int) -> Decision:
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domain names that the verdict hangs on."""
+        return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
+
+    @property
+    def ends(self) -> tuple[Ends, ...]:
+        """Who may reach whom, by sets of ends that fare alike."""
+        return (Ends((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
+
+
+def decide(model: Model, source: End, destination: End, protocol: str, port: int) -> NetworkDetail:
     """May `source` open a connection to `destination`?"""
-    same = source is destination
-    directions = ((Direction.EGRESS, source, destination), (Direction.INGRESS, destination, source))
-    egress, ingress = (
-        Judgement(direction, NOT_APPLICABLE)
-        if same or not subject.under_policy
-        else _Walk(model, direction, subject, other, destination, protocol, port).judgement()
-        for direction, subject, other in directions
-    )
-    return Decision(source, destination, protocol, port, egress, ingress)
+    if source is destination:
+        return NetworkDetail(source, destination, protocol, port, *_NOT_JUDGED)
+    where = destination, protocol, port, model.node_addresses
+    egress, ingress = _NOT_JUDGED
+    if source.under_policy:
+        egress = _judge(model, _EGRESS, (source, destination, *where))
+    if destination.under_policy:
+        ingress = _judge(model, _INGRESS, (destination, source, *where))
+    return NetworkDetail(source, destination, protocol, port, egress, ingress)
+
+
+def both(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
+    """The verdict of the whole connection: it passes only if both directions let it."""
+    if StepVerdict.DENY in (egress, ingress):
+        return Verdict.DENY
+    return Verdict.CONDITIONAL if StepVerdict.CONDITIONAL in (egress, ingress) else Verdict.ALLOW
+
+
+def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
+    """The entries of `decidedBy` for one direction; one that is not under policy adds nothing."""
+    if outcome.verdict is StepVerdict.NOT_APPLICABLE:
+        return ()
+    return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
+
+
+_NOT_JUDGED = Judgement(Direction.EGRESS, NOT_APPLICABLE), Judgement(Direction.INGRESS, NOT_APPLICABLE)
+
+
+def _judge(model: Model, direction: Direction, connection: Any) -> Judgement:
+    walk = _Walk(direction, connection)
+    ((outcome, _),) = fall(model.stack(connection[0], direction), 1, walk.ask, True, walk.watch)
+    return Judgement(direction, outcome, tuple(walk.looked))
 
 
 class _Walk:
-    """One direction's fall through the tiers, noting what it looks at."""
+    """One connection's way through the tiers of one direction, noting what it looks at."""
 
-    def __init__(
-        self, model: Model, direction: Direction, subject: End, other: End, destination: End, protocol: str, port: int
-    ) -> None:
+    __slots__ = ("asked", "connection", "direction", "looked", "tier")
+
+    def __init__(self, direction: Direction, connection: Any) -> None:
         self.direction = direction
-        self.stack: Stack = model.stack(subject, direction)
-        self.question = subject, other, destination, protocol, port, model.node_addresses
+        self.connection = connection
         self.looked: list[Looked] = []
-        self.below_admin: Outcome | None = None
+        self.tier: Tier[Policy] | None = None
+        # The domain names that uncertain rules of this tier have asked about.
+        self.asked: set[str] = set()
 
-    def judgement(self) -> Judgement:
-        return Judgement(self.direction, self._admin(), tuple(self.looked))
+    def ask(self, tier: Tier[Policy], policy: Policy) -> Sequence[Claim]:
+        """The claims of one policy, up to the one that takes the case if the first match does."""
+        claims: list[Claim] = []
+        looked, connection = self.looked, self.connection
+        first = tier.combining is _FIRST_MATCH
+        before = len(looked)
+        for rule in policy.rules(self.direction) or ():
+            match = rule_matches(rule, *connection)
+            if match is _YES:
+                verdict = claimed(rule.action)
+                looked.append((rule, verdict, Reason.FAILS_CLOSED if rule.closed else _RULE_MATCHED))
+                claims.append(Claim(rule, verdict, 1))
+                if first:
+                    return claims
+            elif match is _MAYBE and self._is_news(tier, names := domains(rule)):
+                verdict = claimed(rule.action)
+                looked.append((rule, verdict, Reason.DOMAIN_MAY_MATCH))
+                claims.append(Claim(rule, verdict, 0, 1, names))
+            elif rule.closed:
+                looked.append((rule, StepVerdict.NO_MATCH, Reason.FAILS_CLOSED))
+        if first and len(looked) == before:
+            looked.append((policy, _NO_MATCH, _NO_RULE_MATCHED))
+        return claims
 
-    def _admin(self) -> Outcome:
-        return self._first_match(self.stack.admin, Tier.ADMIN)
+    def _is_news(self, tier: Tier[Policy], names: tuple[str, ...]) -> bool:
+        """Whether an uncertain rule asks about a domain that no rule of its tier has asked about."""
+        if tier is not self.tier:
+            self.tier, self.asked = tier, set()
+        if all(covered(name, self.asked) for name in names):
+            return False
+        self.asked.update(names)
+        return True
 
-    def _below(self, tier: Tier) -> Outcome:
-        """What the next tiers say; asked at most once a tier."""
-        if tier is Tier.BASELINE:
-            self.looked.append((None, ALLOWED))
-            return DEFAULT_ALLOW
-        return self._union() if self.stack.namespace else self._first_match(self.stack.baseline, Tier.BASELINE)
-
-    def _first_match(self, policies: tuple[Policy, ...], tier: Tier) -> Outcome:
-        uncertain: list[Rule] = []
-        settling = self._settling(policies, uncertain)
-        below: Outcome | None = None
-        if settling is None or settling.action is Action.PASS:
-            outcome = below = self._below(tier)
-        else:
-            outcome = Outcome(VERDICTS[settling.action], tier, (settling,))
-        # From the last to the first: each is asked before all that an outcome so far already stands for.
-        for rule in reversed(uncertain):
-            if rule.action is Action.PASS and below is None:
-                below = self._below(tier)
-            outcome = either(outcome, rule, below if rule.action is Action.PASS else None)
-        return outcome
-
-    def _settling(self, policies: tuple[Policy, ...], uncertain: list[Rule]) -> Rule | None:
-        """The first rule that surely matches; rules before it that may match go to `uncertain`."""
-        looked, direction, question = self.looked, self.direction, self.question
-        asked: set[str] = set()
-        for policy in policies:
-            silent = True
-            for rule in policy.rules(direction) or ():
-                match = rule_matches(rule, *question)
-                if match is Match.YES:
-                    looked.append((rule, _WORDS[rule.action]))
-                    return rule
-                if match is Match.MAYBE and not all(covered(name, asked) for name in domains(rule)):
-                    asked.update(domains(rule))
-                    uncertain.append(rule)
-                    looked.append((rule, _MAY[rule.action]))
-                    silent = False
-                elif rule.note:
-                    looked.append((rule, CLOSED))
-                    silent = False
-            if silent:
-                looked.append((policy, NO_MATCH))
-        return None
-
-    def _union(self) -> Outcome:
-        """NetworkPolicies: every rule that allows, or else every policy that isolates."""
-        isolating = self.stack.namespace
-        allowing: list[Rule] = []
-        for policy in isolating:
-            for rule in policy.rules(self.direction) or ():
-                if rule.note:
-                    self.looked.append((rule, CLOSED))
-                elif rule_matches(rule, *self.question) is Match.YES:
-                    allowing.append(rule)
-        if allowing:
-            self.looked += [(rule, ALLOWED) for rule in allowing]
-            return Outcome(Verdict.ALLOW, Tier.NAMESPACE, tuple(allowing))
-        self.looked += [(policy, DENIED) for policy in isolating]
-        return Outcome(Verdict.DENY, Tier.NAMESPACE, isolating)
+    def watch(self, tier: Tier[Policy], claim: Claim, surely: int, maybe: int) -> None:
+        """Note isolation and the default, which are no rule's claims."""
+        if claim.by is None:
+            self.looked.append((None, claim.verdict, Reason.NO_POLICY))
+        elif claim.by is tier.policies:
+            self.looked += [(policy, claim.verdict, Reason.ISOLATED) for policy in tier.policies]

@@ -1,203 +1,189 @@
-"""Questions to the network plane and their answers as documents.
+"""Questions to the network plane, and their answers (docs/policy-tests.md#network).
 
-docs/policy-tests.md#network, docs/semantics.md#who-decided-a-connection.
+Who decided a connection: docs/semantics.md#who-decided-a-connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
-from tierwall.core.trace import DEFAULT, Step
-from tierwall.core.verdict import Verdict
-from tierwall.network.decide import Decision, Judgement, decide
+from msgspec import field, structs
+
+from tierwall.core.answer import Answer, Reason, Step
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
+from tierwall.core.expectation import Expectation, one_of
+from tierwall.core.question import Question
+from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.network.decide import Judgement, NetworkDetail, Settler, Shadow, decide
 from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
-from tierwall.network.model.rules import AddressPeer, Rule
-from tierwall.network.outcome import Decider, settled
-from tierwall.network.sentence import sentence, walk
-from tierwall.network.would import Would, would
+from tierwall.network.model.rules import AddressPeer, Direction, Rule
+from tierwall.network.model.shadow import is_shadow
+from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
 
-KEYS = ("from", "to", "protocol", "port")
-EXPECTED = ("verdict", "egress", "ingress", "decidedBy")
+_DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE)
 
 
-def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision document; InputError lists all that is wrong with the question."""
-    decision = answer(snapshot, question)
-    return document(decision, with_shadow(snapshot, question, decision))
+class NetworkQuestion(Question, frozen=True, kw_only=True):
+    """May `source` open a connection to `to`? An end is `namespace/pod`, `{ip: …}` or `{node: …}`."""
+
+    plane: ClassVar[str] = "network"
+
+    source: str | Mapping[str, str] | None = field(name="from", default=None)
+    to: str | Mapping[str, str] | None = None
+    protocol: str = "TCP"
+    port: int | None = None
 
 
-def with_shadow(snapshot: Snapshot, question: Mapping[str, Any], decision: Decision) -> Would | None:
-    """What the policies in shadow mode would change about a decision; None if nothing."""
-    this = model_with_shadow(snapshot)
-    return would(decision, _answer(this, question)) if this is not model(snapshot) else None
+QUESTION = NetworkQuestion
+EXPECTATIONS: Mapping[str, Expectation] = {
+    "egress": one_of(_DIRECTION_WORDS, lambda answer: answer.detail.egress.verdict),
+    "ingress": one_of(_DIRECTION_WORDS, lambda answer: answer.detail.ingress.verdict),
+}
 
 
-def answer(snapshot: Snapshot, question: Mapping[str, Any]) -> Decision:
-    """The decision itself; InputError lists all that is wrong with the question."""
-    return _answer(model(snapshot), question)
+def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
+    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    detail = _decided(model(snapshot), question, problems)
+    everything = model_with_shadow(snapshot)
+    if everything is not model(snapshot):
+        detail = structs.replace(detail, shadow=_shadow(detail, _decided(everything, question)))
+    return answer(detail)
 
 
-def _answer(this: Model, question: Mapping[str, Any]) -> Decision:
-    problems = unknown_keys("TW703", question, KEYS, "a network question")
-    source, destination = (end(this, question.get(key), key, problems) for key in ("from", "to"))
-    protocol, port = question.get("protocol", "TCP"), question.get("port")
+def answer(detail: NetworkDetail) -> Answer:
+    """A decision as an answer."""
+    steps = (*_steps(detail, detail.egress), *_steps(detail, detail.ingress))
+    return Answer(
+        plane="network",
+        verdict=detail.verdict,
+        sentence=sentence(detail),
+        decided_by=detail.decided_by,
+        steps=steps,
+        detail=detail,
+    )
+
+
+def _decided(network: Model, question: NetworkQuestion, found: Iterable[Diagnostic] = ()) -> NetworkDetail:
+    problems = list(found)
+    source, destination = _end(network, question.source, "from", problems), _end(network, question.to, "to", problems)
+    protocol, port = question.protocol, question.port
     if protocol not in PROTOCOLS:
-        hint = near_miss(str(protocol), PROTOCOLS)
-        problems.append(_problem(f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`", hint))
+        words = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
+        problems.append(Diagnostic("TW703", words, hint=near_miss(str(protocol), PROTOCOLS)))
     if type(port) is not int or not 1 <= port <= LAST_PORT:
-        found = "nothing" if port is None else f"the text `{port}`" if isinstance(port, str) else f"`{port}`"
-        problems.append(_problem(f"expected a number from 1 to {LAST_PORT} as `port`, found {found}"))
+        words = f"expected a number from 1 to {LAST_PORT} as `port`, found {_given(port)}"
+        problems.append(Diagnostic("TW703", words))
     if problems or source is None or destination is None or type(port) is not int:
-        raise InputError(problems)
-    return decide(this, source, destination, protocol, port)
+        raise input_error(problems)
+    return decide(network, source, destination, protocol, port)
 
 
-def end(this: Model, value: object, key: str, problems: list[Diagnostic]) -> End | None:
+def _given(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return f"the text `{value}`" if isinstance(value, str) else f"`{value}`"
+
+
+def _end(network: Model, value: object, key: str, problems: list[Diagnostic]) -> End | None:
     """The end that `from` or `to` names, or None with a problem that says what is wrong."""
     if isinstance(value, str) and value.count("/") == 1 and all(value.split("/")):
         namespace, _, name = value.partition("/")
-        found = this.pod(namespace, name)
-        if found is None:
-            problems.append(_unknown_pod(this, namespace, name))
-        return found
+        pod = network.pod(namespace, name)
+        if pod is None:
+            problems.append(_unknown_pod(network, namespace, name))
+        return pod
     if isinstance(value, Mapping) and len(value) == 1 and ("ip" in value or "node" in value):
         if "node" in value:
-            found = this.node(value["node"]) if isinstance(value["node"], str) else None
-            if found is None:
-                hint = near_miss(str(value["node"]), (one.name for one in this.nodes))
-                problems.append(_problem(f"there is no node `{value['node']}`", hint))
-            return found
+            node = network.node(value["node"]) if isinstance(value["node"], str) else None
+            if node is None:
+                hint = near_miss(str(value["node"]), (node.name for node in network.nodes))
+                problems.append(no_such_name(f"there is no node `{value['node']}`", hint))
+            return node
         address = parse_address(value["ip"])
         if address is not None:
-            return this.at(address) or address_end(address)
-        problems.append(_problem(f"expected an IP address in `{key}`, found `{value['ip']}`"))
+            return network.at(address) or address_end(address)
+        problems.append(Diagnostic("TW703", f"expected an IP address in `{key}`, found `{value['ip']}`"))
         return None
-    found_text = "nothing" if value is None else f"`{value}`"
-    problems.append(_problem(f"expected `namespace/pod`, {{ip: …}} or {{node: …}} as `{key}`, found {found_text}"))
+    given = "nothing" if value is None else f"`{value}`"
+    words = f"expected `namespace/pod`, {{ip: …}} or {{node: …}} as `{key}`, found {given}"
+    problems.append(Diagnostic("TW703", words))
     return None
 
 
-def document(decision: Decision, shadow: Would | None = None) -> dict[str, Any]:
-    """A decision as `tierwall test` and `tierwall explain` print it."""
-    entries = dict.fromkeys((*decision.egress.outcome.settled, *decision.ingress.outcome.settled))
-    out: dict[str, Any] = {
-        "sentence": sentence(decision),
-        "verdict": str(decision.verdict),
-        "decidedBy": [one.document() for one in entries or (DEFAULT,)],
-        "egress": _direction(decision.egress),
-        "ingress": _direction(decision.ingress),
-        "connection": {
-            "from": str(decision.source),
-            "to": str(decision.destination),
-            "protocol": decision.protocol,
-            "port": decision.port,
-        },
-        "trace": [
-            {"direction": str(judgement.direction), **step.document()}
-            for judgement in (decision.egress, decision.ingress)
-            for step in steps(decision, judgement)
-        ],
-    }
-    if names := sorted({*decision.egress.outcome.domains, *decision.ingress.outcome.domains}):
-        out["domains"] = names
-    if shadow is not None:
-        out["shadow"] = shadow.document()
-    return out
+def _unknown_pod(network: Model, namespace: str, name: str) -> Diagnostic:
+    siblings = [pod.name for pod in network.pods if pod.namespace == namespace]
+    if siblings:
+        return no_such_name(f"there is no pod `{name}` in namespace `{namespace}`", near_miss(name, siblings))
+    populated = {pod.namespace for pod in network.pods}
+    return no_such_name(f"there is no pod in namespace `{namespace}`", near_miss(namespace, populated))
 
 
-def _direction(judgement: Judgement) -> dict[str, Any]:
-    outcome = judgement.outcome
-    out: dict[str, Any] = {"verdict": str(outcome.verdict)}
-    if outcome.tier is not None:
-        out["tier"] = str(outcome.tier)
-    return out | {"decidedBy": [one.document() for one in outcome.settled], "walk": walk(judgement)}
+def _shadow(now: NetworkDetail, then: NetworkDetail) -> Shadow | None:
+    """What the policies in shadow mode would change, all of them together; None if nothing."""
+    if now.verdict is then.verdict and now.decided_by == then.decided_by:
+        return None
+    policies = dict.fromkeys(
+        str(settler.decider.policy)
+        for judgement in (then.egress, then.ingress)
+        for settler, verdict, _ in judgement.looked
+        if settler is not None and verdict is not StepVerdict.NO_MATCH and is_shadow(settler.resource)
+    )
+    return Shadow(tuple(policies), then, shadow_sentence(tuple(policies), then))
 
 
-def steps(decision: Decision, judgement: Judgement) -> Iterator[Step]:
+def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
     """What was looked at in one direction, in order."""
-    if judgement.outcome.verdict is Verdict.NOT_APPLICABLE:
-        itself = decision.source is decision.destination
-        note = "a pod and itself" if itself else "host-network pods, nodes and plain addresses are not under policy"
-        yield Step("NotApplicable", "not under policy", note=note)
+    direction = str(judgement.direction)
+    if judgement.verdict is StepVerdict.NOT_APPLICABLE:
+        same = detail.source is detail.destination
+        yield Step(
+            direction=direction,
+            tier="NotApplicable",
+            verdict=StepVerdict.NOT_APPLICABLE,
+            reason=Reason.SAME_POD if same else Reason.NOT_UNDER_POLICY,
+            note="a pod and itself" if same else "host-network pods, nodes and plain addresses are not under policy",
+        )
         return
-    own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(decision) else ""
-    for number, (decider, word) in enumerate(judgement.looked, 1):
-        last = own_node if number == len(judgement.looked) else ""
-        if decider is None:
-            yield Step("Default", word, note=last)
+    last_note = "Kubernetes exempts traffic between a pod and its own node" if _same_node(detail) else ""
+    for number, (settler, verdict, reason) in enumerate(judgement.looked, 1):
+        last = last_note if number == len(judgement.looked) else ""
+        if settler is None:
+            yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=last or None)
             continue
-        entry = settled(decider)
-        path = decider.path if isinstance(decider, Rule) else ("spec",)
-        notes = "; ".join(note for note in (decider.note, _by_address(decider, decision, judgement), last) if note)
-        reference = decider.policy if isinstance(decider, Rule) else decider.reference
-        yield Step(str(decider.tier), word, reference, entry.rule, notes, decider.resource, path)
+        notes = (settler.closed, _by_address(settler, detail, judgement), last)
+        decider = settler.decider
+        yield Step(
+            direction=direction,
+            tier=str(settler.tier),
+            verdict=verdict,
+            reason=reason,
+            policy=settler.resource.reference,
+            rule=decider.rule,
+            name=decider.name,
+            note="; ".join(note for note in notes if note) or None,
+            origin=settler.resource,
+            path=settler.path if isinstance(settler, Rule) else ("spec",),
+        )
 
 
-def _by_address(decider: Decider, decision: Decision, judgement: Judgement) -> str:
+def _by_address(settler: Settler, detail: NetworkDetail, judgement: Judgement) -> str:
     """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
-    other = decision.destination if judgement.direction == "egress" else decision.source
-    if not isinstance(decider, Rule) or not other.under_policy:
+    other = detail.destination if judgement.direction is Direction.EGRESS else detail.source
+    if not isinstance(settler, Rule) or not other.under_policy:
         return ""
-    blocks = (block for peer in decider.peers or () if isinstance(peer, AddressPeer) for block in peer.blocks)
+    blocks = (block for peer in settler.peers or () if isinstance(peer, AddressPeer) for block in peer.blocks)
     if any(block.holds(address) for block in blocks for address in other.addresses):
         return f"{other} is matched by its address"
     return ""
 
 
-def _same_node(decision: Decision) -> bool:
-    ends = decision.source, decision.destination
+def _same_node(detail: NetworkDetail) -> bool:
+    ends = detail.source, detail.destination
     for pod, other in (ends, ends[::-1]):
         if pod.under_policy and pod.node and not other.under_policy:
             return other.node == pod.node or (other.kind == "node" and other.name == pod.node)
     return False
-
-
-def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
-    """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a network case")
-    out: list[str] = []
-    for key in ("verdict", "egress", "ingress"):
-        if key not in expect:
-            continue
-        verdicts = [str(one) for one in Verdict if key != "verdict" or one is not Verdict.NOT_APPLICABLE]
-        if expect[key] not in verdicts:
-            words = f"expected one of {', '.join(verdicts)} as `{key}`, found `{expect[key]}`"
-            problems.append(Diagnostic("TW701", words, hint=near_miss(str(expect[key]), verdicts)))
-        found = got[key] if key == "verdict" else got[key]["verdict"]
-        if found != expect[key]:
-            out.append(f"{key}: expected {expect[key]}, got {found}")
-    if "decidedBy" in expect:
-        wanted = expect["decidedBy"] if isinstance(expect["decidedBy"], list) else [expect["decidedBy"]]
-        for one in wanted:
-            if not isinstance(one, str) or not one:
-                problems.append(Diagnostic("TW701", f"expected a reference in `decidedBy`, found `{one}`"))
-            elif not any(_named(one, entry) for entry in got["decidedBy"]):
-                entries = ", ".join(" ".join(entry.values()) for entry in got["decidedBy"])
-                out.append(f"decidedBy: expected {one}, got {entries}")
-    if problems:
-        raise InputError(problems)
-    return out
-
-
-def _named(wanted: str, entry: Mapping[str, str]) -> bool:
-    """Whether an entry is the wanted one; the rule of an isolating NetworkPolicy is not looked at."""
-    policy, _, rule = wanted.partition(" ")
-    return policy == entry["policy"] and (not rule or entry.get("rule") in (rule, "spec"))
-
-
-def _unknown_pod(this: Model, namespace: str, name: str) -> Diagnostic:
-    siblings = [one.name for one in this.pods if one.namespace == namespace]
-    if siblings:
-        hint = near_miss(name, siblings)
-        return _problem(f"there is no pod `{name}` in namespace `{namespace}`", hint)
-    populated = {one.namespace for one in this.pods}
-    return _problem(f"there is no pod in namespace `{namespace}`", near_miss(namespace, populated))
-
-
-def _problem(message: str, hint: str = "") -> Diagnostic:
-    return Diagnostic("TW703", message, hint=hint)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.verdict import StepVerdict
+from tierwall.render.words import phrase
 
 # Gives a line of a file as it was read, or None.
 Lines: TypeAlias = Callable[[str, int], str | None]
@@ -86,7 +89,8 @@ def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         source = step.get("source")
         place = f"  {source['file']}:{source['line']}" if source else ""
         tier = f"{step['direction']} {step['tier']}" if step.get("direction") else step["tier"]
-        yield f"{tier}: {subject + ' ' if subject else ''}{step['outcome']}{note}{place}"
+        word = step["outcome"] if "outcome" in step else phrase(StepVerdict(step["verdict"]), Reason(step["reason"]))
+        yield f"{tier}: {subject + ' ' if subject else ''}{word}{note}{place}"
 
 
 def shortened(text: str, most: int = 100) -> str:

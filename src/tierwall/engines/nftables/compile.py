@@ -12,10 +12,12 @@ while the old one goes miss it and its catch-all, and are dropped by the rule be
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
+from tierwall.core.stack import Combining, Stack
 from tierwall.engines.nftables.findings import findings
 from tierwall.engines.nftables.names import Names, comment, marked, several
 from tierwall.engines.nftables.options import Options, Wire
@@ -24,8 +26,8 @@ from tierwall.engines.nftables.sets import Sets, family_of
 from tierwall.engines.nftables.table import CUT, EVERY_OTHER, FAMILIES, NODES, PODS, Chain, Element, Kind, Set, Table
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
 from tierwall.network.model.ends import End
-from tierwall.network.model.model import Model, Stack
-from tierwall.network.model.rules import Direction
+from tierwall.network.model.model import Model
+from tierwall.network.model.rules import Direction, Policy
 
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
@@ -70,7 +72,7 @@ class Compiler:
     def class_of(self, pod: End, direction: Direction) -> str:
         """The chain of a pod's class; empty if nothing is to be asked."""
         stack = self.model.stack(pod, direction)
-        key = stack.admin, stack.namespace, stack.baseline, direction, pod.namespace
+        key = stack, direction, pod.namespace
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = self._class(stack, Subject(direction, pod.namespace, pod.namespace_labels))
@@ -107,24 +109,32 @@ class Compiler:
             dict(sorted(parts.chains.items())) | chains | self._base(),
         )
 
-    def _class(self, stack: Stack, subject: Subject) -> str:
+    def _class(self, stack: Stack[Policy], subject: Subject) -> str:
+        lines = self._lines(stack, subject)
+        if lines == [ALLOW[subject.direction]]:
+            return ""
+        return self.parts.chain(str(subject.direction), lines, _named(stack))
+
+    def _lines(self, stack: Stack[Policy], subject: Subject) -> list[str]:
+        """What a stack of tiers says, from its first tier down; leaving the last one allows."""
         parts, allow = self.parts, ALLOW[subject.direction]
-        below = union(parts, subject, stack.namespace)
-        if below is None:
-            below = [
-                *shadow_union(parts, subject, stack.namespace),
-                *first_match(parts, subject, stack.baseline, allow),
-            ]
-        policies = [*stack.admin, *stack.namespace, *stack.baseline]
-        note = several(str(one.reference) for one in policies)
-        if not stack.admin:
-            return parts.chain(str(subject.direction), below, note) if below != [allow] else ""
-        passing = allow
-        if below != [allow]:
-            lower = several(str(one.reference) for one in policies[len(stack.admin) :])
-            passing = f"goto {parts.chain('below', below, lower)}"
-        lines = first_match(parts, subject, stack.admin, passing)
-        return parts.chain(str(subject.direction), lines, note) if lines != [allow] else ""
+        if not stack:
+            return [allow]
+        tier, below = stack[0], stack[1:]
+        match tier.combining:
+            case Combining.UNION_WITH_ISOLATION:
+                lines = union(parts, subject, tier.policies)
+                if lines is not None:  # isolation lets nothing through to the tiers below
+                    return lines
+                return [*shadow_union(parts, subject, tier.policies), *self._lines(below, subject)]
+            case Combining.FIRST_MATCH:
+                lower = self._lines(below, subject)
+                passing = allow if lower == [allow] else f"goto {parts.chain('below', lower, _named(below))}"
+                return first_match(parts, subject, tier.policies, passing)
+            case Combining.EVERY_ONE_MUST_ALLOW | Combining.MOST_SPECIFIC | Combining.AUTHORIZER_CHAIN:
+                raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
+            case _:
+                assert_never(tier.combining)
 
     def _map(
         self, direction: Direction, family: int, classes: set[str], verdicts: dict[Element, str]
@@ -167,6 +177,10 @@ class Compiler:
                 (known, _NEIGHBOURS, *guard, f"goto {Direction.INGRESS}"), note, hook.format("output")
             )
         return out
+
+
+def _named(stack: Stack[Policy]) -> str:
+    return several(str(policy.reference) for tier in stack for policy in tier.policies)
 
 
 def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:

@@ -9,7 +9,7 @@ as an idle connection asks whether its peer still lives.
 
 from __future__ import annotations
 
-from tierwall.core.verdict import Verdict
+from tierwall.core.verdict import StepVerdict
 from tierwall.engines.nftables.compile import Compiler
 from tierwall.engines.nftables.conntrack import Connection, connections, forget
 from tierwall.engines.nftables.elements import add_flows
@@ -45,7 +45,7 @@ class _Judge:
         decision = decide(self._model, source, destination, one.flow.protocol, one.reply.source_port)
         outcomes = (decision.egress.outcome.verdict, decision.ingress.outcome.verdict)
         return any(
-            ours and verdict in (Verdict.DENY, Verdict.CONDITIONAL)
+            ours and verdict in (StepVerdict.DENY, StepVerdict.CONDITIONAL)
             for ours, verdict in zip(judged, outcomes, strict=True)
         )
 

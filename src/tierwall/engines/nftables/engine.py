@@ -9,9 +9,12 @@ direction that the kernel logged as dropped is shown as the kernel judged it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from msgspec import structs
+
+from tierwall.core.answer import Decider
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.stack import DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.apply import replace
 from tierwall.engines.nftables.compile import compile_model
@@ -25,11 +28,11 @@ from tierwall.engines.nftables.programs import find
 from tierwall.engines.nftables.table import Table
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
-from tierwall.network.decide import Decision, decide
+from tierwall.network.decide import Judgement, NetworkDetail, Packet, Reported, decide
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
-from tierwall.network.question import answer, document, with_shadow
-from tierwall.network.would import Would
+from tierwall.network.model.rules import Direction
+from tierwall.network.question import NetworkQuestion, answer, ask
 from tierwall.policytest.run import Answer
 from tierwall.policytest.suite import Suite
 
@@ -56,16 +59,16 @@ class Engine:
     def answers(self, suite: Suite) -> Iterator[Answer]:
         """One answer a case."""
         snapshot = suite.snapshot
-        asked: dict[int, Decision] = {}
-        shadows: dict[int, Would | None] = {}
+        asked: dict[int, NetworkDetail] = {}
         out: dict[int, Answer] = {}
         for number, case in enumerate(suite.cases):
             if case.plane != "network":
                 out[number] = Answer(skipped=f"the nft engine answers network questions, not `{case.plane}`")
                 continue
             try:
-                asked[number] = answer(snapshot, case.question)
-                shadows[number] = with_shadow(snapshot, case.question, asked[number])
+                problems: list[Diagnostic] = []
+                question = NetworkQuestion.read(case.question, problems)
+                asked[number] = ask(snapshot, question, problems).detail
             except InputError as error:
                 out[number] = Answer(error=str(error))
         placement = Placement(model(snapshot), ((one.source, one.destination) for one in asked.values()))
@@ -88,7 +91,7 @@ class Engine:
                 probes.clear()
             for number, those in probes.items():
                 found = [(one, fates.pop(0)) for one in those]
-                out[number] = Answer(**_judged(asked[number], shadows[number], found))
+                out[number] = _judged(asked[number], found)
         yield from (out[number] for number in range(len(suite.cases)))
 
     def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
@@ -113,7 +116,7 @@ class Engine:
         return self._topology, self._log
 
 
-def _not_testable(placement: Placement, decision: Decision) -> str:
+def _not_testable(placement: Placement, decision: NetworkDetail) -> str:
     if decision.protocol == "SCTP" and (problem := sctp_problem()):
         return problem
     if decision.verdict is Verdict.CONDITIONAL:
@@ -125,18 +128,17 @@ def _not_testable(placement: Placement, decision: Decision) -> str:
     return ""
 
 
-def _tells_apart(placement: Placement, decision: Decision) -> bool:
+def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
     """Whether who shares an address with an end makes no difference to the answer."""
     source, destination = placement.seen(decision.source), placement.seen(decision.destination)
     if source is None or destination is None:
         return False
     seen = decide(placement.model, source, destination, decision.protocol, decision.port)
-    return [one.outcome.verdict for one in (seen.egress, seen.ingress)] == [
-        one.outcome.verdict for one in (decision.egress, decision.ingress)
-    ]
+    return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _judged(decision: Decision, shadow: Would | None, found: list[tuple[Probe, Fate]]) -> dict[str, Any]:
+def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]]) -> Answer:
+    """What the packets say; the trace is the library's."""
     fates = [fate for _, fate in found]
     errors = [fate.error for fate in fates if fate.error]
     seen = {fate.arrived for fate in fates if fate.arrived or fate.dropped}
@@ -145,21 +147,25 @@ def _judged(decision: Decision, shadow: Would | None, found: list[tuple[Probe, F
     if len(seen) > 1:
         errors = ["the addresses of an end were judged differently"]
     if errors:
-        return {"error": errors[0]}
-    got = document(decision, shadow)
-    verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
-    got["verdict"] = str(verdict)
+        return Answer(error=errors[0])
+    judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     for fate in fates:
         if fate.dropped is not None:
-            direction = fate.dropped.place.partition("[")[0].partition(":")[0]
-            if got[direction]["verdict"] != str(Verdict.DENY):
-                got[direction] = {"verdict": str(Verdict.DENY), "decidedBy": []}
-    got["packets"] = [_packet(one, fate) for one, fate in found]
-    return {"got": got}
+            direction = Direction(fate.dropped.place.partition("[")[0].partition(":")[0])
+            if judged[direction].verdict is not DENY:
+                by = Reported(Decider(fate.dropped.policies, fate.dropped.place))
+                judged[direction] = Judgement(direction, Outcome(DENY, None, (by,)), judged[direction].looked)
+    detail = structs.replace(
+        decision,
+        egress=judged[Direction.EGRESS],
+        ingress=judged[Direction.INGRESS],
+        packets=tuple(_packet(one, fate) for one, fate in found),
+    )
+    verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
+    return Answer(structs.replace(answer(detail), verdict=verdict))
 
 
-def _packet(one: Probe, fate: Fate) -> dict[str, Any]:
-    out: dict[str, Any] = {"from": show(one.source), "to": show(one.destination)}
-    if fate.dropped is None:
-        return out | {"fate": "arrived"}
-    return out | {"fate": "dropped", "by": f"{fate.dropped.policies} {fate.dropped.place}"}
+def _packet(one: Probe, fate: Fate) -> Packet:
+    dropped = fate.dropped
+    by = Decider(dropped.policies, dropped.place) if dropped is not None else None
+    return Packet(show(one.source), show(one.destination), by)

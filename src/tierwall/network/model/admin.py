@@ -21,7 +21,7 @@ from tierwall.network.model.peers import (
     widest_subject,
 )
 from tierwall.network.model.ports import admin_ports, cluster_protocols
-from tierwall.network.model.rules import Action, Direction, Policy, Rule, Tier
+from tierwall.network.model.rules import Action, Direction, Policy, Rule, TierName
 from tierwall.resources.resource import Resource
 
 GROUP = "policy.networking.k8s.io"
@@ -50,49 +50,49 @@ def in_order(policies: Iterable[Policy]) -> tuple[Policy, ...]:
 def admin_policy(resource: Resource) -> Policy:
     """One policy of the Admin or Baseline tier."""
     spec = resource.spec
-    notes: list[str] = []
+    closed: list[str] = []
     try:
         namespaces, pods = subject(spec.get("subject"))
     except Malformed as error:
         namespaces, pods = widest_subject(spec.get("subject"))
-        notes.append(f"the subject cannot be understood ({error})")
-    tier, priority = _place(resource, notes)
-    note = "; ".join(notes)
+        closed.append(f"the subject cannot be understood ({error})")
+    tier, priority = _place(resource, closed)
+    reason = "; ".join(closed)
     by_direction: list[tuple[Rule, ...] | None] = []
     for direction in Direction:
         written = spec.get(direction)
         if written is None:
             by_direction.append(None)
         elif isinstance(written, list):
-            by_direction.append(tuple(_rule(resource, tier, direction, *one, note) for one in enumerate(written)))
+            by_direction.append(tuple(_rule(resource, tier, direction, *one, reason) for one in enumerate(written)))
         else:
-            by_direction.append((_closed(resource, tier, direction, 0, Action.DENY, f"`{direction}` is no list"),))
+            by_direction.append((_closed(resource, tier, direction, 0, Action.DENY, f"`{direction}` is not a list"),))
     egress, ingress = by_direction
-    return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, note)
+    return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, reason)
 
 
-def _place(resource: Resource, notes: list[str]) -> tuple[Tier, int]:
+def _place(resource: Resource, closed: list[str]) -> tuple[TierName, int]:
     if resource.kind == BASELINE:
-        return Tier.BASELINE, 0
-    tier, priority = Tier.ADMIN, resource.spec.get("priority")
+        return TierName.BASELINE, 0
+    tier, priority = TierName.ADMIN, resource.spec.get("priority")
     if resource.kind == CLUSTER:
-        if resource.spec.get("tier") in (Tier.ADMIN, Tier.BASELINE):
-            tier = Tier(resource.spec["tier"])
+        if resource.spec.get("tier") in (TierName.ADMIN, TierName.BASELINE):
+            tier = TierName(resource.spec["tier"])
         else:
-            notes.append(f"tier `{resource.spec.get('tier')}` is neither Admin nor Baseline")
+            closed.append(f"tier `{resource.spec.get('tier')}` is neither Admin nor Baseline")
             return tier, _FIRST
     if type(priority) is not int:
-        notes.append(f"priority `{priority}` is no whole number")
+        closed.append(f"priority `{priority}` is not a whole number")
         return tier, _FIRST
     return tier, priority
 
 
-def _rule(resource: Resource, tier: Tier, direction: Direction, index: int, value: Any, policy_note: str) -> Rule:
+def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str) -> Rule:
     written = value.get("action") if isinstance(value, dict) else None
     action = _ACTIONS.get(written) if isinstance(written, str) else None
     try:
         if not isinstance(value, dict):
-            raise Malformed("the rule is no map")
+            raise Malformed("the rule is not a map")
         if action is None:
             raise Malformed(f"action `{written}` is none of {', '.join(_ACTIONS)}")
         known = INGRESS_PEER if direction is Direction.INGRESS else _egress_peers(resource)
@@ -106,18 +106,16 @@ def _rule(resource: Resource, tier: Tier, direction: Direction, index: int, valu
         ports = cluster_protocols(value.get("protocols")) if is_cluster else admin_ports(value.get("ports"))
     except Malformed as error:
         return _closed(resource, tier, direction, index, action or Action.DENY, str(error))
-    if policy_note:
+    if policy_closed:
         # Who the policy is about is not known: what it would allow or pass on, it may not have been asked to.
         peers = () if action is Action.ALLOW else peers
         action = Action.ALLOW if action is Action.ALLOW else Action.DENY
     name = value.get("name")
     shown = name if isinstance(name, str) else ""
-    return Rule(
-        tier, resource.reference, resource, direction, index, action, peers, ports, shown, _fails_closed(policy_note)
-    )
+    return Rule(tier, resource.reference, resource, direction, index, action, peers, ports, shown, policy_closed)
 
 
-def _closed(resource: Resource, tier: Tier, direction: Direction, index: int, action: Action, reason: str) -> Rule:
+def _closed(resource: Resource, tier: TierName, direction: Direction, index: int, action: Action, reason: str) -> Rule:
     """A rule that is not understood: Allow matches nobody, Deny and Pass deny everything in that direction."""
     allows = action is Action.ALLOW
     return Rule(
@@ -129,12 +127,8 @@ def _closed(resource: Resource, tier: Tier, direction: Direction, index: int, ac
         Action.ALLOW if allows else Action.DENY,
         () if allows else None,
         None,
-        note=_fails_closed(reason),
+        closed=reason,
     )
-
-
-def _fails_closed(reason: str) -> str:
-    return f"fails closed: {reason}" if reason else ""
 
 
 def _egress_peers(resource: Resource) -> tuple[str, ...]:

@@ -35,6 +35,10 @@ class Match(Enum):
     YES = 2
 
 
+# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
+_NO, _MAYBE, _YES = Match.NO, Match.MAYBE, Match.YES
+
+
 class Nodes:
     """The addresses of the nodes that a selector selects, each selector looked up once."""
 
@@ -55,16 +59,20 @@ def rule_matches(
     rule: Rule, subject: End, other: End, destination: End, protocol: str, port: int, nodes: Nodes
 ) -> Match:
     """Whether a rule matches a connection of its subject with another end."""
-    if rule.ports is not None and not any(port_matches(one, destination, protocol, port) for one in rule.ports):
-        return Match.NO
+    if rule.ports is not None:
+        for entry in rule.ports:
+            if port_matches(entry, destination, protocol, port):
+                break
+        else:
+            return _NO
     if rule.peers is None:
-        return Match.YES
-    best = Match.NO
+        return _YES
+    best = _NO
     for peer in rule.peers:
         found = peer_matches(peer, subject, other, nodes)
-        if found is Match.YES:
+        if found is _YES:
             return found
-        if found is Match.MAYBE:
+        if found is _MAYBE:
             best = found
     return best
 
@@ -73,19 +81,19 @@ def peer_matches(peer: Peer, subject: End, other: End, nodes: Nodes) -> Match:
     """Whether one peer of a rule about `subject` is the other end."""
     if isinstance(peer, PodPeer):
         if not other.under_policy or not peer.pods.matches(other.labels):
-            return Match.NO
+            return _NO
         wanted = peer.namespaces
         found = (
             related(wanted, subject, other) if isinstance(wanted, Related) else wanted.matches(other.namespace_labels)
         )
-        return Match.YES if found else Match.NO
+        return _YES if found else _NO
     if isinstance(peer, AddressPeer):
         found = any(block.holds(address) for block in peer.blocks for address in other.addresses)
     elif isinstance(peer, NodePeer):
         found = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
     else:
-        return Match.MAYBE if other.addresses else Match.NO
-    return Match.YES if found else Match.NO
+        return _MAYBE if other.addresses else _NO
+    return _YES if found else _NO
 
 
 def related(wanted: Related, subject: End, other: End) -> bool:

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
-
 from tierwall.core.labels import Selector
+from tierwall.core.stack import Stack, Tier
 from tierwall.network.model import admin, networkpolicy
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.ends import NAMESPACE_NAME, End, namespace_labels, node_end
 from tierwall.network.model.matching import Nodes
-from tierwall.network.model.rules import Direction, Policy, Tier
+from tierwall.network.model.rules import TIERS, Direction, Policy, TierName
 from tierwall.network.model.shadow import enforced, watched
 from tierwall.network.model.workloads import WORKLOADS, pods
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 
-
-class Stack(Struct, frozen=True, eq=False, gc=False):
-    """The policies that have a say about one pod in one direction, by tier, in order.
-
-    INVARIANT: of one model, equal lists are the same object, so lists may be told apart by identity.
-    """
-
-    admin: tuple[Policy, ...]
-    namespace: tuple[Policy, ...]
-    baseline: tuple[Policy, ...]
+# Looked up once: every decision compares with it.
+_EGRESS = Direction.EGRESS
 
 
 class Model:
@@ -46,22 +37,22 @@ class Model:
             for kind in (admin.ADMIN, admin.BASELINE, admin.CLUSTER)
             for resource in snapshot.of_kind(admin.GROUP, kind)
         ]
-        self.admin = admin.in_order(one for one in cluster if one.tier is Tier.ADMIN)
-        self.baseline = admin.in_order(one for one in cluster if one.tier is Tier.BASELINE)
-        self.network_policies = tuple(
-            sorted(
-                map(networkpolicy.network_policy, snapshot.of_kind(networkpolicy.GROUP, networkpolicy.KIND)),
-                key=lambda one: one.reference,
-            )
+        namespaced = map(networkpolicy.network_policy, snapshot.of_kind(networkpolicy.GROUP, networkpolicy.KIND))
+        ordered = (*sorted(namespaced, key=lambda policy: policy.reference), *admin.in_order(cluster))
+        # All policies, tier by tier, in the order they are asked.
+        self.tiers: Stack[Policy] = tuple(
+            Tier(str(name), tuple(policy for policy in ordered if policy.tier is name), combining)
+            for name, combining in TIERS.items()
         )
         self._pods = {(one.namespace, one.name): one for one in self.pods}
         self._nodes = {one.name: one for one in self.nodes}
         self._by_address: dict[Address, End] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
-        self._index = _Index((*self.admin, *self.network_policies, *self.baseline))
-        self._lists: dict[tuple[Policy, ...], tuple[Policy, ...]] = {}
-        self._stacks: dict[tuple[End, Direction], Stack] = {}
-        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack, Stack]] = {}
+        self._index = _Index(tuple(policy for tier in self.tiers for policy in tier.policies))
+        self._tiers: dict[Tier[Policy], Tier[Policy]] = {}
+        # The stacks of a pod: egress, ingress. Pods with equal labels have the same two.
+        self._stacks: dict[End, tuple[Stack[Policy], Stack[Policy]]] = {}
+        self._alike: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Stack[Policy], Stack[Policy]]] = {}
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -97,26 +88,29 @@ class Model:
         candidates = (name for label in demanded for name in self._namespaces_by_label.get(label, ()))
         return [name for name in candidates if selector.matches(self.namespaces[name])]
 
-    def stack(self, subject: End, direction: Direction) -> Stack:
-        """The policies that have a say about a pod in one direction."""
-        found = self._stacks.get((subject, direction))
-        if found is None:
+    def stack(self, subject: End, direction: Direction) -> Stack[Policy]:
+        """The tiers that have a say about a pod in one direction; those without a policy are left out.
+
+        INVARIANT: of one model, equal tiers are the same object, so tiers may be told apart by identity.
+        """
+        stacks = self._stacks.get(subject)
+        if stacks is None:
             key = subject.namespace, frozenset(subject.labels.items())
             alike = self._alike.get(key)
             if alike is None:
                 selecting = self._index.selecting(subject)
                 egress, ingress = (self._stack(selecting, each) for each in (Direction.EGRESS, Direction.INGRESS))
-                alike = self._alike[key] = (egress, ingress)
-            found = self._stacks[subject, direction] = alike[0 if direction is Direction.EGRESS else 1]
-        return found
+                alike = self._alike.setdefault(key, (egress, ingress))
+            stacks = self._stacks.setdefault(subject, alike)
+        return stacks[direction is not _EGRESS]
 
-    def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack:
-        found: dict[Tier, list[Policy]] = {tier: [] for tier in Tier}
+    def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack[Policy]:
+        found: dict[TierName, list[Policy]] = {}
         for policy in selecting:
             if policy.rules(direction) is not None:
-                found[policy.tier].append(policy)
-        lists = (tuple(found[tier]) for tier in (Tier.ADMIN, Tier.NAMESPACE, Tier.BASELINE))
-        return Stack(*(self._lists.setdefault(one, one) for one in lists))
+                found.setdefault(policy.tier, []).append(policy)
+        tiers = (Tier(str(name), tuple(found[name]), combining) for name, combining in TIERS.items() if name in found)
+        return tuple(self._tiers.setdefault(tier, tier) for tier in tiers)
 
 
 @per_snapshot

@@ -14,7 +14,7 @@ from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.malformed import Malformed, selector
 from tierwall.network.model.peers import network_policy_peer
 from tierwall.network.model.ports import network_policy_ports
-from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, Tier
+from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
 from tierwall.resources.resource import Resource
 
 GROUP, KIND = "networking.k8s.io", "NetworkPolicy"
@@ -25,28 +25,28 @@ _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 def network_policy(resource: Resource) -> Policy:
     """One NetworkPolicy."""
     spec = resource.spec
-    note = ""
+    closed = ""
     pods = EVERYTHING
     try:
         if spec.get("podSelector") is not None:
             pods = selector(spec["podSelector"], "podSelector")
     except Malformed as error:
-        note = f"fails closed: the pods cannot be understood ({error})"
+        closed = f"the pods cannot be understood ({error})"
     isolating = _directions(resource)
     rules = {
-        direction: _rules(resource, direction, spec.get(direction), note) if direction in isolating else None
+        direction: _rules(resource, direction, spec.get(direction), closed) if direction in isolating else None
         for direction in Direction
     }
     namespace = Selector((Requirement(NAMESPACE_NAME, "In", (resource.namespace,)),))
     return Policy(
-        Tier.NAMESPACE,
+        TierName.NAMESPACE,
         resource.reference,
         resource,
         namespace,
         pods,
         rules[Direction.INGRESS],
         rules[Direction.EGRESS],
-        note=note,
+        closed=closed,
     )
 
 
@@ -59,26 +59,28 @@ def _directions(resource: Resource) -> tuple[Direction, ...]:
     return tuple(_TYPES[one] for one in types)
 
 
-def _rules(resource: Resource, direction: Direction, written: Any, note: str) -> tuple[Rule, ...]:
+def _rules(resource: Resource, direction: Direction, written: Any, closed: str) -> tuple[Rule, ...]:
     rules = written if isinstance(written, list) else () if written is None else (written,)
-    return tuple(_rule(resource, direction, index, value, note) for index, value in enumerate(rules))
+    return tuple(_rule(resource, direction, index, value, closed) for index, value in enumerate(rules))
 
 
-def _rule(resource: Resource, direction: Direction, index: int, value: Any, note: str) -> Rule:
+def _rule(resource: Resource, direction: Direction, index: int, value: Any, closed: str) -> Rule:
     ports = None
     try:
-        if note:
+        if closed:
             peers: tuple[Peer, ...] | None = ()
         else:
             # `- ` with nothing after it is an empty rule, which allows everything, as `{}` does.
             fields = {} if value is None else value
             if not isinstance(fields, dict):
-                raise Malformed("the rule is no map")
+                raise Malformed("the rule is not a map")
             peers = _peers(fields, direction)
             ports = network_policy_ports(fields.get("ports"))
     except Malformed as error:
-        peers, note = (), f"fails closed: {error}"
-    return Rule(Tier.NAMESPACE, resource.reference, resource, direction, index, Action.ALLOW, peers, ports, note=note)
+        peers, closed = (), str(error)
+    return Rule(
+        TierName.NAMESPACE, resource.reference, resource, direction, index, Action.ALLOW, peers, ports, closed=closed
+    )
 
 
 def _peers(fields: dict[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
@@ -89,5 +91,5 @@ def _peers(fields: dict[str, Any], direction: Direction) -> tuple[Peer, ...] | N
     if written is None or written == []:
         return None
     if not isinstance(written, list):
-        raise Malformed(f"`{key}` is no list")
+        raise Malformed(f"`{key}` is not a list")
     return tuple(dict.fromkeys(network_policy_peer(one) for one in written))

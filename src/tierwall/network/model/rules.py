@@ -2,7 +2,7 @@
 
 Reading settles everything that fails closed (docs/semantics.md#a-rule-that-cannot-be-read-fails-closed), so that
 deciding needs no special cases: a rule that cannot be understood becomes one that matches nobody (Allow) or denies
-everybody (Deny, Pass), with a note that says why.
+everybody (Deny, Pass), and says why.
 """
 
 from __future__ import annotations
@@ -12,19 +12,29 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from tierwall.core.answer import Decider, spelled
 from tierwall.core.labels import EVERYTHING, Selector
 from tierwall.core.reference import Reference
+from tierwall.core.stack import Combining
+from tierwall.core.verdict import StepVerdict
 from tierwall.network.model.addresses import Block
 from tierwall.resources.resource import Resource
 
 
-class Tier(StrEnum):
-    """The tiers in the order a direction falls through them."""
+class TierName(StrEnum):
+    """The tiers of the network plane."""
 
     ADMIN = "Admin"
     NAMESPACE = "Namespace"
     BASELINE = "Baseline"
-    DEFAULT = "Default"
+
+
+# The tiers in the order a direction falls through them, and how each combines its policies. A new tier is a line here.
+TIERS = {
+    TierName.ADMIN: Combining.FIRST_MATCH,
+    TierName.NAMESPACE: Combining.UNION_WITH_ISOLATION,
+    TierName.BASELINE: Combining.FIRST_MATCH,
+}
 
 
 class Action(StrEnum):
@@ -35,11 +45,27 @@ class Action(StrEnum):
     PASS = "Pass"
 
 
+# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
+_ALLOW, _DENY = Action.ALLOW, Action.DENY
+_CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
+
+
+def claimed(action: Action) -> StepVerdict:
+    """What a rule with this action claims in the walk through the tiers."""
+    if action is _ALLOW:
+        return _CLAIMS_ALLOW
+    return _CLAIMS_DENY if action is _DENY else _CLAIMS_PASS
+
+
 class Direction(StrEnum):
     """Egress is judged for the source, ingress for the destination."""
 
     EGRESS = "egress"
     INGRESS = "ingress"
+
+
+# Looked up once: every decision compares with it.
+_EGRESS = Direction.EGRESS
 
 
 class Relation(StrEnum):
@@ -107,7 +133,7 @@ Port: TypeAlias = PortRange | NamedPort
 class Rule(Struct, frozen=True, eq=False, gc=False):
     """One rule of one policy. `peers` None is everybody, `ports` None every port of every protocol."""
 
-    tier: Tier
+    tier: TierName
     policy: Reference
     resource: Resource
     direction: Direction
@@ -117,7 +143,7 @@ class Rule(Struct, frozen=True, eq=False, gc=False):
     ports: tuple[Port, ...] | None
     name: str = ""
     # Why the rule fails closed, if it does.
-    note: str = ""
+    closed: str = ""
 
     @property
     def place(self) -> str:
@@ -129,8 +155,13 @@ class Rule(Struct, frozen=True, eq=False, gc=False):
         """Where the rule stands in its object."""
         return "spec", str(self.direction), self.index
 
+    @property
+    def decider(self) -> Decider:
+        """This rule as answers name it."""
+        return Decider(self.policy, self.place, self.name or None)
+
     def __str__(self) -> str:
-        return f"{self.policy} {self.place}"
+        return spelled(self.policy, self.place, self.name)
 
 
 class Policy(Struct, frozen=True, eq=False, gc=False):
@@ -139,7 +170,7 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
     A policy of the Namespace tier that has a say isolates its subjects even with no rule at all.
     """
 
-    tier: Tier
+    tier: TierName
     reference: Reference
     resource: Resource
     namespaces: Selector
@@ -147,8 +178,14 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
     ingress: tuple[Rule, ...] | None
     egress: tuple[Rule, ...] | None
     priority: int = 0
-    note: str = ""
+    # Why the policy fails closed, if it does.
+    closed: str = ""
+
+    @property
+    def decider(self) -> Decider:
+        """This policy as answers name it, where it settles something as a whole."""
+        return Decider(self.reference, "spec")
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""
-        return self.egress if direction is Direction.EGRESS else self.ingress
+        return self.egress if direction is _EGRESS else self.ingress

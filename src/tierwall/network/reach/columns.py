@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from tierwall.core.verdict import Verdict
-from tierwall.network.outcome import Outcome
+from tierwall.core.stack import DENY, Outcome
 from tierwall.network.reach.classes import bits
 from tierwall.network.reach.rows import Row
 
@@ -65,7 +64,7 @@ class Columns:
         for row, sources in rows:
             for ports, parts in row:
                 for outcome, reach in parts:
-                    if denied or outcome.verdict is not Verdict.DENY:
+                    if denied or outcome.verdict is not DENY:
                         key = ports, outcome
                         if key not in self._layers:
                             self._layers[key] = _Layer(everybody)
@@ -101,4 +100,4 @@ class Columns:
         for number in signature:
             key, sources = self._corrections[number]
             senders[key] = senders.get(key, 0) ^ sources
-        return tuple(Sender(*key, sources) for key, sources in senders.items() if sources)
+        return tuple(Sender(ports, outcome, sources) for (ports, outcome), sources in senders.items() if sources)

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
+from tierwall.network.decide import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange
-from tierwall.network.outcome import NOT_APPLICABLE
 from tierwall.network.reach.attention import Attention
 from tierwall.network.reach.classes import Classes, EndClass, bits, mask_of
 from tierwall.network.reach.listing import Entry, Flow, Flows, only_itself
@@ -49,11 +49,6 @@ class ChangedFlow(Flow, frozen=True):
     def before(self) -> str:
         """Who settled it before, with what verdict."""
         return f"{self.was.verdict}: {self.was.because()}" if self.was is not None else ""
-
-    def document(self) -> dict[str, object]:
-        """As JSON output has it, with `was` for what held before."""
-        out = super().document()
-        return out | {"was": self.was.document()} if self.was is not None else out
 
 
 class Difference(NamedTuple):
@@ -234,7 +229,7 @@ class _Comparing:
 
 def _change(before: Passage, after: Passage) -> str:
     if before.verdict is after.verdict:
-        domains = [{*one.egress.domains, *one.ingress.domains} for one in (before, after)]
+        domains = [{*one.egress.conditions, *one.ingress.conditions} for one in (before, after)]
         return CHANGED if before.verdict is Verdict.CONDITIONAL and domains[0] != domains[1] else ""
     if before.verdict is Verdict.DENY:
         return ADDED

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from msgspec import Struct
 
+from tierwall.core.answer import Decider
 from tierwall.core.labels import Requirement, Selector
-from tierwall.core.trace import Settled
+from tierwall.core.stack import Outcome
 from tierwall.core.verdict import Verdict
+from tierwall.network.decide import both, decided_by
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Related, Relation
-from tierwall.network.outcome import Outcome, both
 from tierwall.network.reach.classes import bits
 from tierwall.network.reach.matrix import Group, Matrix, Passages
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
@@ -30,8 +30,8 @@ class Flow(Struct, frozen=True):
     ports: str
     ranges: tuple[PortRange, ...]
     domains: tuple[str, ...] = ()
-    egress: tuple[Settled, ...] | None = None
-    ingress: tuple[Settled, ...] | None = None
+    egress: tuple[Decider, ...] | None = None
+    ingress: tuple[Decider, ...] | None = None
 
     def __str__(self) -> str:
         if self.verdict is Verdict.DENY:
@@ -51,19 +51,6 @@ class Flow(Struct, frozen=True):
         """Who settled each direction before a change, in words; nothing in a list."""
         return ""
 
-    def document(self) -> dict[str, Any]:
-        """As JSON output has it."""
-        out: dict[str, Any] = {
-            "verdict": str(self.verdict),
-            "ports": [{"protocol": one.protocol, "first": one.first, "last": one.last} for one in self.ranges],
-        }
-        if self.domains:
-            out["domains"] = list(self.domains)
-        if self.egress is not None and self.ingress is not None:
-            out["egress"] = [one.document() for one in self.egress]
-            out["ingress"] = [one.document() for one in self.ingress]
-        return out
-
 
 class Entry(Struct, frozen=True):
     """Some sources, some destinations, and what passes from every one of the first to every one of the second.
@@ -80,15 +67,6 @@ class Entry(Struct, frozen=True):
     def ports(self) -> str:
         """All flows on one line; what is denied comes last, so that the word holds to the end of the line."""
         return ", ".join(map(str, sorted(self.flows, key=lambda flow: flow.verdict is Verdict.DENY)))
-
-    def document(self) -> dict[str, Any]:
-        """As JSON output has it."""
-        out: dict[str, Any] = {
-            "from": self.sources.document(),
-            "to": self.destinations.document(),
-            "flows": [one.document() for one in self.flows],
-        }
-        return {"change": self.change, **out} if self.change else out
 
 
 class Flows:
@@ -111,9 +89,9 @@ class Flows:
             both(egress.verdict, ingress.verdict),
             self._ports.show(ports),
             tuple(self._ports.ranges(ports)),
-            tuple(sorted({*egress.domains, *ingress.domains})),
-            egress.settled if self._why else None,
-            ingress.settled if self._why else None,
+            tuple(sorted({*egress.conditions, *ingress.conditions})),
+            decided_by(egress) if self._why else None,
+            decided_by(ingress) if self._why else None,
         )
 
 
@@ -148,11 +126,7 @@ def _hints(found: Matrix, group: Group, cuts: list[Hint]) -> list[Hint]:
     if not subject.under_policy:
         return []
     stack = found.classes.model.stack(subject, Direction.INGRESS)
-    rules = (
-        rule
-        for policy in (*stack.admin, *stack.namespace, *stack.baseline)
-        for rule in policy.rules(Direction.INGRESS) or ()
-    )
+    rules = (rule for tier in stack for policy in tier.policies for rule in policy.rules(Direction.INGRESS) or ())
     peers = dict.fromkeys(peer for rule in rules for peer in rule.peers or () if isinstance(peer, PodPeer))
     out: list[Hint] = []
     for peer in list(peers)[:MOST_SELECTORS]:

@@ -12,9 +12,10 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from tierwall.core.stack import DENY, Outcome
 from tierwall.core.verdict import Verdict
+from tierwall.network.decide import both
 from tierwall.network.model.rules import Direction, PortRange
-from tierwall.network.outcome import Outcome, both
 from tierwall.network.reach.classes import Classes, bits, mask_of
 from tierwall.network.reach.columns import Column, Columns
 from tierwall.network.reach.membership import Membership
@@ -106,7 +107,7 @@ def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tup
     for cell, parts in row:
         cell &= ports
         for ingress, mask in parts:
-            if not cell or (ingress.verdict is Verdict.DENY and not denied):
+            if not cell or (ingress.verdict is DENY and not denied):
                 continue
             for sent, egress, sources in column:
                 common, those = sent & cell, mask & sources & among

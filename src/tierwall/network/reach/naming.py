@@ -41,11 +41,6 @@ class Named(Struct, frozen=True):
         out = f"{', '.join(whole)} except {', '.join(self.excepts)}"
         return f"{out}; also {', '.join(self.ends)}" if self.ends else out
 
-    def document(self) -> dict[str, list[str]]:
-        """As JSON output has it; what is empty is left out."""
-        parts = (("all", self.all), ("except", self.excepts), ("ends", self.ends))
-        return {key: list(names) for key, names in parts if names}
-
 
 class Hint(NamedTuple):
     """A set that has a name already: what a rule or a subject selects."""

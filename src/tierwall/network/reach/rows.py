@@ -1,7 +1,7 @@
 """One row of the matrix: what a class may send (egress) or take (ingress), for all other classes and all ports at once.
 
-The same fall through the tiers as `decide`, on sets. Whatever is the same for many classes (what a tier says to a
-subject of which its rules see the same) is worked out once.
+The same loop through the tiers as `decide`, on sets of classes. Whatever is the same for many classes (what a tier says
+to a subject of which its rules see the same) is worked out once.
 """
 
 from __future__ import annotations
@@ -9,8 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
+from tierwall.core.stack import (
+    ALLOW,
+    DEFAULT_ALLOW,
+    Combining,
+    Outcome,
+    Parts,
+    Shares,
+    Stack,
+    Tier,
+    combine,
+    joined,
+)
+from tierwall.network.decide import NOT_APPLICABLE
 from tierwall.network.model.ends import End
-from tierwall.network.model.model import Stack
 from tierwall.network.model.rules import (
     Direction,
     DomainPeer,
@@ -21,13 +33,11 @@ from tierwall.network.model.rules import (
     Related,
     Relation,
     Rule,
-    Tier,
 )
-from tierwall.network.outcome import DEFAULT_ALLOW, NOT_APPLICABLE
+from tierwall.network.reach.claims import Claims, Matched, cells, in_order
 from tierwall.network.reach.classes import Classes, EndClass
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.portspace import PortSpace
-from tierwall.network.reach.tiers import ALLOW, Matched, Parts, Shares, cells, first_match, onward, union
 
 
 class Cell(NamedTuple):
@@ -61,59 +71,52 @@ class Rows:
         }
         self.ports = PortSpace(attention.port_ranges | named)
         self._named_ports: dict[str, list[tuple[tuple[tuple[str, int], ...], int]]] = {}
-        self._rows: dict[Any, Row] = {}
+        self._rows: dict[tuple[Any, ...], Row] = {}
         self._own: dict[Row, Row] = {}
         self._looked: dict[Any, frozenset[Any]] = {}
-        self._admin: dict[Any, list[tuple[int, Shares]]] = {}
-        self._below: dict[Any, Row] = {}
+        self._tiers: dict[Any, list[tuple[int, Shares]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
-        self._default: Parts = ((DEFAULT_ALLOW if why else ALLOW, everybody),)
-        self._free: Row = (Cell(everything, ((NOT_APPLICABLE if why else ALLOW, everybody),)),)
+        default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
+        self._default: Row = (Cell(everything, ((default, everybody),)),)
+        self._free: Row = (Cell(everything, ((free, everybody),)),)
 
     def row(self, one: EndClass, direction: Direction) -> Row:
         """The row of one class in one direction."""
         subject = one.one
         if not subject.under_policy:
             return self._free
-        stack = self.classes.model.stack(subject, direction)
-        below_policies = stack.namespace or stack.baseline
-        # INVARIANT: the model keeps equal lists of policies as one object, so identity will do.
-        admin_key = direction, id(stack.admin), self.seen(stack.admin, subject, direction)
-        below_key = direction, id(below_policies), self.seen(below_policies, subject, direction)
-        found = self._rows.get((admin_key, below_key))
-        if found is None:
-            if admin_key not in self._admin:
-                self._admin[admin_key] = self._shares(self.matched(stack.admin, subject, direction), Tier.ADMIN)
-            if below_key not in self._below:
-                self._below[below_key] = self._below_cells(stack, subject, direction)
-            row = self._put_together(self._admin[admin_key], self._below[below_key])
-            found = self._rows[admin_key, below_key] = self._own.setdefault(row, row)
-        return found
+        stack = reachable(self.classes.model.stack(subject, direction))
+        keys = tuple((direction, tier, self.seen(tier.policies, subject, direction)) for tier in stack)
+        return self._from(stack, keys, subject, direction)
 
-    def _put_together(self, admin: list[tuple[int, Shares]], below: Row) -> Row:
+    def _from(self, stack: Stack[Policy], keys: tuple[Any, ...], subject: End, direction: Direction) -> Row:
+        """What a stack says: its first tier with the row of the tiers below it. Many stacks share their lower tiers."""
+        if not stack:
+            return self._default
+        row = self._rows.get(keys)
+        if row is None:
+            if keys[0] not in self._tiers:
+                self._tiers[keys[0]] = self._shares(stack[0], subject, direction)
+            below = self._from(stack[1:], keys[1:], subject, direction)
+            row = self._put_together(self._tiers[keys[0]], below)
+            row = self._rows[keys] = self._own.setdefault(row, row)
+        return row
+
+    def _put_together(self, tier: list[tuple[int, Shares]], below: Row) -> Row:
         found: dict[Parts, int] = {}
-        for ports, shares in admin:
+        for ports, shares in tier:
             for lower, parts in below:
                 if ports & lower:
-                    whole = onward(shares, parts, self.why)
+                    whole = in_order(joined(shares, parts, self.why))
                     found[whole] = found.get(whole, 0) | ports & lower
         return tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
 
-    def _below_cells(self, stack: Stack, subject: End, direction: Direction) -> Row:
-        """What the tiers below Admin say: the NetworkPolicies if they isolate, else the Baseline and the default."""
-        everybody, why = self.classes.everybody, self.why
-        if not stack.namespace:
-            shares = self._shares(self.matched(stack.baseline, subject, direction), Tier.BASELINE)
-            return tuple(Cell(ports, onward(one, self._default, why)) for ports, one in shares)
-        rules = self.matched(stack.namespace, subject, direction)
-        pieces = cells(self.ports.everything, rules)
-        return tuple(Cell(ports, union(rules, stack.namespace, ports, everybody, why)) for ports in pieces)
-
-    def _shares(self, rules: list[Matched], tier: Tier) -> list[tuple[int, Shares]]:
-        """A first-match tier cell by cell; cells that fare alike become one."""
+    def _shares(self, tier: Tier[Policy], subject: End, direction: Direction) -> list[tuple[int, Shares]]:
+        """A tier cell by cell; cells that fare alike become one."""
+        matched = self.matched(tier, subject, direction)
         found: dict[Shares, int] = {}
-        for ports in cells(self.ports.everything, rules):
-            shares = first_match(rules, tier, ports, self.classes.everybody, self.why)
+        for ports in cells(self.ports.everything, (rule for rules in matched.values() for rule in rules)):
+            shares = combine(tier, self.classes.everybody, Claims(matched, ports), self.why)
             found[shares] = found.get(shares, 0) | ports
         return [(ports, shares) for shares, ports in found.items()]
 
@@ -122,7 +125,7 @@ class Rows:
 
         Its namespace, labels of that, and (as destination) what port names stand for.
         """
-        key = direction, id(policies)
+        key = direction, policies
         looked = self._looked.get(key)
         if looked is None:
             looked = self._looked[key] = frozenset(_looked_at(policies, direction))
@@ -130,9 +133,11 @@ class Rows:
             return ()
         return tuple(sorted(((what, name, _value(subject, what, name)) for what, name in looked), key=str))
 
-    def matched(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> list[Matched]:
-        """What the rules of some policies about a subject match, in order."""
-        return [self._match(rule, subject) for policy in policies for rule in policy.rules(direction) or ()]
+    def matched(self, tier: Tier[Policy], subject: End, direction: Direction) -> dict[Policy, list[Matched]]:
+        """What the rules of a tier about a subject match, policy by policy, in order."""
+        return {
+            policy: [self._match(rule, subject) for rule in policy.rules(direction) or ()] for policy in tier.policies
+        }
 
     def _match(self, rule: Rule, subject: End) -> Matched:
         surely, maybe = 0, 0
@@ -167,6 +172,14 @@ class Rows:
             if entry.protocol in ("", protocol):
                 out |= self.ports.mask(PortRange(protocol, number, number))
         return out
+
+
+def reachable(stack: Stack[Policy]) -> Stack[Policy]:
+    """The tiers that a question can get to: isolation lets nothing through to those below it."""
+    for number, tier in enumerate(stack, 1):
+        if tier.combining is Combining.UNION_WITH_ISOLATION:
+            return stack[:number]
+    return stack
 
 
 def _value(subject: End, what: str, name: str) -> Any:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from tierwall.cel.parser import parse
-from tierwall.cel.partial import Partial, partial, specialise
+from tierwall.cel.partial_evaluation import Partial, partial, specialise
 
 UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
 POLICIES = {

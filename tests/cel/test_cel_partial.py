@@ -8,7 +8,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate import Evaluator
 from tierwall.cel.failure import EvaluationError
 from tierwall.cel.parser import parse
-from tierwall.cel.partial import Partial, PartialError, partial, report, specialise
+from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
 from tierwall.cel.types import BOOL, DYN, STRING, map_of
 from tierwall.cel.values import (
     CIDR,

@@ -20,8 +20,8 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate import Evaluator
 from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.parser import parse
-from tierwall.cel.partial import Partial, PartialError, partial
-from tierwall.cel.partial.outcomes import ERROR, of_value
+from tierwall.cel.partial_evaluation import Partial, PartialError, partial
+from tierwall.cel.partial_evaluation.outcomes import ERROR, of_value
 from tierwall.cel.printer import to_text
 from tierwall.cel.types import DYN
 from tierwall.cel.values import map_keys

@@ -15,7 +15,7 @@ from tierwall.cel.declarations import parse_type
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError
 from tierwall.cel.failure import CostExceeded
-from tierwall.cel.partial import Partial, PartialError, partial, well_typed
+from tierwall.cel.partial_evaluation import Partial, PartialError, partial, well_typed
 from tierwall.cel.types import DYN, Type
 from tierwall.cel.values import type_name
 

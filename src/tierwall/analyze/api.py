@@ -19,7 +19,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError
 from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
-from tierwall.cel.partial import PartialError, partial
+from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text
 from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss

@@ -19,7 +19,7 @@ from tierwall.api.policy import Policy
 from tierwall.api.policy_constraints import GROUPS, demands
 from tierwall.cel.analysis import path_of
 from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal
-from tierwall.cel.partial.tree import bodies, operands
+from tierwall.cel.partial_evaluation.tree import bodies, operands
 
 Path = tuple[str, ...]
 _OBJECTS = ("object", "oldObject", "namespaceObject", "options")

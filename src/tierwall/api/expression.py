@@ -24,7 +24,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
-from tierwall.cel.partial import Partial, PartialError, Specialised, specialise
+from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
 from tierwall.cel.printer import to_text
 from tierwall.cel.program import program
 from tierwall.cel.types import DYN

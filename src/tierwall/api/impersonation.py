@@ -25,7 +25,7 @@ from tierwall.api.settlement import Settlement
 from tierwall.api.wire import seed
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
-from tierwall.cel.partial import PartialError, partial
+from tierwall.cel.partial_evaluation import PartialError, partial
 
 EXTRA_KEY = "k8s.io/impersonation-conditions"
 _LATER = tuple(name for name in (*UNKNOWN, AUTHORIZER, "request.name") if name != "impersonatedRequest")

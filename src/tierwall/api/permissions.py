@@ -22,7 +22,7 @@ from tierwall.api.policy import Policy
 from tierwall.api.policy_constraints import FIELDS, demands
 from tierwall.api.rbac import Rbac
 from tierwall.cel.failure import Failure
-from tierwall.cel.partial import PartialError, partial
+from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text
 
 Demands: TypeAlias = dict[str, frozenset[str]]

@@ -75,7 +75,7 @@ class Batch:
         return _value(Program(environment.parse(text), environment).evaluate(variables))
 
     def _partial(self, text: str, known: dict[str, object], unknown: list[str]) -> Answer:
-        from tierwall.cel.partial import PartialError, well_typed
+        from tierwall.cel.partial_evaluation import PartialError, well_typed
 
         environment = self._for((*known, *unknown))
         try:

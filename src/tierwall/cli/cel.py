@@ -161,7 +161,7 @@ def partially(
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import ParseError
     from tierwall.cel.failure import Failure
-    from tierwall.cel.partial import PartialError, report, well_typed
+    from tierwall.cel.partial_evaluation import PartialError, report, well_typed
     from tierwall.cel.types import DYN
 
     names = [name.strip() for each in unknown for name in each.split(",") if name.strip()]

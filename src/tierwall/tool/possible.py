@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.analysis import constant_conjuncts
 from tierwall.cel.failure import Failure
-from tierwall.cel.partial import PartialError, Specialised, specialise
+from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
 from tierwall.core.verdict import Verdict
 from tierwall.tool.condition import Condition
 from tierwall.tool.http_match import HttpMatch

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from tierwall.cel.library import OVERLOADS
-from tierwall.cel.partial import outcomes
+from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, DYN, Param, Type
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tierwall.cel.ast import Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.failure import CostExceeded
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.logic import Joined
-from tierwall.cel.partial.residual import Failed, PartialError, Residual, Result
-from tierwall.cel.partial.signature import certain
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.logic import Joined
+from tierwall.cel.partial_evaluation.residual import Failed, PartialError, Residual, Result
+from tierwall.cel.partial_evaluation.signature import certain
 from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import map_keys, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Scope, Specialiser
 
 _QUANTIFIERS = {"all": "_&&_", "exists": "_||_"}
 _COUNTS = ("exists_one", "existsOne")

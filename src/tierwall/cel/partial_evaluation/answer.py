@@ -6,10 +6,10 @@ from functools import cached_property
 
 from tierwall.cel.ast import Expr
 from tierwall.cel.encode import encode
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import constant
-from tierwall.cel.partial.names import Unknowns
-from tierwall.cel.partial.residual import Failed, Residual, Result, failing
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.constant import constant
+from tierwall.cel.partial_evaluation.names import Unknowns
+from tierwall.cel.partial_evaluation.residual import Failed, Residual, Result, failing
 from tierwall.cel.printer import to_text
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tierwall.cel.ast import Bind, Call, Ident
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.partial.signature import certain
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.residual import Failed, Residual, Result
+from tierwall.cel.partial_evaluation.signature import certain
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Scope, Specialiser
 
 
 def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:

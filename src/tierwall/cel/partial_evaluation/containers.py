@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from tierwall.cel.ast import Entry, Expr, ListExpr, Literal, MapExpr
 from tierwall.cel.failure import EvaluationError
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import dyn, value_type
-from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.partial.signature import certain
-from tierwall.cel.partial.tree import own_length
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.constant import dyn, value_type
+from tierwall.cel.partial_evaluation.residual import Failed, Residual, Result
+from tierwall.cel.partial_evaluation.signature import certain
+from tierwall.cel.partial_evaluation.tree import own_length
 from tierwall.cel.types import DYN, Type
 from tierwall.cel.values import OptionalValue, map_key, type_name
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Specialiser
 
 
 class _Parts:

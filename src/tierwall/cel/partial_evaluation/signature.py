@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tierwall.cel.partial import outcomes
+from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.types import BOOL, DYN, Object, Param, Type
 
 

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tierwall.cel.ast import Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import bound_value, constant, dyn
-from tierwall.cel.partial.names import Path
-from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.partial.tree import length
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn
+from tierwall.cel.partial_evaluation.names import Path
+from tierwall.cel.partial_evaluation.residual import Failed, Residual, Result
+from tierwall.cel.partial_evaluation.tree import length
 from tierwall.cel.types import BOOL
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Frame, Run, Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Specialiser
 
 
 def holed(own: Specialiser, node: Expr, path: Path) -> Run:

@@ -11,8 +11,8 @@ value, or an error where the original has one.
 
 from __future__ import annotations
 
-from tierwall.cel.partial.answer import Partial, report
-from tierwall.cel.partial.residual import PartialError
-from tierwall.cel.partial.specialised import Specialised, partial, specialise, well_typed
+from tierwall.cel.partial_evaluation.answer import Partial, report
+from tierwall.cel.partial_evaluation.residual import PartialError
+from tierwall.cel.partial_evaluation.specialised import Specialised, partial, specialise, well_typed
 
 __all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise", "well_typed"]

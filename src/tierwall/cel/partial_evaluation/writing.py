@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tierwall.cel.ast import Call, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import dyn, value_type
-from tierwall.cel.partial.containers import list_writer, map_writer
-from tierwall.cel.partial.functions import signatures
-from tierwall.cel.partial.names import path_of
-from tierwall.cel.partial.residual import Failed, Residual, Result
-from tierwall.cel.partial.signature import can_be, certain, fits
-from tierwall.cel.partial.tree import own_length, qualified, rebuilt
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.constant import dyn, value_type
+from tierwall.cel.partial_evaluation.containers import list_writer, map_writer
+from tierwall.cel.partial_evaluation.functions import signatures
+from tierwall.cel.partial_evaluation.names import path_of
+from tierwall.cel.partial_evaluation.residual import Failed, Residual, Result
+from tierwall.cel.partial_evaluation.signature import can_be, certain, fits
+from tierwall.cel.partial_evaluation.tree import own_length, qualified, rebuilt
 from tierwall.cel.types import BOOL, DYN, Object, Type
 from tierwall.cel.values import TypeValue, Uint, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Specialiser
 
 Apply: TypeAlias = Callable[[Sequence[object]], Result]
 Write: TypeAlias = Callable[[list[Result]], Result]

@@ -11,11 +11,11 @@ from tierwall.cel.checker import Checked, check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
 from tierwall.cel.parser import parse
-from tierwall.cel.partial.answer import Partial
-from tierwall.cel.partial.names import Unknowns
-from tierwall.cel.partial.residual import PartialError, Residual
-from tierwall.cel.partial.specialiser import MAX_LENGTH, Scope, Specialiser, start
-from tierwall.cel.partial.tree import depth
+from tierwall.cel.partial_evaluation.answer import Partial
+from tierwall.cel.partial_evaluation.names import Unknowns
+from tierwall.cel.partial_evaluation.residual import PartialError, Residual
+from tierwall.cel.partial_evaluation.specialiser import MAX_LENGTH, Scope, Specialiser, start
+from tierwall.cel.partial_evaluation.tree import depth
 from tierwall.cel.types import DYN, Type
 
 Program: TypeAlias = Expr | Checked

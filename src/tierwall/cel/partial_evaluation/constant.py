@@ -18,7 +18,7 @@ from tierwall.cel.failure import EvaluationError
 from tierwall.cel.library.format import FORMATS
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
-from tierwall.cel.partial.residual import PartialError
+from tierwall.cel.partial_evaluation.residual import PartialError
 from tierwall.cel.types import DYN, Object, Type
 from tierwall.cel.values import (
     CIDR,

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tierwall.cel.ast import Call, Expr, Literal
-from tierwall.cel.partial import outcomes
-from tierwall.cel.partial.constant import dyn
-from tierwall.cel.partial.residual import FAILING_SIZE, Failed, Residual, Result, failing, is_failing
-from tierwall.cel.partial.signature import certain, fits
-from tierwall.cel.partial.tree import operands, rebuilt
+from tierwall.cel.partial_evaluation import outcomes
+from tierwall.cel.partial_evaluation.constant import dyn
+from tierwall.cel.partial_evaluation.residual import FAILING_SIZE, Failed, Residual, Result, failing, is_failing
+from tierwall.cel.partial_evaluation.signature import certain, fits
+from tierwall.cel.partial_evaluation.tree import operands, rebuilt
 from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.partial.specialiser import Frame, Run, Scope, Specialiser
+    from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Scope, Specialiser
 
 
 class Joined:

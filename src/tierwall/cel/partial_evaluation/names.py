@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from tierwall.cel.ast import Call, Expr, Has, Ident, Literal, Select
-from tierwall.cel.partial.tree import bodies, operands
+from tierwall.cel.partial_evaluation.tree import bodies, operands
 
 KNOWN, UNKNOWN, HOLED = range(3)
 

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tierwall.core.answer import Reason
+
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples")
@@ -21,7 +23,7 @@ READABLE = {".py", ".md", ".yaml", ".yml", ".toml", ".lua", ".sh", ".jsonl", ".j
 # Written from the schemas, whose words are those of the APIs.
 GENERATED = DOCS / "reference" / "kinds"
 
-CITATION = re.compile(r"\bdocs/(?P<page>[\w./-]+?\.md)(?:#(?P<anchor>[\w-]+))?")
+CITATION = re.compile(r"\bdocs/(?P<page>[\w./-]+?\.md)(?:#(?P<anchor>[\w-]+))?(?P<quoted>, [\"“])?")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -46,6 +48,8 @@ class Citation(NamedTuple):
     where: str
     page: str
     anchor: str
+    # The heading is given in its words instead of as an anchor.
+    quoted: bool = False
 
 
 def files() -> list[Path]:
@@ -73,7 +77,8 @@ def citations(file: Path) -> Iterator[Citation]:
     text = file.read_text()
     for found in CITATION.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
-        yield Citation(f"{file.relative_to(REPOSITORY)}:{line}", found["page"], found["anchor"] or "")
+        where = f"{file.relative_to(REPOSITORY)}:{line}"
+        yield Citation(where, found["page"], found["anchor"] or "", bool(found["quoted"]))
 
 
 def links(page: Path) -> Iterator[Citation]:
@@ -87,6 +92,8 @@ def links(page: Path) -> Iterator[Citation]:
 
 def problem(citation: Citation) -> str | None:
     """Why a citation leads nowhere."""
+    if citation.quoted:
+        return f"{citation.where}: cite the heading as docs/{citation.page}#its-anchor"
     if not (DOCS / citation.page).is_file():
         return f"{citation.where}: there is no page docs/{citation.page}"
     if citation.anchor and citation.anchor not in anchors(citation.page):
@@ -160,3 +167,9 @@ def test_a_citation_that_leads_nowhere_is_found() -> None:
     assert problem(Citation("x.py:1", "semantics.md", "equal-priority-goes-by-name")) is None
     assert problem(Citation("x.py:1", "semantics.md", "no-such-point")) is not None
     assert problem(Citation("x.py:1", "no-such-page.md", "")) is not None
+    assert problem(Citation("x.py:1", "semantics.md", "", quoted=True)) is not None
+
+
+def test_every_reason_of_a_step_is_on_the_page_about_answers() -> None:
+    page = (DOCS / "reference" / "decision-document.md").read_text()
+    assert [reason for reason in Reason if f"`{reason}`" not in page] == []

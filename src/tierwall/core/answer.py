@@ -1,4 +1,4 @@
-"""The one form of answer that every plane gives (docs/policy-tests.md, "The decision document").
+"""The one form of answer that every plane gives (docs/reference/decision-document.md).
 
 An `Answer` is a value: the verdict, who decided, the ordered steps of the walk, one sentence, and what was not
 considered. `detail` holds what only one plane has. Verdicts and reasons are data; `render` finds the words for them.

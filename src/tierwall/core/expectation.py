@@ -1,4 +1,4 @@
-"""The one matcher for `expect` of a policy test (docs/policy-tests.md, "Expectations").
+"""The one matcher for `expect` of a policy test (docs/semantics.md#expected-deciders).
 
 `verdict`, `decidedBy` and `notConsidered` mean the same on every plane. A plane adds keys of its own, each with how it
 may be written and how it is compared with the answer. A malformed expectation is an error of the test, not a failure.

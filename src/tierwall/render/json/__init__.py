@@ -27,7 +27,7 @@ def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
 
 
 def answer_document(answer: Answer) -> dict[str, Any]:
-    """The decision document (docs/policy-tests.md, "The decision document")."""
+    """The decision document (docs/reference/decision-document.md)."""
     document: dict[str, Any] = {"plane": answer.plane}
     if answer.verdict is not None:
         document["verdict"] = str(answer.verdict)

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tierwall.cel import Environment, compile
+from tierwall.cel import Environment
 from tierwall.cel.checker import compile_source
+from tierwall.cel.program import compile
 from tierwall.cel.types import DYN
 
 EXPRESSIONS = {

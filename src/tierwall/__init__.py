@@ -1,3 +1,67 @@
-"""Tierwall: every tier of Kubernetes policy, one verdict."""
+"""Every tier of Kubernetes policy, one verdict (docs/python-api.md).
+
+What `__all__` names is public and follows semantic versioning; everything else may move. Names are imported when they
+are first used, so that `import tierwall` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tierwall import cel as cel
+    from tierwall.core.answer import Answer as Answer
+    from tierwall.core.answer import Decider as Decider
+    from tierwall.core.answer import Omission as Omission
+    from tierwall.core.answer import Step as Step
+    from tierwall.core.diagnostics import Diagnostic as Diagnostic
+    from tierwall.core.diagnostics import InputError as InputError
+    from tierwall.core.diagnostics import UnknownName as UnknownName
+    from tierwall.core.reference import Reference as Reference
+    from tierwall.core.source import Position as Position
+    from tierwall.core.verdict import StepVerdict as StepVerdict
+    from tierwall.core.verdict import Verdict as Verdict
+    from tierwall.errors import TierwallError as TierwallError
+    from tierwall.network.decide import NetworkDetail as NetworkDetail
+    from tierwall.network.question import NetworkQuestion as NetworkQuestion
+    from tierwall.network.reach.connections import Connections as Connections
+    from tierwall.resources.resource import Resource as Resource
 
 __version__ = "0.1.0"
+
+# Where each public name is made.
+_HOMES = {
+    "Answer": "core.answer",
+    "Decider": "core.answer",
+    "Omission": "core.answer",
+    "Step": "core.answer",
+    "Verdict": "core.verdict",
+    "StepVerdict": "core.verdict",
+    "Reference": "core.reference",
+    "Position": "core.source",
+    "Diagnostic": "core.diagnostics",
+    "InputError": "core.diagnostics",
+    "UnknownName": "core.diagnostics",
+    "TierwallError": "errors",
+    "NetworkQuestion": "network.question",
+    "NetworkDetail": "network.decide",
+    "Connections": "network.reach.connections",
+    "Resource": "resources.resource",
+}
+
+__all__ = ["__version__", "cel", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "cel":
+        return importlib.import_module("tierwall.cel")
+    if name not in _HOMES:
+        raise AttributeError(f"module `tierwall` has no attribute `{name}`")
+    value = getattr(importlib.import_module(f"tierwall.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

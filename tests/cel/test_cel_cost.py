@@ -7,8 +7,9 @@ import tracemalloc
 
 import pytest
 
-from tierwall.cel import CostExceeded, Environment, EvaluationError, compile
+from tierwall.cel import CostExceeded, Environment, EvaluationError
 from tierwall.cel.encode import EncodingError, encode
+from tierwall.cel.program import compile
 
 ENVIRONMENT = Environment()
 VARIABLES: dict[str, object] = {

@@ -10,10 +10,10 @@ from cel_expressions import VARIABLES, Expressions, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.cel import CostExceeded, Environment, Failure, ParseError, compile
+from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.compile import Fast, compiled
 from tierwall.cel.encode import decode
-from tierwall.cel.program import Program
+from tierwall.cel.program import Program, compile
 from tierwall.cel.values import IP, Uint
 
 ENVIRONMENT = Environment()

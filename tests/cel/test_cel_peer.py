@@ -15,7 +15,8 @@ from cel_expressions import Expressions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.cel import Environment, Failure, ParseError, ast, compile
+from tierwall.cel import Environment, Failure, ParseError, ast
+from tierwall.cel.program import compile
 
 peer = pytest.importorskip("cel_expr_python.cel")
 

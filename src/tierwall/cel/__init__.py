@@ -1,14 +1,23 @@
 """CEL, the Common Expression Language as Kubernetes speaks it: parsed, printed, checked, evaluated, also partially.
 
-Depends on nothing else of the project.
+Depends on nothing else of the project, but for the diagnostics that `compile` and `partial` raise.
+
+>>> from tierwall import cel
+>>> cel.compile("object.spec.replicas <= 3")(object={"spec": {"replicas": 2}})
+True
+>>> cel.partial("verb == 'create' && object.x == name", {"verb": "create", "name": "n"}, ["object"])
+'object.x == "n"'
 """
 
 from __future__ import annotations
 
-from tierwall.cel.environment import Environment
-from tierwall.cel.errors import CheckError, ParseError
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from tierwall.cel.environment import NEWEST, Environment
+from tierwall.cel.errors import CheckError, ParseError, SourceError
 from tierwall.cel.failure import CostExceeded, EvaluationError, Failure
-from tierwall.cel.program import Program, compile, program
+from tierwall.cel.program import Program, program
 
 __all__ = [
     "CheckError",
@@ -19,5 +28,52 @@ __all__ = [
     "ParseError",
     "Program",
     "compile",
+    "partial",
     "program",
 ]
+
+
+def compile(text: str, variables: Mapping[str, str] | None = None) -> Program:
+    """The program of an expression; call it with the values of its variables.
+
+    With `variables`, a map from names to type names (`int`, `list(string)`, `dyn`), types are checked as Kubernetes
+    does. InputError says what is wrong with the text.
+    """
+    from tierwall.cel.checker import compile_source
+    from tierwall.cel.declarations import TypeNameError, parse_type
+
+    try:
+        declared = {name: parse_type(type_name) for name, type_name in (variables or {}).items()}
+        environment = Environment(NEWEST, declared)
+        if variables is not None:
+            compile_source(text, environment)
+        return Program(environment.parse(text), environment)
+    except (ParseError, CheckError, TypeNameError) as error:
+        _refuse(error)
+
+
+def partial(text: str, known: Mapping[str, object], unknown: Iterable[str]) -> str:
+    """What is left of an expression when only some of its variables are known; a value if nothing is left.
+
+    InputError says what is wrong with the text. Parts that fail stay in the result, so that it fails as the text does.
+    """
+    from tierwall.cel.partial_evaluation import PartialError
+    from tierwall.cel.partial_evaluation import partial as reduced
+
+    environment = Environment()
+    try:
+        return reduced(environment.parse(text), known, tuple(unknown), environment=environment).text
+    except (ParseError, PartialError) as error:
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    from tierwall.core.diagnostics import Diagnostic, InputError
+    from tierwall.core.source import Position
+
+    if not isinstance(error, SourceError):
+        raise InputError([Diagnostic("TW705", str(error))]) from error
+    places = [(problem, Position("<expression>", problem.line, problem.column)) for problem in error.problems]
+    raise InputError(
+        Diagnostic("TW705", problem.message, at, hint=problem.hint or "") for problem, at in places
+    ) from error

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tierwall.errors import TierwallError
+
 # A line of source longer than this is cut around the caret.
 WINDOW = 100
 
@@ -30,7 +32,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
         return f"{self.line}:{self.column}: {self.message}{hint}"
 
 
-class SourceError(Exception):
+class SourceError(TierwallError):
     """An expression that cannot be used. `problems` holds at least one, sorted by place."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:

@@ -6,8 +6,10 @@ call, whatever surrounds it, because a limit that an expression could absorb wou
 
 from __future__ import annotations
 
+from tierwall.errors import TierwallError
 
-class Failure(Exception):
+
+class Failure(TierwallError):
     """An evaluation that gave no value."""
 
 

@@ -1,6 +1,6 @@
 """Expressions ready to run: `compile` a text in an environment, then evaluate it as often as needed.
 
->>> from tierwall.cel import Environment, compile
+>>> from tierwall.cel.environment import Environment
 >>> compile("object.spec.replicas <= 3", Environment()).evaluate({"object": {"spec": {"replicas": 2}}})
 True
 
@@ -49,6 +49,10 @@ class Program:
         if uses == _OFTEN:
             self.warm()
         return self._exact().evaluate(variables, limit)
+
+    def __call__(self, **values: object) -> object:
+        """The value for these values of its variables, as `evaluate` gives it."""
+        return self.evaluate(values)
 
     def warm(self) -> bool:
         """Compile now instead of after a few evaluations; whether there is a fast path."""

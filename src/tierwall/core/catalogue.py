@@ -124,4 +124,5 @@ CATALOGUE: dict[str, Code] = {
     "TW702": Code(_E, "resources of a policy test are missing"),
     "TW703": Code(_E, "question cannot be asked"),
     "TW704": Code(_E, "name does not exist"),
+    "TW705": Code(_E, "expression cannot be used"),
 }

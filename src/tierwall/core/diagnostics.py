@@ -15,6 +15,7 @@ import msgspec
 from tierwall.core.catalogue import CATALOGUE, Level
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
+from tierwall.errors import TierwallError
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return out
 
 
-class InputError(Exception):
+class InputError(TierwallError):
     """The input cannot be used; carries every diagnostic that says why."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:

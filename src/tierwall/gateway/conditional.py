@@ -11,7 +11,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tierwall.cel import Environment, Failure, ParseError, Program, compile
+from tierwall.cel import Environment, Failure, ParseError, Program
+from tierwall.cel.program import compile
 from tierwall.gateway.fields import Setting
 
 Profile: TypeAlias = Literal["docs", "agentgateway"]

@@ -1,6 +1,7 @@
 """From files to a snapshot: documents become objects, lists become their items, identities are settled.
 
-An object of a namespaced kind without a namespace is in `default`, as it is for kubectl. Of an object that is defined
+An object of a namespaced kind without a namespace is in the one that the reader says, which is `default` as it is for
+kubectl. Of an object that is defined
 twice the later counts, with a warning; a document that is no object is an error. Nothing is judged here: admission is
 asked later.
 """
@@ -15,7 +16,7 @@ from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.memory import Memory
-from tierwall.resources.read import Read, read_paths
+from tierwall.resources.read import Read, read_paths, read_text
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -34,9 +35,19 @@ class Loaded(NamedTuple):
         return source.line(number) if source is not None else None
 
 
-def load(paths: Iterable[str]) -> Loaded:
+def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> Loaded:
     """Read files and folders; problems are collected, never raised."""
-    return Loader(paths).load()
+    return Loader(paths, namespace, exclude).load()
+
+
+def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
+    """Read a text that is already in memory; problems are collected, never raised."""
+    read = read_text(text, name)
+    found = [_found(document, None, namespace) for document in read.documents]
+    resources = tuple(resource for one in found for resource in one.resources)
+    twice = (_defined_twice(*pair) for pair in _repeated(resources))
+    diagnostics = [*read.diagnostics, *(problem for one in found for problem in one.problems), *twice]
+    return Loaded(resources, Snapshot.of(resources), in_order(diagnostics), read)
 
 
 class _Found(NamedTuple):
@@ -52,8 +63,10 @@ class Loader:
     is kept of anything older.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> None:
         self.paths = tuple(paths)
+        self._namespace = namespace
+        self._exclude = tuple(exclude)
         self._memory = Memory()
         # What was found in the documents of the last load, by the identity of their values: no two documents share one,
         # but where a document has moved in its file, the new one has the value of the old one.
@@ -80,14 +93,14 @@ class Loader:
         return loaded
 
     def _load(self, last: Loaded | None) -> Loaded:
-        read = read_paths(self.paths, memory=self._memory)
+        read = read_paths(self.paths, memory=self._memory, exclude=self._exclude)
         diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
         known, self._found = self._found, {}
         for document in read.documents:
             found = known.get(id(document.value))
             if found is None or found.document is not document:
-                found = _found(document, found)
+                found = _found(document, found, self._namespace)
             self._found[id(document.value)] = found
             listed += found.resources
             diagnostics += found.problems
@@ -100,11 +113,11 @@ class Loader:
         return Loaded(resources, snapshot, in_order(diagnostics), read)
 
 
-def _found(document: Document, before: _Found | None) -> _Found:
+def _found(document: Document, before: _Found | None, namespace: str) -> _Found:
     """The objects of a document; `before` is what was found when its value stood elsewhere."""
     if before is not None and not before.problems:
         return _Found(document, tuple([one.moved(document) for one in before.resources]), ())
-    found = list(_objects(document.value, document, (), "", ""))
+    found = list(_objects(document.value, document, (), "", "", namespace))
     return _Found(
         document,
         tuple([one for one in found if isinstance(one, Resource)]),
@@ -113,19 +126,22 @@ def _found(document: Document, before: _Found | None) -> _Found:
 
 
 def load_objects(
-    values: Sequence[Any], origin: Origin | None = None, prefix: tuple[str | int, ...] = ()
+    values: Sequence[Any],
+    origin: Origin | None = None,
+    prefix: tuple[str | int, ...] = (),
+    namespace: str = "default",
 ) -> tuple[Resource, ...]:
     """Objects given as plain values, as inline objects of a test are; what is no object is left out."""
     return tuple(
         found
         for index, value in enumerate(values)
-        for found in _objects(value, origin, (*prefix, index), "", "")
+        for found in _objects(value, origin, (*prefix, index), "", "", namespace)
         if isinstance(found, Resource)
     )
 
 
 def _objects(
-    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any
+    value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any, home: str
 ) -> Iterator[Resource | Diagnostic]:
     """The objects in a value; `api_version` and `kind` are what a typed list says of items that do not say it."""
     if isinstance(value, dict):
@@ -139,7 +155,7 @@ def _objects(
         of_kind = kind[:-4]
         of_version = api_version if of_kind else ""
         for index, item in enumerate(items):
-            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind)
+            yield from _objects(item, origin, (*prefix, "items", index), of_version, of_kind, home)
         return
     group, _, version = api_version.rpartition("/")
     metadata = value.get("metadata")
@@ -152,7 +168,7 @@ def _objects(
         if known.scope != "Namespaced":
             namespace = ""
         elif not namespace:
-            namespace = "default"
+            namespace = home
     yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
 
 

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import BinaryIO, NamedTuple
 
@@ -49,14 +50,19 @@ _DEFAULT = Limits()
 
 
 def read_paths(
-    paths: Iterable[str], stdin: BinaryIO | None = None, limits: Limits = _DEFAULT, memory: Memory | None = None
+    paths: Iterable[str],
+    stdin: BinaryIO | None = None,
+    limits: Limits = _DEFAULT,
+    memory: Memory | None = None,
+    exclude: Sequence[str] = (),
 ) -> Read:
     """Read files, folders, glob patterns and `-` (standard input).
 
-    A memory is for readings with the same limits, one after the other; it holds what the last of them read.
+    `exclude` leaves files of folders out: patterns for a file's name, or for its path below the folder. A memory is for
+    readings with the same limits, one after the other; it holds what the last of them read.
     """
     memory = Memory() if memory is None else memory
-    reader = _Reader(limits, stdin, memory)
+    reader = _Reader(limits, stdin, memory, exclude)
     for path in paths:
         reader.read(path)
     memory.files = reader.files
@@ -83,7 +89,7 @@ def repeated_keys(documents: Iterable[Document]) -> Iterator[Diagnostic]:
 
 
 class _Reader:
-    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: Memory) -> None:
+    def __init__(self, limits: Limits, stdin: BinaryIO | None, memory: Memory, exclude: Sequence[str]) -> None:
         self.documents: list[Document] = []
         self.problems: list[Diagnostic] = []
         self.sources: dict[str, Source] = {}
@@ -92,6 +98,7 @@ class _Reader:
         self._limits = limits
         self._stdin = stdin
         self._memory = memory
+        self._exclude = exclude
         self._stream = StreamReader(limits.depth)
         self._seen: set[tuple[int, int]] = set()
         self._octets = 0
@@ -144,13 +151,19 @@ class _Reader:
                 continue
             folders: list[str] = []
             for entry in found:
-                if entry.name.startswith("."):
+                if entry.name.startswith(".") or self._is_excluded(entry.path, folder):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 elif entry.name.endswith(ENDINGS):
                     yield entry.path
             todo += reversed(folders)
+
+    def _is_excluded(self, path: str, folder: str) -> bool:
+        if not self._exclude:
+            return False
+        names = os.path.relpath(path, folder), os.path.basename(path)
+        return any(fnmatchcase(name, pattern) for pattern in self._exclude for name in names)
 
     def _read_file(self, path: str, named: bool) -> None:
         self._files += 1

@@ -92,9 +92,9 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def _by_upper(found: Iterable[tuple[str, Overlap]]) -> Iterator[tuple[str, list[Overlap]]]:
     """Overlaps of one more specific setting together, so that a busy Gateway does not repeat it for each policy."""
-    groups: dict[tuple[str, int], list[Overlap]] = {}
+    groups: dict[tuple[str, Resource], list[Overlap]] = {}
     for path, one in found:
-        groups.setdefault((path, id(one.upper.resource)), []).append(one)
+        groups.setdefault((path, one.upper.resource), []).append(one)
     for (path, _), several in groups.items():
         yield path, sorted(several, key=lambda one: one.lower.source)
 

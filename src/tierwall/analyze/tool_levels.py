@@ -28,24 +28,24 @@ class Levels:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.model: Model = model(snapshot)
-        self.of_gateways: dict[int, list[Passage]] = {}
-        self.of_backends: dict[int, list[Passage]] = {}
-        self._denied: dict[tuple[int, bool, str | None, str], bool] = {}
-        self.stacks: dict[int, Stack] = {}
+        self.of_gateways: dict[Policy, list[Passage]] = {}
+        self.of_backends: dict[Policy, list[Passage]] = {}
+        self._denied: dict[tuple[Passage, bool, str | None, str], bool] = {}
+        self.stacks: dict[Passage, Stack] = {}
         for one in passages(snapshot):
-            stack = self.stacks[id(one)] = self.model.stack(one.gateway, one.listener, one.resource)
+            stack = self.stacks[one] = self.model.stack(one.gateway, one.listener, one.resource)
             for policies, index in ((stack.gateway, self.of_gateways), (stack.backend, self.of_backends)):
                 for policy in policies:
-                    index.setdefault(id(policy), []).append(one)
+                    index.setdefault(policy, []).append(one)
 
     def denied(self, way: Passage, gateway_level: bool, callers: Iterable[str | None], tool: str) -> bool:
         """Whether one level of a way denies a tool to every one of these callers."""
         return all(self._denies(way, gateway_level, caller, tool) for caller in callers)
 
     def _denies(self, way: Passage, gateway_level: bool, caller: str | None, tool: str) -> bool:
-        key = id(way), gateway_level, caller, tool
+        key = way, gateway_level, caller, tool
         if key not in self._denied:
-            whole = self.stacks[id(way)]
+            whole = self.stacks[way]
             stack = Stack(whole.gateway, ()) if gateway_level else Stack((), whole.backend)
             asked = request(way.backend, caller, CALL, tool, port=way.listener.port)
             self._denied[key] = possible(stack, asked).verdict is Verdict.DENY
@@ -55,7 +55,7 @@ class Levels:
         """Whom a rule is about: its caller, or everybody whom the other level knows."""
         if rule.source.spiffe is not None:
             return {rule.source.spiffe}
-        whole = self.stacks[id(way)]
+        whole = self.stacks[way]
         other = whole.backend if gateway_level else whole.gateway
         return {None, *(one.source.spiffe for policy in other for one in policy.allows.all)}
 
@@ -66,7 +66,7 @@ def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for resource in this.model.resources:
         policy = this.model.policy(resource)
         on_gateway = is_on_gateways(resource)
-        ways = (this.of_gateways if on_gateway else this.of_backends).get(id(policy), [])
+        ways = (this.of_gateways if on_gateway else this.of_backends).get(policy, [])
         if not ways or policy.closed:
             continue
         for rule in policy.allows.all:
@@ -106,26 +106,26 @@ def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tool names in policies on Gateways that several backends share, or whose scope is no backend."""
     this = model(snapshot)
     backends = [one for kind in BACKENDS for one in snapshot.of_kind(*kind)]
-    offered = {id(one): offered_tools(this, one) for one in backends}
+    offered = {backend: offered_tools(this, backend) for backend in backends}
     declared = {tool for one in backends for tool in declared_tools(one)}
-    behind: dict[Place, dict[int, Resource]] = {}
+    behind: dict[Place, dict[Resource, None]] = {}
     for way in passages(snapshot):
-        if id(way.resource) in offered:
-            behind.setdefault(Place.of(way.gateway), {})[id(way.resource)] = way.resource
+        if way.resource in offered:
+            behind.setdefault(Place.of(way.gateway), {})[way.resource] = None
     for resource in this.resources:
         policy = this.policy(resource)
         if policy.closed or not is_on_gateways(resource):
             continue
-        reached = {
-            number: one
+        reached = dict.fromkeys(
+            backend
             for ref in resource.spec["targetRefs"]
-            for number, one in behind.get(Place(ref["group"], ref["kind"], resource.namespace, ref["name"]), {}).items()
-        }
+            for backend in behind.get(Place(ref["group"], ref["kind"], resource.namespace, ref["name"]), ())
+        )
         for rule in policy.allows.all:
             for tool in _tools(rule):
                 if isinstance(tool, Scoped):
                     continue
-                yield from _ambiguous(policy, rule, tool, [one for one in reached.values() if tool in offered[id(one)]])
+                yield from _ambiguous(policy, rule, tool, [backend for backend in reached if tool in offered[backend]])
                 if "/" in tool and tool not in declared:
                     yield _no_scope(snapshot, policy, rule, tool)
 

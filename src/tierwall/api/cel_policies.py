@@ -57,7 +57,7 @@ class CelPolicies:
         self._index = PolicyIndex(self._ready)
         # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
         # every time.
-        self._alone: dict[int, tuple[Left, Decision]] = {}
+        self._alone: dict[_Ready, tuple[Left, Decision]] = {}
         self._chain: Callable[[], Chain | None] = _no_chain
 
     def check_through(self, chain: Chain) -> None:
@@ -100,9 +100,9 @@ class CelPolicies:
         ready, only = found[0]
         if len(found) > 1 or not isinstance(only, Left):
             return self._settled(found)
-        known = self._alone.get(id(ready))
+        known = self._alone.get(ready)
         if known is None or known[0].tree is not only.tree or known[0].can_be_true is not only.can_be_true:
-            known = self._alone[id(ready)] = only, self._settled(found)
+            known = self._alone[ready] = only, self._settled(found)
         return known[1]
 
     def _settled(self, found: list[tuple[_Ready, Failed | Left | Literal[True]]]) -> Decision:

@@ -23,11 +23,11 @@ def ways(snapshot: Snapshot) -> Iterator[Asked]:
     """The places, in a fixed order; a listener without routes is a place of its own."""
     used = set()
     for way in reach(snapshot).ways():
-        used.add((id(way.gateway), id(way.listener.owner), way.listener.number))
+        used.add((way.gateway, way.listener.owner, way.listener.number))
         yield from _along(snapshot, way)
     for gateway in reach(snapshot).gateways_all:
         for listener in gateway_listeners(snapshot, gateway):
-            if (id(gateway), id(listener.owner), listener.number) not in used:
+            if (gateway, listener.owner, listener.number) not in used:
                 yield _at(gateway, listener)
 
 

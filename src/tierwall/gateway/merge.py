@@ -84,7 +84,7 @@ class Merge:
         self._facts = facts
         self._index: Attachments = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
         self._said: dict[tuple[str, Place], Mapping[str, tuple[Party, ...]]] = {}
-        self._by_policy: dict[tuple[int, str], tuple[Party, ...]] = {}
+        self._by_policy: dict[tuple[Resource, str], tuple[Party, ...]] = {}
 
     def effective(self, asked: Asked) -> dict[str, Outcome]:
         """How every field that anything says something about is settled, in the order of the schema."""
@@ -143,7 +143,7 @@ class Merge:
         return said
 
     def _policy(self, policy: Resource, section: str) -> tuple[Party, ...]:
-        key = id(policy), section
+        key = policy, section
         known = self._by_policy.get(key)
         if known is None:
             known = self._by_policy[key] = tuple(self._of_policy(policy, section))

@@ -66,9 +66,9 @@ class Standings:
     def __init__(self, snapshot: Snapshot, places: Iterable[Asked]) -> None:
         self._index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
         self._said: dict[tuple[str, Phase, Place], Mapping[str, tuple[Claim, ...]]] = {}
-        self.fates: dict[int, dict[str, Fate]] = {}
-        self.replaced: dict[tuple[int, int, str], Overlap] = {}
-        self.joined: dict[tuple[int, int, str], Overlap] = {}
+        self.fates: dict[Resource, dict[str, Fate]] = {}
+        self.replaced: dict[tuple[Resource, Resource, str], Overlap] = {}
+        self.joined: dict[tuple[Resource, Resource, str], Overlap] = {}
         seen: set[object] = set()
         for asked in places:
             for section in SECTIONS:
@@ -77,7 +77,7 @@ class Standings:
 
     def of(self, policy: Resource) -> Mapping[str, Fate]:
         """The fate of each setting that was met at some place, by field."""
-        return self.fates.get(id(policy), {})
+        return self.fates.get(policy, {})
 
     def _place(self, asked: Asked, section: str, phase: Phase, seen: set[object]) -> None:
         here = levels(asked, section, "docs")
@@ -86,7 +86,7 @@ class Standings:
         key = (
             section,
             phase,
-            tuple(level.place or tuple((id(one.resource), one.path) for one in level.inline) for level, _ in told),
+            tuple(level.place or tuple((one.resource, one.path) for one in level.inline) for level, _ in told),
         )
         if key in seen:
             return
@@ -167,7 +167,7 @@ class Standings:
     def _fate(self, claim: Claim) -> Fate:
         if not claim.policy:
             return Fate(claim)
-        fates = self.fates.setdefault(id(claim.resource), {})
+        fates = self.fates.setdefault(claim.resource, {})
         found = fates.get(claim.setting.field.path)
         if found is None:
             found = fates[claim.setting.field.path] = Fate(claim)
@@ -184,10 +184,10 @@ def allows(claim: Claim) -> bool:
     return isinstance(value, dict) and value.get("action", "Allow") == "Allow"
 
 
-def _meet(table: dict[tuple[int, int, str], Overlap], lower: Claim, level: str, upper: Rank) -> None:
+def _meet(table: dict[tuple[Resource, Resource, str], Overlap], lower: Claim, level: str, upper: Rank) -> None:
     for other in upper.claims:
         if lower.resource is not other.resource:
-            key = id(lower.resource), id(other.resource), lower.setting.field.path
+            key = lower.resource, other.resource, lower.setting.field.path
             if key not in table:
                 table[key] = Overlap(lower, level, other, upper.level)
 

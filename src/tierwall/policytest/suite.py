@@ -81,12 +81,12 @@ def doubts(found: Iterable[Suite]) -> tuple[Diagnostic, ...]:
     Objects that an API server would refuse, texts that are no objects, repeated keys, objects that are there twice.
     """
     out: dict[Diagnostic, None] = {}
-    judged: set[int] = set()
+    judged: set[Resource] = set()
     for suite in found:
         out.update(dict.fromkeys(suite.noticed))
         for resource in suite.snapshot:
-            if id(resource) not in judged:
-                judged.add(id(resource))
+            if resource not in judged:
+                judged.add(resource)
                 out.update(dict.fromkeys(problems(resource)))
     return in_order(one for one in out if one.level != "note")
 

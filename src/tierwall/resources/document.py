@@ -1,13 +1,14 @@
 """One document of one file: its plain value, and where each part of it was written.
 
 Loading builds only plain values. Positions are found when they are asked for, by reading the document's text again; the
-last few documents that were asked are remembered.
+last few documents of a reading that were asked are remembered. Threads may ask at the same time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import accumulate
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from tierwall.core.source import Position
@@ -18,15 +19,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Source:
-    """A file's name and octets, and the way from octets to lines and columns. A byte order mark has no column."""
+    """A file's name and octets, and the way from octets to lines and columns. A byte order mark has no column.
 
-    __slots__ = ("_breaks", "data", "name")
+    `recent` is shared by all files of one reading.
+    """
 
-    def __init__(self, name: str, data: bytes) -> None:
+    __slots__ = ("_breaks", "data", "name", "recent")
+
+    def __init__(self, name: str, data: bytes, recent: Recent | None = None) -> None:
         self.name = name
         self.data = data
-        # How many line feeds stand before each block of the text; made on first use.
-        self._breaks: list[int] = []
+        self.recent = Recent() if recent is None else recent
+        self._breaks: tuple[int, ...] = ()
 
     def position(self, offset: int) -> Position:
         """The line and column of an octet."""
@@ -39,22 +43,27 @@ class Source:
 
     def line_at(self, offset: int) -> int:
         """The line of an octet, from 0."""
-        if not self._breaks:
-            total = 0
-            for block in range(0, len(self.data) + 1, _BLOCK):
-                self._breaks.append(total)
-                total += self.data.count(b"\n", block, block + _BLOCK)
         block = offset // _BLOCK
-        return self._breaks[block] + self.data.count(b"\n", block * _BLOCK, offset)
+        return self._breaks_before()[block] + self.data.count(b"\n", block * _BLOCK, offset)
+
+    def _breaks_before(self) -> tuple[int, ...]:
+        """How many line feeds stand before each block of the text; counted on first use."""
+        breaks = self._breaks
+        if not breaks:
+            starts = range(0, len(self.data), _BLOCK)
+            counts = (self.data.count(b"\n", start, start + _BLOCK) for start in starts)
+            # INVARIANT: whole or not there at all, for other threads.
+            self._breaks = breaks = tuple(accumulate(counts, initial=0))
+        return breaks
 
     def line(self, number: int) -> str:
         """The text of a line, counted from 1, without its end; empty if there is no such line."""
         at = 0
         if number > 1:
-            self.line_at(0)
-            block = _last_before(self._breaks, number - 1)
+            breaks = self._breaks_before()
+            block = _last_before(breaks, number - 1)
             at = block * _BLOCK
-            for _ in range(number - 1 - self._breaks[block]):
+            for _ in range(number - 1 - breaks[block]):
                 at = self.data.find(b"\n", at) + 1
                 if not at:
                     return ""
@@ -65,7 +74,7 @@ class Source:
         return found.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def _last_before(counts: list[int], wanted: int) -> int:
+def _last_before(counts: Sequence[int], wanted: int) -> int:
     """The last block before which fewer than `wanted` line feeds stand."""
     from bisect import bisect_left
 
@@ -83,21 +92,48 @@ class _Places(Protocol):
     def offset(self, path: Sequence[str | int], key: bool = False) -> int: ...
 
 
-_recent: OrderedDict[int, tuple[Document, _Places]] = OrderedDict()
+class Recent:
+    """The places of the documents that were asked for positions last; found again for the others, to save memory."""
+
+    __slots__ = ("_lock", "_places")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._places: dict[Document, _Places] = {}
+
+    def places(self, document: Document) -> _Places:
+        """The places of a document."""
+        places = self._places.get(document)
+        if places is None:
+            places = document.find_places()
+            with self._lock:
+                places = self._places.setdefault(document, places)
+                while len(self._places) > _REMEMBERED:
+                    del self._places[next(iter(self._places))]
+        return places
 
 
 class Document:
     """A document and where it stands in its file (octets `start` to `end`).
 
-    `value` is exactly what Kubernetes reads: keys are strings and every integer is an int64.
+    `value` is exactly what Kubernetes reads: keys are strings and every integer is an int64. `content` stays the same
+    object where a document moves, and no two documents share one, whatever their values are.
     """
 
-    __slots__ = ("_repeats", "end", "is_json", "source", "start", "value")
+    __slots__ = ("_repeats", "content", "end", "is_json", "source", "start", "value")
 
     def __init__(
-        self, value: Any, source: Source, start: int, end: int, is_json: bool = False, repeats: bool | None = None
+        self,
+        value: Any,
+        source: Source,
+        start: int,
+        end: int,
+        is_json: bool = False,
+        repeats: bool | None = None,
+        content: object = None,
     ) -> None:
         self.value = value
+        self.content = object() if content is None else content
         self.source = source
         self.start = start
         self.end = end
@@ -107,11 +143,11 @@ class Document:
 
     def moved(self, source: Source, start: int, end: int) -> Document:
         """The document that has the same text elsewhere: it has the same value, which is not parsed again."""
-        return Document(self.value, source, start, end, self.is_json, self._repeats)
+        return Document(self.value, source, start, end, self.is_json, self._repeats, self.content)
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Where the node at `path`, or its key, was written; its nearest ancestor if there is no such node."""
-        found = self._places().offset(path, key)
+        found = self.source.recent.places(self).offset(path, key)
         if self.is_json:
             return self.source.position(found)
         from tierwall.resources.yaml.read import text_position
@@ -140,22 +176,13 @@ class Document:
 
         if self._repeats is None:
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
-        places = self._places() if self._repeats else None
+        places = self.source.recent.places(self) if self._repeats else None
         if not isinstance(places, JsonPlaces):
             return ()
         return tuple(Repeated(path, self.source.position(offset)) for path, offset in places.repeats())
 
-    def _places(self) -> _Places:
-        known = _recent.get(id(self))
-        if known is not None and known[0] is self:
-            return known[1]
-        places = self._find_places()
-        _recent[id(self)] = self, places
-        while len(_recent) > _REMEMBERED:
-            _recent.popitem(last=False)
-        return places
-
-    def _find_places(self) -> _Places:
+    def find_places(self) -> _Places:
+        """Read the text again, for where each node stands."""
         if self.is_json:
             from tierwall.resources.json_place import JsonPlaces
 

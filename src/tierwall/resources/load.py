@@ -68,9 +68,8 @@ class Loader:
         self._namespace = namespace
         self._exclude = tuple(exclude)
         self._memory = Memory()
-        # What was found in the documents of the last load, by the identity of their values: no two documents share one,
-        # but where a document has moved in its file, the new one has the value of the old one.
-        self._found: dict[int, _Found] = {}
+        # What was found in the documents of the last load, by their contents: a document that has moved is known again.
+        self._found: dict[object, _Found] = {}
         self._twice: dict[tuple[Resource, Resource], Diagnostic] = {}
         self._last: Loaded | None = None
 
@@ -98,10 +97,10 @@ class Loader:
         listed: list[Resource] = []
         known, self._found = self._found, {}
         for document in read.documents:
-            found = known.get(id(document.value))
+            found = known.get(document.content)
             if found is None or found.document is not document:
                 found = _found(document, found, self._namespace)
-            self._found[id(document.value)] = found
+            self._found[document.content] = found
             listed += found.resources
             diagnostics += found.problems
         resources = tuple(listed)

@@ -13,7 +13,7 @@ import time
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.resources.document import Document, Source
+from tierwall.resources.document import Document, Recent, Source
 
 # The coarsest clock of a file system that is in use: FAT counts the time of a change in steps of two seconds.
 STEP = 2_000_000_000
@@ -39,12 +39,13 @@ class Memory:
     """The files of the last reading by their names; None is the name of standard input.
 
     `once` is what came through standard input and pipes (by device and inode), which can be read only once, or why it
-    was refused: it counts for every later reading.
+    was refused: it counts for every later reading. `recent` is for finding positions in what was read.
     """
 
     def __init__(self) -> None:
         self.files: dict[str | None, Remembered] = {}
         self.once: dict[tuple[int, int] | None, bytes | Diagnostic] = {}
+        self.recent = Recent()
 
 
 def lasting_stamp(status: os.stat_result, begun: int) -> Stamp | None:

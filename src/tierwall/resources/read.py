@@ -224,7 +224,8 @@ class _Reader:
             if known is not None and known.source.data == data:
                 self._add(key, known._replace(stamp=lasting))
             else:
-                self._add(key, self._parse(Source(name, data), known.documents if known is not None else (), lasting))
+                source = Source(name, data, self._memory.recent)
+                self._add(key, self._parse(source, known.documents if known is not None else (), lasting))
 
     def _fits(self, name: str, size: int) -> bool:
         self._octets += size

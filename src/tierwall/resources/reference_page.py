@@ -53,14 +53,14 @@ def _anchor(kind: Kind) -> str:
 
 def _page(group: str, kinds: Iterable[Kind]) -> str:
     lines = [f"# {group or 'core (v1)'}", ""]
-    done: dict[int, Kind] = {}
+    done: dict[Schema, Kind] = {}
     for kind in kinds:
         lines += [f"## {kind.kind} {kind.version}", ""]
         facts = [f"`{kind.api_version}`", {"None": "a file"}.get(kind.scope, kind.scope.lower())]
         facts += [f"short name {', '.join(f'`{name}`' for name in kind.short_names)}"] if kind.short_names else []
         facts.append("strict" if kind.strict else "only read: unknown fields are tolerated")
         lines += [f"{kind.description} ({'; '.join(facts)})".strip(), ""]
-        same = done.setdefault(id(kind.schema), kind)
+        same = done.setdefault(kind.schema, kind)
         if same is not kind:
             lines += [f"The fields are those of [{same.kind} {same.version}](#{_anchor(same)}).", ""]
         else:
@@ -68,14 +68,14 @@ def _page(group: str, kinds: Iterable[Kind]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _fields(schema: Schema, path: str, depth: int, seen: dict[int, str]) -> Iterator[str]:
+def _fields(schema: Schema, path: str, depth: int, seen: dict[Schema, str]) -> Iterator[str]:
     for part in schema.properties:
         name = f"{path}.{part.name}" if path else part.name
         inner, suffix = _inside(part.schema)
         text = " ".join(filter(None, (part.description or part.schema.description, _limits(part.schema))))
         need = ", required" if part.required else ""
         line = f"{'    ' * depth}* `{part.name}` ({_type(part.schema)}{need})" + (f": {text}" if text else "")
-        known = seen.get(id(inner))
+        known = seen.get(inner)
         if known is not None:
             yield f"{line} Same as `{known}`."
             continue
@@ -84,7 +84,7 @@ def _fields(schema: Schema, path: str, depth: int, seen: dict[int, str]) -> Iter
         if inner is not part.schema:
             yield from _rules(inner.rules, "    " * (depth + 1))
         if len(inner.properties) >= _WORTH_POINTING_AT:
-            seen[id(inner)] = name + suffix
+            seen[inner] = name + suffix
         yield from _fields(inner, name + suffix, depth + 1, seen)
 
 

@@ -58,8 +58,11 @@ class Property(Struct, frozen=True):
     hint: str = ""
 
 
-class Schema(Struct, frozen=True, kw_only=True):
-    """One node of a structural schema. `type` is empty for int-or-string and for a value of any type."""
+class Schema(Struct, frozen=True, eq=False, kw_only=True):
+    """One node of a structural schema. `type` is empty for int-or-string and for a value of any type.
+
+    A schema is equal only to itself: a shared fragment is one object wherever it stands.
+    """
 
     type: Type = ""
     title: str = ""  # the name of a shared fragment, for the reference pages only

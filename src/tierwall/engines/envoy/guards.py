@@ -94,7 +94,7 @@ class Guards:
         self._cache = cache
         self._before = before
         self._made: dict[tuple[object, ...], Made] = {}
-        self._needs: dict[int, tuple[tuple[Policy, ...], frozenset[str]]] = {}
+        self._needs: dict[tuple[Policy, ...], frozenset[str]] = {}
 
     def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack:
         """The policies between a listener and a backend, in their order."""
@@ -106,14 +106,13 @@ class Guards:
         return Protection(tuple(self._at(level, those, backend, port) for level, those in found if those))
 
     def _at(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Checkpoint:
-        # INVARIANT: what is kept keeps the policies alive, so the id stays their own.
-        needs = self._needs.get(id(policies))
+        needs = self._needs.get(policies)
         if needs is None:
-            needs = self._before._needs.get(id(policies)) if self._before is not None else None
+            needs = self._before._needs.get(policies) if self._before is not None else None
             if needs is None:
-                needs = policies, frozenset(one for policy in policies for one in depends_on(policy))
-            self._needs[id(policies)] = needs
-        key = level, id(policies), *_needed(needs[1], backend, port)
+                needs = frozenset(need for policy in policies for need in depends_on(policy))
+            self._needs[policies] = needs
+        key = level, policies, *_needed(needs, backend, port)
         made = self._made.get(key)
         if made is None:
             made = self._before._made.get(key) if self._before is not None else None

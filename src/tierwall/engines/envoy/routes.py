@@ -43,7 +43,7 @@ class Routes:
         self._options = options
         self._guards = guards
         self._before = before
-        self._matches: dict[int, tuple[Match, Names, list[Any]]] = {}
+        self._matches: dict[Match, tuple[Names, list[Any]]] = {}
         self._configurations: dict[str, tuple[Plan, Any]] = {}
 
     def configuration(self, plan: Plan) -> Any:
@@ -74,13 +74,12 @@ class Routes:
         destinations = [self._destination(one) for one in match.ways]
         # A checkpoint's name stands for all that routes say about it.
         names = tuple(tuple(found.name for found in one.protection.checkpoints) for one in destinations)
-        # INVARIANT: what is kept keeps the match alive, so its id stays its own.
-        kept = self._before._matches.get(id(match)) if self._before is not None else None
-        is_old = kept is not None and kept[1] == names
+        kept = self._before._matches.get(match) if self._before is not None else None
+        is_old = kept is not None and kept[0] == names
         if kept is None or not is_old:
-            kept = match, names, guarded(copy.deepcopy(match.route), destinations, self._options, match.only)
-        self._matches[id(match)] = kept
-        return kept[2], is_old
+            kept = names, guarded(copy.deepcopy(match.route), destinations, self._options, match.only)
+        self._matches[match] = kept
+        return kept[1], is_old
 
     def _destination(self, way: Way) -> Destination:
         if way.backend is None:

@@ -75,10 +75,10 @@ class _Making:
         self._snapshot = snapshot
         self._options = options
         self._planning = Planning(snapshot, options)
-        self._attached: dict[tuple[int, int, int], list[OnListener]] = {}
+        self._attached: dict[tuple[Resource, Resource, int], list[OnListener]] = {}
         for route in snapshot.of_kind(*HTTP_ROUTE):
             for on in attach_route(snapshot, route)[0]:
-                key = id(on.gateway), id(on.listener.owner), on.listener.number
+                key = on.gateway, on.listener.owner, on.listener.number
                 self._attached.setdefault(key, []).append(on)
         self._taken: dict[Address, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
@@ -133,7 +133,7 @@ class _Making:
                 return None
             socket, secrets = transport_socket(tls, name, self._options.static)
             self._secrets |= secrets
-        attached = [(each, self._attached.get((id(gateway), id(each.owner), each.number), [])) for each in group]
+        attached = [(each, self._attached.get((gateway, each.owner, each.number), [])) for each in group]
         for _, those in attached:
             those.sort(key=lambda on: (on.route.seniority, on.parent))
         return Chain(self._planning.plan(gateway, name, attached), socket, one.hostname)

@@ -24,21 +24,21 @@ class Placement:
 
     def __init__(self, model: Model, pairs: Iterable[tuple[End, End]]) -> None:
         self.model = model
-        self._known = {id(one): one for one in (*model.pods, *model.nodes)}
+        self._known = dict.fromkeys((*model.pods, *model.nodes))
         self._stand_ins: dict[End, tuple[Address, ...]] = {}
         asked = list(pairs)
-        self._ends: dict[int, End] = {id(one): one for pair in asked for one in pair}
+        self._ends = dict.fromkeys(end for pair in asked for end in pair)
         if len(self._known) <= _MOST_ENDS:
             self._ends |= self._known
-        self._taken = {address for one in (*self._known.values(), *self._ends.values()) for address in one.addresses}
+        self._taken = {address for end in (*self._known, *self._ends) for address in end.addresses}
         self._free = {4: _addresses("100.64.0.1"), 6: _addresses("fd74:6965:7277::1")}
         for pair in asked:
             self._meet(*pair)
         self.wire = Wire(self._stand_ins)
         self._at: dict[Address, list[End]] = {}
-        for one in self._known.values():
-            for address in self.wire.addresses(one):
-                self._at.setdefault(address, []).append(one)
+        for end in self._known:
+            for address in self.wire.addresses(end):
+                self._at.setdefault(address, []).append(end)
 
     def pairs(self, source: End, destination: End) -> list[tuple[Address, Address]]:
         """One pair of addresses for each family that both ends have."""
@@ -57,13 +57,13 @@ class Placement:
 
         None if a pod under policy shares an address with somebody else: then it depends on the address.
         """
-        others = {id(one): one for address in self.wire.addresses(end) for one in self._at.get(address, ())}
-        others.pop(id(end), None)
+        others = dict.fromkeys(other for address in self.wire.addresses(end) for other in self._at.get(address, ()))
+        others.pop(end, None)
         if not others:
             return end
-        if end.under_policy or any(one.under_policy for one in others.values()):
+        if end.under_policy or any(other.under_policy for other in others):
             return None
-        together = (end, *others.values())
+        together = (end, *others)
         ports: dict[str, set[tuple[str, int]]] = {}
         for one in together:
             for name, found in one.named_ports.items():
@@ -78,7 +78,7 @@ class Placement:
     def places(self) -> list[tuple[Address, ...]]:
         """Groups of addresses that belong into one namespace, in order."""
         groups: list[set[Address]] = []
-        for end in self._ends.values():
+        for end in self._ends:
             group = set(self.wire.addresses(end))
             if not group:
                 continue
@@ -99,9 +99,9 @@ class Placement:
             self._add(source, 4)
             if destination is not source:
                 self._add(destination, 4)
-        elif id(source) in self._known and theirs:
+        elif source in self._known and theirs:
             self._add(source, min(theirs))
-        elif id(destination) in self._known and mine:
+        elif destination in self._known and mine:
             self._add(destination, min(mine))
 
     def _families(self, end: End) -> set[int]:

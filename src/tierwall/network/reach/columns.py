@@ -8,7 +8,9 @@ differ there; every source is in one row, so a correction is a symmetric differe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from tierwall.core.stack import DENY, Outcome
 from tierwall.network.reach.classes import bits
@@ -23,7 +25,14 @@ class Sender(NamedTuple):
     sources: int
 
 
-Column: TypeAlias = tuple[Sender, ...]
+class Column(Struct, frozen=True, eq=False, gc=False):
+    """Who may send to a class.
+
+    INVARIANT: equal columns of one matrix are one object, so that they are told apart without looking at their senders.
+    """
+
+    senders: tuple[Sender, ...]
+
 
 # So many bases are tried for a row; a difference of so few classes is not worth looking for a better base.
 MOST_BASES, NEAR = 48, 64
@@ -53,7 +62,7 @@ class _Layer:
 
 
 class Columns:
-    """The columns of a set of egress rows; equal columns are the same object."""
+    """The columns of a set of egress rows."""
 
     def __init__(self, rows: Iterable[tuple[Row, int]], everybody: int, denied: bool) -> None:
         """`rows` with the sources that have each; denied outcomes are kept only if asked for."""
@@ -62,7 +71,7 @@ class Columns:
         self._corrections: list[tuple[tuple[int, Outcome], int]] = []
         self._at: dict[int, list[int]] = {}
         for row, sources in rows:
-            for ports, parts in row:
+            for ports, parts in row.cells:
                 for outcome, reach in parts:
                     if denied or outcome.verdict is not DENY:
                         key = ports, outcome
@@ -78,15 +87,15 @@ class Columns:
                 elif sources:
                     self._correct(key, sources, bits(reach))
         self._columns: dict[tuple[int, ...], Column] = {}
-        self._own: dict[Column, Column] = {}
+        self._own: dict[tuple[Sender, ...], Column] = {}
 
     def column(self, bit: int) -> Column:
         """Who may send to a class."""
         signature = tuple(self._at.get(bit, ()))
         found = self._columns.get(signature)
         if found is None:
-            column = self._compute(signature)
-            found = self._columns[signature] = self._own.setdefault(column, column)
+            senders = self._compute(signature)
+            found = self._columns[signature] = self._own.setdefault(senders, Column(senders))
         return found
 
     def _correct(self, key: tuple[int, Outcome], sources: int, where: Iterable[int]) -> None:
@@ -95,7 +104,7 @@ class Columns:
         for bit in where:
             self._at.setdefault(bit, []).append(number)
 
-    def _compute(self, signature: tuple[int, ...]) -> Column:
+    def _compute(self, signature: tuple[int, ...]) -> tuple[Sender, ...]:
         senders = dict(self._always)
         for number in signature:
             key, sources = self._corrections[number]

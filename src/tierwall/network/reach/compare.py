@@ -63,11 +63,11 @@ class Difference(NamedTuple):
 
 def compare(before: Snapshot, after: Snapshot) -> Iterator[Entry]:
     """Every change in words; nothing if the two snapshots let the same connections pass."""
-    names: dict[int, Names] = {}
+    names: dict[Matrix, Names] = {}
     for one in differences(before, after):
-        if id(one.side) not in names:
-            names[id(one.side)] = Names(one.side.classes)
-        describe = names[id(one.side)].describe
+        if one.side not in names:
+            names[one.side] = Names(one.side.classes)
+        describe = names[one.side].describe
         yield Entry(describe(one.sources), describe(one.destinations), one.flows, one.change)
 
 
@@ -159,17 +159,13 @@ def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
     nobody = Group(0, (), 0)
     old_of = _group_of(old, lambda mask: mask)
     new_of = _group_of(new, twins.in_old)
-    met: dict[tuple[int, int], list[int]] = {}
-    groups: dict[tuple[int, int], tuple[Group, Group]] = {}
+    met: dict[tuple[Group, Group], list[int]] = {}
     for bit in bits(common):
-        pair = old_of.get(bit, nobody), new_of.get(bit, nobody)
-        key = id(pair[0]), id(pair[1])
-        groups[key] = pair
-        met.setdefault(key, []).append(bit)
+        met.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
     comparing = _Comparing(old)
-    for key, numbers in met.items():
+    for (before, after), numbers in met.items():
         destinations = mask_of(numbers)
-        shares = comparing.shares(*groups[key], common, twins)
+        shares = comparing.shares(before, after, common, twins)
         for shifts, sources in shares.items():
             if not only_itself(old, destinations, sources):
                 for change in (ADDED, REMOVED, CHANGED):

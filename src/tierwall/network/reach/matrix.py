@@ -81,18 +81,14 @@ def matrix(
         by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
-    met: dict[tuple[int, int, bool], list[int]] = {}
-    pairs: dict[tuple[int, int, bool], tuple[Row, Column]] = {}
+    met: dict[tuple[Row, Column, bool], list[int]] = {}
     for bit in bits(classes.everybody & destinations):
         one = classes.all[bit]
-        row, column = rows.row(one, Direction.INGRESS), columns.column(bit)
-        key = id(row), id(column), one.one.under_policy
-        pairs[key] = row, column
+        key = rows.row(one, Direction.INGRESS), columns.column(bit), one.one.under_policy
         met.setdefault(key, []).append(bit)
     found: dict[tuple[int, tuple[tuple[int, Passages], ...]], list[int]] = {}
-    for key, numbers in met.items():
-        row, column = pairs[key]
-        possible = classes.everybody if key[2] else classes.under_policy
+    for (row, column, under_policy), numbers in met.items():
+        possible = classes.everybody if under_policy else classes.under_policy
         entry = _meet(row, column, possible & asked, wanted, denied)
         if entry:
             found.setdefault((possible, entry), []).extend(numbers)
@@ -104,12 +100,12 @@ def matrix(
 def _meet(row: Row, column: Column, among: int, ports: int, denied: bool) -> tuple[tuple[int, Passages], ...]:
     """An ingress row and an egress column: disjoint sets of sources with their passages."""
     pieces: list[tuple[int, Passages]] = []
-    for cell, parts in row:
+    for cell, parts in row.cells:
         cell &= ports
         for ingress, mask in parts:
             if not cell or (ingress.verdict is DENY and not denied):
                 continue
-            for sent, egress, sources in column:
+            for sent, egress, sources in column.senders:
                 common, those = sent & cell, mask & sources & among
                 if common and those:
                     pieces = _add(pieces, those, Passage(common, egress, ingress))

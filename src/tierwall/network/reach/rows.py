@@ -7,7 +7,9 @@ to a subject of which its rules see the same) is worked out once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from tierwall.core.stack import (
     ALLOW,
@@ -47,12 +49,17 @@ class Cell(NamedTuple):
     parts: Parts
 
 
-# Cells with disjoint ports that together are all ports.
-Row: TypeAlias = tuple[Cell, ...]
+class Row(Struct, frozen=True, eq=False, gc=False):
+    """Cells with disjoint ports that together are all ports.
+
+    INVARIANT: equal rows of one matrix are one object, so that they are told apart without looking at their cells.
+    """
+
+    cells: tuple[Cell, ...]
 
 
 class Rows:
-    """All rows of a model; equal rows are the same object.
+    """All rows of a model.
 
     With `why`, outcomes name the deciding rules; without, only verdicts (and domain names) are told apart.
     """
@@ -72,13 +79,13 @@ class Rows:
         self.ports = PortSpace(attention.port_ranges | named)
         self._named_ports: dict[str, list[tuple[tuple[tuple[str, int], ...], int]]] = {}
         self._rows: dict[tuple[Any, ...], Row] = {}
-        self._own: dict[Row, Row] = {}
+        self._own: dict[tuple[Cell, ...], Row] = {}
         self._looked: dict[Any, frozenset[Any]] = {}
         self._tiers: dict[Any, list[tuple[int, Shares]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
-        self._default: Row = (Cell(everything, ((default, everybody),)),)
-        self._free: Row = (Cell(everything, ((free, everybody),)),)
+        self._default = Row((Cell(everything, ((default, everybody),)),))
+        self._free = Row((Cell(everything, ((free, everybody),)),))
 
     def row(self, one: EndClass, direction: Direction) -> Row:
         """The row of one class in one direction."""
@@ -98,14 +105,14 @@ class Rows:
             if keys[0] not in self._tiers:
                 self._tiers[keys[0]] = self._shares(stack[0], subject, direction)
             below = self._from(stack[1:], keys[1:], subject, direction)
-            row = self._put_together(self._tiers[keys[0]], below)
-            row = self._rows[keys] = self._own.setdefault(row, row)
+            together = self._put_together(self._tiers[keys[0]], below)
+            row = self._rows[keys] = self._own.setdefault(together, Row(together))
         return row
 
-    def _put_together(self, tier: list[tuple[int, Shares]], below: Row) -> Row:
+    def _put_together(self, tier: list[tuple[int, Shares]], below: Row) -> tuple[Cell, ...]:
         found: dict[Parts, int] = {}
         for ports, shares in tier:
-            for lower, parts in below:
+            for lower, parts in below.cells:
                 if ports & lower:
                     whole = in_order(joined(shares, parts, self.why))
                     found[whole] = found.get(whole, 0) | ports & lower

@@ -38,12 +38,12 @@ class _Defaults:
 
     def __init__(self, native: bool) -> None:
         self.native = native
-        self._seen: dict[int, Defaulter] = {}
+        self._seen: dict[Schema, Defaulter] = {}
 
     def compile(self, schema: Schema) -> Defaulter:
-        known = self._seen.get(id(schema))
+        known = self._seen.get(schema)
         if known is None:
-            known = self._seen[id(schema)] = self._compile(schema)
+            known = self._seen[schema] = self._compile(schema)
         return known
 
     def _compile(self, schema: Schema) -> Defaulter:

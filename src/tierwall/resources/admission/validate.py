@@ -39,14 +39,14 @@ class Compiler:
     def __init__(self, *, strict: bool, native: bool) -> None:
         self.strict = strict
         self.native = native
-        self._seen: dict[int, tuple[Schema, Check]] = {}  # by identity, so each schema is kept alive
+        self._seen: dict[Schema, Check] = {}
 
     def compile(self, schema: Schema) -> Check:
         """The check for `schema`."""
-        known = self._seen.get(id(schema))
+        known = self._seen.get(schema)
         if known is None:
-            known = self._seen[id(schema)] = schema, self._with_rules(schema, self._compile(schema))
-        return known[1]
+            known = self._seen[schema] = self._with_rules(schema, self._compile(schema))
+        return known
 
     def _with_rules(self, schema: Schema, check: Check) -> Check:
         if not schema.rules:

@@ -86,7 +86,7 @@ class _Decoder:
         # Maps with a key that JSON cannot have; like the above they count only if they are not overwritten.
         self.refused: list[tuple[Any, YamlError]] = []
         # Alias nodes that are being read, and how many nodes were read in all and through them.
-        self.active: set[int] = set()
+        self.active: set[Node] = set()
         self.decoded = 1
         self.through_alias = 0
 
@@ -132,9 +132,9 @@ class _Decoder:
 
     def _follow(self, alias: Node) -> Node:
         """Push an alias as a frame of its own, which is popped when what it names has been read."""
-        if id(alias) in self.active:
+        if alias in self.active:
             raise YamlError(f"the value of anchor `{alias.value}` contains itself", alias.start)
-        self.active.add(id(alias))
+        self.active.add(alias)
         self.frames.append(_Frame(alias, None))
         assert alias.target is not None
         return alias.target
@@ -153,7 +153,7 @@ class _Decoder:
         frame = self.frames[-1]
         kind = frame.node.kind
         if kind == K.ALIAS:
-            self.active.discard(id(frame.node))
+            self.active.discard(frame.node)
             self.frames.pop()
             return value
         if kind == K.SEQUENCE:
@@ -172,7 +172,7 @@ class _Decoder:
         node = frame.node
         if node.kind == K.ALIAS:
             # What a merge key names has been read into the entries; there is no value to pass on.
-            self.active.discard(id(node))
+            self.active.discard(node)
             self.frames.pop()
             return _NOTHING
         if frame.index >= len(node.children):
@@ -206,9 +206,9 @@ class _Decoder:
     def _count_key(self, node: Node) -> None:
         self._count(node)
         if node.kind == K.ALIAS and node.target is not None:
-            self.active.add(id(node))
+            self.active.add(node)
             self._count(node.target)
-            self.active.discard(id(node))
+            self.active.discard(node)
 
     def _merge(self, node: Node, out: dict[str, Any], offset: int, nested: bool = False) -> None:
         """Read the map of a merge key into `out`."""

@@ -48,30 +48,33 @@ class _Found(NamedTuple):
     node: Node
 
 
+class _Reading(NamedTuple):
+    """The outline of a large document, or else the tree of one that is not."""
+
+    outline: _Outline | None
+    root: Node | None
+
+
 class YamlPlaces:
     """Answers for one document's text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._outline: _Outline | None = None
-        self._root: Node | None = None
+        # INVARIANT: what is found is put here whole, so that threads may ask at the same time.
+        self._reading: _Reading | None = None
         # The entry of a large document that was asked for last.
         self._entry: tuple[tuple[str | int, int], Node | None] = (("", -1), None)
-        self._read = False
 
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
         """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
         if not path:
             return root_offset(self._text)
-        if not self._read:
-            self._read = True
-            if len(self._text) > _SMALL:
-                self._outline = _outline_of(self._text)
-            if self._outline is None and len(self._text) <= _LARGE:
-                self._root = tree_of(self._text).root
-        if self._outline is not None:
-            return self._in_entry(self._outline, path, key)
-        return _locate(self._root, path, key) if self._root is not None else root_offset(self._text)
+        if self._reading is None:
+            self._reading = _read(self._text)
+        outline, root = self._reading
+        if outline is not None:
+            return self._in_entry(outline, path, key)
+        return _locate(root, path, key) if root is not None else root_offset(self._text)
 
     def _in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
         """As `offset`, reading only the entry of a large document that `path` leads into."""
@@ -87,11 +90,17 @@ class YamlPlaces:
         start, end, column, _ = spans[index]
         if not within or end - start > _LARGE or (not index and len(spans) > 1):
             return start
-        if self._entry[0] != (path[0], index):
+        place, root = self._entry
+        if place != (path[0], index):
             # Blanks before the entry put it into the column in which it stands.
-            self._entry = (path[0], index), tree_of(" " * column + self._text[start:end]).root
-        root = self._entry[1]
+            root = tree_of(" " * column + self._text[start:end]).root
+            self._entry = (path[0], index), root
         return start if root is None else start - column + _locate(root, within, key)
+
+
+def _read(text: str) -> _Reading:
+    outline = _outline_of(text) if len(text) > _SMALL else None
+    return _Reading(outline, tree_of(text).root if outline is None and len(text) <= _LARGE else None)
 
 
 def _outline_of(text: str) -> _Outline | None:

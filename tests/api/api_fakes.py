@@ -9,6 +9,7 @@ from tierwall.api.condition import Condition, Effect, FailureMode
 from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.question import ApiQuestion, ask
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -77,6 +78,11 @@ def configuration(*authorizers: dict[str, Any]) -> Resource:
     """An AuthorizationConfiguration."""
     value = {"authorizers": list(authorizers)}
     return Resource("apiserver.config.k8s.io", "v1", "AuthorizationConfiguration", "", "", value)
+
+
+def document(snapshot: Snapshot, question: dict[str, Any]) -> dict[str, Any]:
+    """The decision document of a question in its YAML form."""
+    return ask(snapshot, ApiQuestion.from_dict(question)).to_dict()
 
 
 def objects(*values: dict[str, Any]) -> Snapshot:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_fakes import document
 from click.testing import CliRunner, Result
 
 from tierwall.cli.main import root
@@ -107,16 +108,11 @@ def test_the_first_line_is_a_sentence(folder: Path, words: tuple[str, ...], code
 
 
 def test_resources_are_written_as_kubectl_writes_them(folder: Path) -> None:
-    from tierwall.cli.api_options import resource
+    from tierwall.api.resource_names import ResourceName
 
-    assert resource("deployments.v1.apps/scale") == {
-        "resource": "deployments",
-        "group": "apps",
-        "version": "v1",
-        "subresource": "scale",
-    }
-    assert resource("pods")["group"] == ""
-    assert resource("leases.coordination.k8s.io")["group"] == "coordination.k8s.io"
+    assert ResourceName.parse("deployments.v1.apps/scale") == ("deployments", "v1", "apps", "scale")
+    assert ResourceName.parse("pods").group is None
+    assert ResourceName.parse("leases.coordination.k8s.io").group == "coordination.k8s.io"
 
 
 @pytest.mark.parametrize(
@@ -224,14 +220,13 @@ def test_explain_asks_for_an_unknown_name_as_it_stands_and_warns(folder: Path) -
 
 
 def test_a_policy_test_is_asked_literally(folder: Path) -> None:
-    from tierwall.api.question import ask
     from tierwall.resources.load import load
 
     (folder / "policies" / "more.yaml").write_text(MORE)
     snapshot = load([str(folder / "policies")]).snapshot
     question = {"user": "bob", "verb": "create", "resource": "deployments"}
-    assert ask(snapshot, question, {})["verdict"] == "NoOpinion"
-    assert ask(snapshot, question | {"group": "apps", "version": "v1"}, {})["verdict"] == "Allow"
+    assert document(snapshot, question)["verdict"] == "NoOpinion"
+    assert document(snapshot, question | {"group": "apps", "version": "v1"})["verdict"] == "Allow"
 
 
 def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> None:
@@ -325,22 +320,29 @@ def test_policy_tests_ask_api_questions(folder: Path) -> None:
     ("question", "words"),
     [
         ({"usr": "alice"}, "did you mean `user`?"),
-        ({"user": 7}, "`user` must be a string"),
-        ({"groups": "a"}, "`groups` must be a list"),
-        ({"extra": {"a": "b"}}, "`extra` must map"),
-        ({"conditions": "Maybe"}, "`conditions` must be"),
-        ({"labelSelector": [{}]}, "`labelSelector` must be a list"),
-        ({"path": "/x", "resource": "pods"}, "`path` asks about no resource"),
-        ({"operation": 7}, "`operation` must be a string"),
+        ({"user": 7}, "expected a string as `user`, found `7`"),
+        ({"groups": "a"}, "expected a list of strings as `groups`, found `a`"),
+        ({"groups": [7]}, "expected a list of strings as `groups`, found `[7]`"),
+        ({"extra": {"a": "b"}}, "expected a map from strings to lists of strings as `extra`"),
+        ({"conditions": "Maybe"}, 'expected `HumanReadable`, `Optimized` or `""` as `conditions`, found `Maybe`'),
+        ({"conditions": None}, "as `conditions`, found `None`"),
+        (
+            {"labelSelector": [{}]},
+            "`key`, `operator` and `values` as `labelSelector`",
+        ),
+        ({"path": "/x", "resource": "pods"}, "expected no `resource` beside `path`"),
+        ({"operation": 7}, "expected a string as `operation`, found `7`"),
     ],
 )
 def test_malformed_questions_are_refused_with_every_problem(question: dict[str, Any], words: str) -> None:
-    from tierwall.api.question import ask
-    from tierwall.core.diagnostics import InputError
+    from tierwall.api.question import ApiQuestion, ask
+    from tierwall.core.diagnostics import Diagnostic, InputError
     from tierwall.resources.snapshot import Snapshot
 
+    problems: list[Diagnostic] = []
+    read = ApiQuestion.read({**question, "another": 1}, problems)
     with pytest.raises(InputError) as caught:
-        ask(Snapshot.of(()), {**question, "another": 1}, {})
+        ask(Snapshot.of(()), read, problems)
     assert len(caught.value.diagnostics) == 2
     assert any(words in f"{one.message} {one.hint}" for one in caught.value.diagnostics)
 
@@ -359,11 +361,13 @@ def test_malformed_questions_are_refused_with_every_problem(question: dict[str, 
     ],
 )
 def test_malformed_expectations_are_refused(expect: dict[str, Any]) -> None:
-    from tierwall.api.question import mismatches
+    from tierwall.api.question import EXPECTATIONS, ApiQuestion, ask
     from tierwall.core.diagnostics import InputError
+    from tierwall.core.expectation import mismatches
+    from tierwall.resources.snapshot import Snapshot
 
     with pytest.raises(InputError):
-        mismatches(expect, {})
+        mismatches(expect, ask(Snapshot.of(()), ApiQuestion()), EXPECTATIONS)
 
 
 def test_the_check_command_reports_policies(folder: Path) -> None:
@@ -387,14 +391,12 @@ def test_the_example_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_library_example_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tierwall.api.attributes import Attributes
-    from tierwall.api.configuration import chain_of
-    from tierwall.api.data import ConditionData
-    from tierwall.resources.load import load
-
-    monkeypatch.chdir(Path(__file__).resolve().parents[2])
-    chain = chain_of(load(["examples/api/policies"]).snapshot)
-    first = chain.authorize(Attributes(user="alice", verb="create", version="v1", resource="persistentvolumeclaims"))
-    assert first.verdict == "Conditional"
-    data = ConditionData(operation="CREATE", object={"spec": {"storageClassName": "dev"}})
-    assert first.evaluate(data).verdict == "Allow"
+    repository = Path(__file__).resolve().parents[2]
+    monkeypatch.chdir(repository)
+    code = (repository / "docs" / "api.md").read_text().partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    told = dict(line.split("  # ") for line in code.splitlines() if "  # " in line)
+    for expression in ("answer.verdict", "answer.sentence", "ask(snapshot, with_object).detail.final"):
+        assert told[expression] == eval(expression, names)  # noqa: S307
+    assert names["doubts"] == ()

@@ -10,7 +10,7 @@ from api_fakes import FAKE_TYPE, condition, data, holds
 
 from tierwall.api.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
 from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision, allow, deny, no_opinion
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.core.verdict import Verdict
 
 MODES = (FailureMode.DENY, FailureMode.NO_OPINION)
@@ -21,7 +21,12 @@ def evaluated(*conditions: Condition, mode: FailureMode = FailureMode.DENY, **re
 
 
 def test_r001_a_decision_is_one_of_four() -> None:
-    found = {allow().verdict, deny().verdict, no_opinion().verdict, conditional("a", [condition("Allow")]).verdict}
+    found = {
+        Decision(ALLOW).verdict,
+        Decision(DENY).verdict,
+        Decision(NO_OPINION).verdict,
+        conditional("a", [condition("Allow")]).verdict,
+    }
     assert found == {Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION, Verdict.CONDITIONAL}
 
 
@@ -45,13 +50,13 @@ def test_r006_evaluation_is_always_concrete() -> None:
 def test_r009_only_an_allow_condition_can_become_allowed() -> None:
     assert conditional("a", [condition("Allow"), condition("Deny", "y")]).can_become_allowed
     assert not conditional("a", [condition("Deny"), condition("NoOpinion", "y")]).can_become_allowed
-    assert allow().can_become_allowed
-    assert not deny().can_become_allowed
-    assert not no_opinion().can_become_allowed
+    assert Decision(ALLOW).can_become_allowed
+    assert not Decision(DENY).can_become_allowed
+    assert not Decision(NO_OPINION).can_become_allowed
 
 
 def test_r010_concrete_decisions_are_not_conditional() -> None:
-    assert not any(one.is_conditional for one in (allow(), deny(), no_opinion()))
+    assert not any(one.is_conditional for one in (Decision(ALLOW), Decision(DENY), Decision(NO_OPINION)))
     assert conditional("a", [condition("Allow")]).is_conditional
 
 

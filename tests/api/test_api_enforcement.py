@@ -9,12 +9,12 @@ from api_fakes import Fake, condition, configuration, objects, policy
 from msgspec.structs import replace
 
 from tierwall.api.attributes import Attributes, ConditionsMode
-from tierwall.api.chain import Chain
+from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition_set import Conditional
-from tierwall.api.configuration import chain_of
 from tierwall.api.data import ConditionData
 from tierwall.api.enforcement import judge, judge_connect, judge_delete_collection, judge_write, proceeds
 from tierwall.api.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
+from tierwall.api.model import chain_of
 from tierwall.api.rbac import Rbac
 from tierwall.api.rbac_escalation import escalates, uncovered
 from tierwall.api.rbac_rules import Rule, rules_of
@@ -208,7 +208,7 @@ AS_NODE = Attributes(
 
 def test_r106_lucas_may_impersonate_a_node_only_to_get_pods() -> None:
     first = chain(LUCAS).authorize(AS_NODE)
-    text = first.condition_sets()[0].conditions[0].text
+    text = ask_the_rest(first).condition_sets[0].conditions[0].text
     needs = {"apiGroup": "", "resource": "pods", "verb": "get"}
     assert text == " && ".join(f'impersonatedRequest.{key} == "{value}"' for key, value in needs.items())
     gets = {"apiGroup": "", "resource": "pods", "verb": "get"}
@@ -249,7 +249,10 @@ AS_USER = Attributes(user="lucas", verb="impersonate", version="v1", resource="u
 def test_r108_three_stages_leave_a_condition_on_the_object() -> None:
     second = impersonate(chain(LABELLED), AS_USER, {"verb": "create"})
     assert second.verdict == "Conditional"
-    assert second.condition_sets()[0].conditions[0].text == 'object.metadata.labels["lucas-impersonated"] == "true"'
+    assert (
+        ask_the_rest(second).condition_sets[0].conditions[0].text
+        == 'object.metadata.labels["lucas-impersonated"] == "true"'
+    )
     assert impersonate(chain(LABELLED), AS_USER, {"verb": "delete"}).verdict == "NoOpinion"
 
 
@@ -263,7 +266,8 @@ def test_r109_the_rest_travels_with_the_user_and_can_only_deny(labels: dict[str,
     there = Chain([CarriedConditions(), Fake("rbac", "Allow")])
     first = there.authorize(jane)
     assert first.verdict == "Conditional"
-    assert not isinstance(first.answers[0].decision, Conditional) or not first.answers[0].decision.can_become_allowed
+    _, opinion = first.opinions[0]
+    assert not isinstance(opinion, Conditional) or not opinion.can_become_allowed
     assert first.evaluate(ConditionData(object={"metadata": {"labels": labels}})).verdict == verdict
 
 

@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from api_fakes import policy
+from api_fakes import document, policy
 
-from tierwall.api.question import ask
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -24,7 +23,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 def got(question: dict[str, Any], *resources: Resource) -> dict[str, Any]:
     start = time.monotonic()
-    found = ask(Snapshot.of(resources), question, {})
+    found = document(Snapshot.of(resources), question)
     assert time.monotonic() - start < 10
     return found
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_fakes import configuration, policy
-from api_model import FIELDS, Authorizer, Policy, expected, one_phase, value
+from api_fakes import configuration, document, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.api.question import ask
+from reference.api import FIELDS, Member, Policy, decide, evaluate, outcome
 from tierwall.resources.snapshot import Snapshot
 
 KNOWN = (
@@ -77,9 +76,9 @@ def _field(atom: str) -> str:
 AUTHORIZERS = st.lists(
     st.one_of(
         st.builds(
-            Authorizer, st.just("CEL"), st.sampled_from(("one", "two", "three")), st.sampled_from(("Deny", "NoOpinion"))
+            Member, st.just("CEL"), st.sampled_from(("one", "two", "three")), st.sampled_from(("Deny", "NoOpinion"))
         ),
-        st.sampled_from((Authorizer("AlwaysAllow", "yes"), Authorizer("AlwaysDeny", "silent"))),
+        st.sampled_from((Member("AlwaysAllow", "yes"), Member("AlwaysDeny", "silent"))),
     ),
     min_size=1,
     max_size=4,
@@ -122,10 +121,10 @@ OBJECTS = st.one_of(
 DATA = st.fixed_dictionaries({"object": OBJECTS}, optional={"operation": st.sampled_from(("CREATE", "UPDATE"))})
 
 
-def snapshot(chain: list[Authorizer], policies: list[Policy]) -> Snapshot:
+def snapshot(chain: list[Member], policies: list[Policy]) -> Snapshot:
     return Snapshot.of(
         (
-            configuration(*({"type": one.type, "name": one.name, "failureMode": one.mode} for one in chain)),
+            configuration(*({"type": one.type, "name": one.name, "failureMode": one.failure_mode} for one in chain)),
             *(
                 policy(f"p{number}", one.effect, one.expression, one.authorizer, one.namespace)
                 for number, one in enumerate(policies)
@@ -137,16 +136,16 @@ def snapshot(chain: list[Authorizer], policies: list[Policy]) -> Snapshot:
 @settings(max_examples=700)
 @given(AUTHORIZERS, POLICIES, QUESTIONS, st.one_of(st.none(), DATA))
 def test_every_answer_is_what_the_settled_semantics_say(
-    chain: list[Authorizer], policies: list[Policy], question: dict[str, Any], data: dict[str, Any] | None
+    chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any] | None
 ) -> None:
-    want = expected(chain, policies, question, data)
-    got = ask(snapshot(chain, policies), {**question, **(data or {})}, {})
+    want = decide(chain, policies, question, data)
+    got = document(snapshot(chain, policies), {**question, **(data or {})})
     assert got["verdict"] == want.verdict
     assert got["called"] == want.called
     assert want.final is None or got["final"] == want.final
     if want.verdict == "Conditional":
-        assert [one["authorizer"] for one in got["conditionSets"]] == [name for name, _ in want.sets]
-        for one, (_, answer) in zip(got["conditionSets"], want.sets, strict=True):
+        assert [one["authorizer"] for one in got["conditionSets"]] == [name for name, _ in want.entries]
+        for one, (_, answer) in zip(got["conditionSets"], want.entries, strict=True):
             if answer.verdict != "Conditional":
                 assert one["allowed" if answer.verdict == "Allow" else "denied"] is True
                 continue
@@ -159,11 +158,11 @@ def test_every_answer_is_what_the_settled_semantics_say(
 @settings(max_examples=500)
 @given(AUTHORIZERS, POLICIES, QUESTIONS, DATA)
 def test_r008_two_phases_come_to_what_one_phase_comes_to(
-    chain: list[Authorizer], policies: list[Policy], question: dict[str, Any], data: dict[str, Any]
+    chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any]
 ) -> None:
     question["conditions"] = "HumanReadable"
-    got = ask(snapshot(chain, policies), {**question, **data}, {})
-    said = [one_phase(one, policies, question, data) for one in chain]
+    got = document(snapshot(chain, policies), {**question, **data})
+    said = [evaluate(one, policies, question, data) for one in chain]
     decider = next((one for one in said if one[0] != "NoOpinion"), None)
     assert got["final"] == (decider[0] if decider is not None else "NoOpinion")
     if decider is None:
@@ -171,10 +170,10 @@ def test_r008_two_phases_come_to_what_one_phase_comes_to(
             authorizer.name
             for authorizer in chain
             if any(
-                one.authorizer == authorizer.name and one.effect == "Deny" and value(one, question, data) == "E"
+                one.authorizer == authorizer.name and one.effect == "Deny" and outcome(one, question, data) == "E"
                 for one in policies
             )
         ]
         assert got.get("error", False) or not fails_open
-    if not any(value(one, question, data) == "E" for one in policies):
+    if not any(outcome(one, question, data) == "E" for one in policies):
         assert "error" not in got

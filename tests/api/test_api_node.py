@@ -8,7 +8,7 @@ import pytest
 from api_fakes import objects
 
 from tierwall.api.attributes import Attributes
-from tierwall.api.chain import Chain
+from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition import NODE_TYPE
 from tierwall.api.data import ConditionData
 from tierwall.api.node import Node
@@ -69,7 +69,7 @@ def mirror(node: str, **spec: Any) -> dict[str, Any]:
 )
 def test_r110_a_node_may_create_only_its_own_mirror_pods(thing: Any, verdict: str) -> None:
     first = ask("create", "pods")
-    (found,) = first.condition_sets()[0].conditions
+    (found,) = ask_the_rest(first).condition_sets[0].conditions
     assert (found.type, found.text) == (NODE_TYPE, '{"condition":"require-pod-node-name","nodeName":"foo"}')
     assert first.evaluate(ConditionData(operation="CREATE", object=thing)).verdict == verdict
 
@@ -145,7 +145,7 @@ def test_r089_text_that_is_not_its_own_is_refused(text: str) -> None:
     from tierwall.api.condition_set import Conditional
 
     first = ask("create", "pods")
-    conditions = first.condition_sets()[0]
+    conditions = ask_the_rest(first).condition_sets[0]
     changed = replace(conditions, conditions=(replace(conditions.conditions[0], text=text),))
     again = CHAIN.recall([("node", Conditional(conditions=changed))])
     assert again.evaluate(ConditionData(object=mirror("foo"))).verdict == "NoOpinion"

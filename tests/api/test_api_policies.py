@@ -6,12 +6,13 @@ import itertools
 from typing import Any
 
 import pytest
-from api_fakes import configuration, policy
+from api_fakes import configuration, document, policy
 
 from tierwall.api.attributes import Attributes
-from tierwall.api.configuration import chain_of
+from tierwall.api.chain import ask_the_rest
 from tierwall.api.data import ConditionData
-from tierwall.api.question import ask
+from tierwall.api.model import chain_of
+from tierwall.render.json import step_document
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -27,7 +28,7 @@ RESIDUAL = 'object.x == "y"'
 
 
 def got(question: dict[str, Any], *resources: Resource) -> dict[str, Any]:
-    return ask(Snapshot.of(resources), question, {})
+    return document(Snapshot.of(resources), question)
 
 
 def conditions(question: dict[str, Any], *resources: Resource) -> list[tuple[str, str]]:
@@ -96,11 +97,11 @@ def test_answers_that_come_again_are_those_of_a_chain_that_was_never_asked() -> 
         found, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
         assert found.verdict is fresh.verdict
         texts = [
-            [(one.id, one.effect, one.text) for each in answer.condition_sets() for one in each.conditions]
+            [(one.id, one.effect, one.text) for each in ask_the_rest(answer).condition_sets for one in each.conditions]
             for answer in (found, fresh)
         ]
         assert texts[0] == texts[1]
-        assert [one.document() for one in found.steps] == [one.document() for one in fresh.steps]
+        assert [step_document(step) for step in found.steps] == [step_document(step) for step in fresh.steps]
 
 
 def test_r012_and_r017_eve_is_refused_without_conditions() -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_fakes import configuration, policy
-from api_model import Authorizer, Policy, one_phase
+from api_fakes import configuration, document, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.api.question import ask
+from reference.api import Member, Policy, evaluate
 from tierwall.resources.snapshot import Snapshot
 
 STRINGS = st.sampled_from((
@@ -143,10 +142,10 @@ MODES = st.sampled_from(("Deny", "NoOpinion"))
 def test_r008_two_phases_come_to_what_one_phase_comes_to_over_all_of_cel(
     policies: list[Policy], question: dict[str, Any], data: dict[str, Any], first_mode: str, second_mode: str
 ) -> None:
-    chain = [Authorizer("CEL", "one", first_mode), Authorizer("CEL", "two", second_mode)]
+    chain = [Member("CEL", "one", first_mode), Member("CEL", "two", second_mode)]
     made = [policy(f"p{n}", one.effect, one.expression, one.authorizer) for n, one in enumerate(policies)]
-    setup = configuration(*({"type": "CEL", "name": one.name, "failureMode": one.mode} for one in chain))
-    got = ask(Snapshot.of([setup, *made]), {**question, **data}, {})
-    said = [one_phase(one, policies, question, data)[0] for one in chain]
+    setup = configuration(*({"type": "CEL", "name": one.name, "failureMode": one.failure_mode} for one in chain))
+    got = document(Snapshot.of([setup, *made]), {**question, **data})
+    said = [evaluate(one, policies, question, data)[0] for one in chain]
     final = next((one for one in said if one != "NoOpinion"), "NoOpinion")
     assert got["final"] == final

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tierwall.api.attributes import Attributes, ConditionsMode
-from tierwall.api.chain import Chain
+from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_set import Conditional, ConditionSet, conditional
-from tierwall.api.configuration import chain_of
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.model import chain_of
 from tierwall.api.packing import pack, unpack
 from tierwall.api.seal import Seal, SealError
 from tierwall.api.webhook import ReviewClient, Webhook, WebhookError
@@ -180,7 +180,7 @@ def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, A
 
 def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
     made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
-    found = seed.status(made.authorize(CREATE).entries())["conditionsChain"]
+    found = seed.status(ask_the_rest(made.authorize(CREATE)).entries)["conditionsChain"]
     assert [one["authorizerName"] for one in found] == ["a", "c"]
     assert found[1] == {"authorizerName": "c", "allowed": True}
 
@@ -348,7 +348,7 @@ DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": 
 
 
 def entries_for(shape: Shape) -> dict[str, Any]:
-    entries = CHAIN.authorize(read_review(review(**SHAPES[Shape.SEED])).attributes).entries()
+    entries = ask_the_rest(CHAIN.authorize(read_review(review(**SHAPES[Shape.SEED])).attributes)).entries
     if shape is Shape.SEED:
         return seed.request(entries, DATA)
     if shape is Shape.KEP:

@@ -252,7 +252,7 @@ def policy_set(policies: list[tuple[str, str]]) -> PolicySet:
         }
         for n, (effect, text) in enumerate(policies)
     ]
-    from tierwall.api.configuration import chain_of
+    from tierwall.api.model import chain_of
 
     return PolicySet(chain_of(Snapshot.of(load_objects(values))), "r")
 

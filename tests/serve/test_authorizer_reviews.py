@@ -444,6 +444,31 @@ def test_the_decision_log_names_the_deciding_policy(served: Served) -> None:
     assert "time" in bob
 
 
+def test_the_decision_log_names_the_condition_where_it_came_back_without_its_policy(served: Served) -> None:
+    chain = status(served, access(**readable()))["conditionsChain"]
+    response(served, conditions(conditionSets=chain, operation="CREATE", object=claim()))
+    _, second = served.records()
+    assert (second["phase"], second["verdict"], second["authorizer"]) == ("conditions", "Allow", "policies")
+    assert second["condition"] == "alice-claims"
+    assert "policy" not in second
+
+
+def test_the_decision_log_names_the_policy_that_settled_it_among_others_of_its_verdict(tmp_path: Path) -> None:
+    served = Served(
+        tmp_path,
+        (
+            ("a-fails", "Deny", "1 / 0 == 1"),
+            ("b-conditional", "Deny", "object.x == 1"),
+            ("z-denies", "Deny", 'request.userInfo.username == "bob"'),
+        ),
+    )
+    served.post("/authorize", access("bob"))
+    served.post("/authorize", access("alice"))
+    bob, alice = served.records()
+    assert (bob["policy"], bob["rule"]) == ("ClusterAuthorizationPolicy/z-denies", "spec")
+    assert (alice["policy"], alice["rule"]) == ("ClusterAuthorizationPolicy/a-fails", "spec")
+
+
 def test_metrics_count_decisions_by_authorizer_verdict_and_phase(served: Served) -> None:
     served.post("/authorize", access("bob"))
     served.post("/authorize", b"{")

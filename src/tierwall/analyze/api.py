@@ -8,10 +8,10 @@ from tierwall.analyze.api_witness import failing_field, matching, paths_in
 from tierwall.api.cel_policies import CelPolicies
 from tierwall.api.chain import Chain
 from tierwall.api.condition import MAX_CONDITION_BYTES, Effect
-from tierwall.api.configuration import chain_of
 from tierwall.api.data import UNKNOWN
 from tierwall.api.decision import ALLOW
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
+from tierwall.api.model import chain_of
 from tierwall.api.policy import Policy, policies_of
 from tierwall.api.policy_constraints import demands
 from tierwall.cel.checker import check
@@ -22,9 +22,9 @@ from tierwall.cel.library import authorizer
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text
 from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
+from tierwall.core.answer import Step
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Position, dotted
-from tierwall.core.trace import Step
 from tierwall.resources.snapshot import Snapshot
 
 _USER = Object(
@@ -187,10 +187,10 @@ def _wider(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
             continue
         for member in chain.members():
             answer = member.authorize(attributes)
-            if answer.verdict is ALLOW and answer.steps and answer.steps[0].policy != policy.reference:
-                wider = answer.steps[0]
+            wider = answer.settled_by
+            if answer.verdict is ALLOW and wider is not None and wider.policy != policy.reference:
                 message = f"`{verb}` is already allowed without condition by {_named(wider)}"
-                yield _finding("TW507", policy, message, related=(("allowed here", wider.position),))
+                yield _finding("TW507", policy, message, related=(("allowed here", wider.at),))
                 return
 
 

@@ -6,12 +6,11 @@ cluster adds comes from its CustomResourceDefinitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from tierwall.core.diagnostics import near_miss
 from tierwall.resources.snapshot import Snapshot
 
 # Verbs of requests for resources and paths, and those that authorizers ask about (RBAC, "escalate", "bind", …).
@@ -110,8 +109,8 @@ BUILT_IN: Final = tuple(_built_in())
 
 def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
     """All resources: those of Kubernetes first, then those that CustomResourceDefinitions add."""
-    found = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    return BUILT_IN + tuple(one for resource in found for one in _defined(resource.value.get("spec")))
+    definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
+    return BUILT_IN + tuple(one for definition in definitions for one in _defined(definition.value.get("spec")))
 
 
 def _defined(spec: Any) -> Iterator[ApiResource]:
@@ -127,19 +126,3 @@ def _defined(spec: Any) -> Iterator[ApiResource]:
     stored = next((one.get("name") for one in served if one.get("storage") is True), None)
     version = stored if isinstance(stored, str) else ""
     yield ApiResource(plural, group, version, tuple(name for name in others if isinstance(name, str)))
-
-
-def resolve(name: str, group: str, known: Iterable[ApiResource]) -> ApiResource | None:
-    """The resource of this name, in this group if one is given; None if there is none."""
-    return next((one for one in known if one.is_called(name) and group in ("", one.group)), None)
-
-
-def doubts(verb: str, name: str, found: ApiResource | None, known: Iterable[ApiResource]) -> Iterator[str]:
-    """What `kubectl auth can-i` warns of: a verb or a resource that nobody has heard of. Both may still be meant."""
-    if verb not in VERBS:
-        hint = near_miss(verb, VERBS)
-        yield f"`{verb}` is not a known verb" + (f" ({hint})" if hint else "")
-    if found is None and name not in ("", "*"):
-        whole = (f"{one.plural}.{one.group}" for one in known if one.group)
-        hint = near_miss(name, whole if "." in name else (one.plural for one in known))
-        yield f"there is no resource type `{name}` that Tierwall knows of" + (f" ({hint})" if hint else "")

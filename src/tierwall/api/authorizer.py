@@ -11,8 +11,9 @@ from typing import Protocol
 from tierwall.api.attributes import Attributes
 from tierwall.api.condition_set import ConditionSet
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import DENY, NO_OPINION, Decision
-from tierwall.core.verdict import Verdict
+from tierwall.api.decision import DENY, NO_OPINION, Decision, settled, silent
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict, Verdict
 
 
 class Authorizer(Protocol):
@@ -38,22 +39,47 @@ class Always:
 
     condition_types: frozenset[str] = frozenset()
 
-    def __init__(self, name: str, verdict: Verdict, reason: str = "", error: str = "") -> None:
+    def __init__(self, name: str, decision: Decision) -> None:
         self.name = name
-        self._answer = Decision(verdict, reason, error)
+        self.decision = decision
+
+    @classmethod
+    def allowing(cls, name: str) -> Always:
+        """Allows everything."""
+        step = Step(tier=name, verdict=StepVerdict.ALLOW, reason=Reason.AUTHORIZER_ALLOWED)
+        return cls(name, settled(step, "always allowed"))
+
+    @classmethod
+    def without_opinion(cls, name: str, reason: str) -> Always:
+        """Has no opinion on anything."""
+        step = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.AUTHORIZER_SILENT, note=reason)
+        return cls(name, silent(step, reason))
+
+    @classmethod
+    def unreachable(cls, name: str, failure_policy: Verdict, error: str) -> Always:
+        """Stands for an authorizer that nobody can call: its failure policy decides."""
+        verdict = StepVerdict(failure_policy)
+        step = Step(tier=name, verdict=verdict, reason=Reason.AUTHORIZER_UNREACHABLE, note=error)
+        return cls(name, settled(step, "failure policy", error))
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The one answer."""
-        return self._answer
+        return self.decision
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """It never returned any, so these are not its own."""
         return unsupported(self.name)
 
 
+def failed_closed(name: str, verdict: Verdict, error: str, steps: tuple[Step, ...] = ()) -> Decision:
+    """The answer of an authorizer that cannot be trusted to have said what it would say."""
+    closed = Step(tier=name, verdict=StepVerdict(verdict), reason=Reason.FAILS_CLOSED, note=error)
+    return Decision(verdict, "failed closed", error, (*steps, closed), closed)
+
+
 def unsupported(name: str) -> Decision:
     """The answer of an authorizer that is handed conditions though it never returns any."""
-    return Decision(DENY, "failed closed", f"authorizer `{name}` does not evaluate conditions")
+    return failed_closed(name, DENY, f"authorizer `{name}` does not evaluate conditions")
 
 
 def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:
@@ -65,4 +91,4 @@ def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verd
         return result
     verdict = DENY if DENY in possible else NO_OPINION
     why = f"authorizer `{conditions.authorizer}` evaluated its conditions to `{result.verdict}`, which they cannot give"
-    return Decision(verdict, "failed closed", why, result.steps)
+    return failed_closed(conditions.authorizer, verdict, why, result.steps)

@@ -17,12 +17,14 @@ from tierwall.api.check_through import authorizer_variables
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_set import ConditionError, ConditionSet
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import Decision
+from tierwall.api.decision import Decision, silent
 from tierwall.api.expression import Expression, Failed, Left, decide, holds, program_of
 from tierwall.api.policy import Policy, policies_of
 from tierwall.api.policy_constraints import GROUPS
 from tierwall.api.policy_index import PolicyIndex, indexed
-from tierwall.api.settlement import NOTHING, ORDER, Settlement
+from tierwall.api.settlement import NOTHING_ALLOWS, ORDER, Settlement
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -52,13 +54,15 @@ class CelPolicies:
     def __init__(self, snapshot: Snapshot, name: str, failure_mode: FailureMode = FailureMode.DENY) -> None:
         self.name = name
         self.failure_mode = failure_mode
-        self.policies = tuple(one for one in policies_of(snapshot) if one.authorizer == name)
-        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda one: ORDER[one.effect])))
+        self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer == name)
+        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda policy: ORDER.index(policy.effect))))
         self._index = PolicyIndex(self._ready)
         # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
         # every time.
         self._alone: dict[_Ready, tuple[Left, Decision]] = {}
         self._chain: Callable[[], Chain | None] = _no_chain
+        no_policy = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_POLICY)
+        self._nothing = silent(no_policy, NOTHING_ALLOWS)
 
     def check_through(self, chain: Chain) -> None:
         """Say which chain `authorizer` asks; without one, a check fails. Whoever asks here has to have that chain."""
@@ -96,7 +100,7 @@ class CelPolicies:
             if outcome is True and ready.condition.effect is Effect.DENY:
                 break  # nothing that is found now can change the answer
         if not found:
-            return NOTHING
+            return self._nothing
         ready, only = found[0]
         if len(found) > 1 or not isinstance(only, Left):
             return self._settled(found)

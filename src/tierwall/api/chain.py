@@ -4,41 +4,35 @@ NoOpinion passes the request on, also with an error. A conditional Deny (no Allo
 is asked; a conditional Allow stops the walk, and the rest of the chain is remembered: it is asked in the second phase,
 and only if everything before came to NoOpinion. The eager walk, which upstream took instead, asks on to the first
 concrete Allow or Deny; it comes to the same final answer. A nested chain decides as if its members stood in its place.
+The walk itself is `core.stack.authorizer_chain`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
 from tierwall.api.attributes import Attributes, ConditionsMode
-from tierwall.api.authorizer import Authorizer, guarded, unsupported
+from tierwall.api.authorizer import Authorizer, failed_closed, guarded, unsupported
 from tierwall.api.condition_set import Conditional, ConditionSet
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, deny
-from tierwall.core.trace import Step
+from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.core.answer import Step
+from tierwall.core.stack import Combining, Tier, authorizer_chain
 from tierwall.core.verdict import Verdict
 
+# What authorizers said, each with the authorizer that can evaluate it.
+Opinions: TypeAlias = tuple[tuple[Authorizer, Decision], ...]
 
-class Answer(msgspec.Struct, frozen=True):
-    """What one authorizer said, with the authorizer that can evaluate it."""
 
-    authorizer: Authorizer
+class Entry(NamedTuple):
+    """What one authorizer of a chain says, by its name; nested chains are taken apart."""
+
+    authorizer: str
     decision: Decision
-
-    def evaluate(self, data: ConditionData) -> Decision:
-        """The concrete answer; one the conditions cannot give becomes the failing one."""
-        decision = self.decision
-        if isinstance(decision, ChainDecision):
-            return decision.evaluate(data)
-        if not isinstance(decision, Conditional):
-            return decision
-        result = guarded(self.authorizer.evaluate(decision.conditions, data), decision.conditions, decision.possible)
-        if decision.error and result.verdict is NO_OPINION:
-            return Decision(NO_OPINION, result.reason, _joined(decision.error, result.error), result.steps)
-        return result
 
 
 class Rest(msgspec.Struct, frozen=True):
@@ -49,84 +43,154 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 class ChainDecision(Decision, frozen=True, kw_only=True):
-    """The answer of a chain: the answers that were not NoOpinion, in order, who was asked, and who is left to ask."""
+    """The answer of a chain: the opinions that count, in order, who was asked, and who is left to ask."""
 
-    answers: tuple[Answer, ...] = ()
-    asked: tuple[str, ...] = ()
-    decided_by: str = ""
+    opinions: Opinions = ()
+    # What the rest says, where somebody asked; it counts only if all opinions come to NoOpinion.
+    later: Opinions = ()
     rest: Rest | None = None
+    asked: tuple[str, ...] = ()
+    # The authorizer that settled it.
+    decided_by: str = ""
 
     verdicts: ClassVar[frozenset[Verdict]] = CONCRETE | {Verdict.CONDITIONAL}
 
     @property
+    def is_complete(self) -> bool:
+        """Nobody is left to ask."""
+        return self.rest is None and all(
+            not isinstance(opinion, ChainDecision) or opinion.is_complete for _, opinion in self.opinions
+        )
+
+    @property
+    def can_pass_on(self) -> bool:
+        """NoOpinion, or Conditional with no Allow or Deny behind its conditions."""
+        if not self.is_conditional:
+            return self.verdict is NO_OPINION
+        return all(opinion.can_pass_on for _, opinion in (*self.opinions, *self.later))
+
+    @property
     def can_become_allowed(self) -> bool:
-        """Nobody need be asked for this: only a way to Allow leaves a rest."""
+        """Whether there is a way to Allow; the rest plays no part, since only a way to Allow leaves one."""
         if not self.is_conditional:
             return self.verdict is ALLOW
-        return any(answer.decision.can_become_allowed for answer in self.answers)
+        return any(opinion.can_become_allowed for _, opinion in self.opinions)
 
     @property
     def possible(self) -> frozenset[Verdict]:
-        """The concrete answers that can come of this one; asks the rest."""
+        """The concrete answers that can come of this one: any, while somebody is left to ask."""
         if not self.is_conditional:
             return frozenset((self.verdict,))
-        found: set[Verdict] = {NO_OPINION}
-        for _, decision in self.entries():
-            found |= decision.possible
-            if not decision.is_conditional:
-                found.discard(NO_OPINION)
-        return frozenset(found)
-
-    def entries(self) -> tuple[tuple[str, Decision], ...]:
-        """Every answer in order up to the first concrete Allow or Deny, nested chains flattened; asks the rest."""
-        found: list[tuple[str, Decision]] = []
-        for name, decision in self._leaves():
-            if decision.verdict is not NO_OPINION:
-                found.append((name, decision))
-            if decision.verdict in (ALLOW, DENY):
+        if not self.is_complete:
+            return CONCRETE
+        possible = frozenset((NO_OPINION,))
+        for _, opinion in (*self.opinions, *self.later):
+            possible = possible - {NO_OPINION} | opinion.possible
+            if not opinion.can_pass_on:
                 break
-        return tuple(found)
-
-    def condition_sets(self) -> tuple[ConditionSet, ...]:
-        """The condition sets among the entries."""
-        return tuple(decision.conditions for _, decision in self.entries() if isinstance(decision, Conditional))
+        return possible
 
     def evaluate(self, data: ConditionData) -> ChainDecision:
-        """The concrete answer for `data`."""
+        """The concrete answer for `data`. Asks the rest, one after the other, while all before come to NoOpinion."""
         if not self.is_conditional:
             return self
         asked, errors, steps = list(self.asked), [self.error], list(self.steps)
-        for answer, is_new in self._in_turn():
-            result = answer.evaluate(data)
-            known = answer.decision.asked if isinstance(answer.decision, ChainDecision) else ()
+        for authorizer, opinion, is_new in self._in_turn():
             if is_new:
-                asked.extend(known or (answer.authorizer.name,))
-                steps.extend(answer.decision.steps)
-            if isinstance(result, ChainDecision):
-                asked.extend(result.asked[len(known) :])
-                steps.extend(result.steps[len(answer.decision.steps) :])
-            elif result is not answer.decision:
+                asked.extend(opinion.asked if isinstance(opinion, ChainDecision) else (authorizer.name,))
+                steps.extend(opinion.steps)
+            result = _evaluated(authorizer, opinion, data)
+            if isinstance(result, ChainDecision) and isinstance(opinion, ChainDecision):
+                # What the nested chain had asked and looked at in the first phase is known already.
+                asked.extend(result.asked[len(opinion.asked) :])
+                steps.extend(result.steps[len(opinion.steps) :])
+            elif result is not opinion:
                 steps.extend(result.steps)
             if result.verdict is not NO_OPINION:
-                return _settled(answer.authorizer, result, asked, steps)
+                return _settled(authorizer, result, tuple(asked), tuple(steps))
             errors.append(result.error)
-        return _unsettled(asked, errors, steps)
+        return _unsettled(tuple(asked), _joined(errors), tuple(steps))
 
-    def _in_turn(self) -> Iterator[tuple[Answer, bool]]:
-        for answer in self.answers:
-            yield answer, False
+    def _in_turn(self) -> Iterator[tuple[Authorizer, Decision, bool]]:
+        """Every opinion, and whether it counts only if it is reached. Asks the rest, one at each step."""
+        for authorizer, opinion in self.opinions:
+            yield authorizer, opinion, False
+        for authorizer, opinion in self.later:
+            yield authorizer, opinion, True
         if self.rest is not None:
             for authorizer in self.rest.authorizers:
-                yield Answer(authorizer, _ask(authorizer, self.rest.attributes)), True
+                yield authorizer, _ask(self.rest.attributes, authorizer), True
 
-    def _leaves(self) -> Iterator[tuple[str, Decision]]:
-        for answer, _ in self._in_turn():
-            if isinstance(answer.decision, ChainDecision):
-                yield from answer.decision._leaves()
-                if not answer.decision.is_conditional:
-                    yield answer.decision.decided_by, answer.decision
-            else:
-                yield answer.authorizer.name, answer.decision
+
+class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
+    """The answer of a chain with nobody left to ask.
+
+    `entries` are what its authorizers say, in order up to the first Allow or Deny, without those that have no opinion.
+    """
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """By its making."""
+        return True
+
+    @property
+    def condition_sets(self) -> tuple[ConditionSet, ...]:
+        """The condition sets among the entries."""
+        return tuple(decision.conditions for _, decision in self.entries if isinstance(decision, Conditional))
+
+
+def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
+    """Ask the authorizers that the first phase left out, each once, up to the first Allow or Deny.
+
+    For whoever shows a conditional answer, or has to know what can come of it. Asking here does not count as asking in
+    order to decide, so `asked` and the steps stay those of the first phase; evaluating asks nobody again.
+    """
+    if isinstance(decision, CompleteDecision):
+        return decision
+    opinions = _completed(decision.opinions)
+    later: Opinions = ()
+    rest = decision.rest
+    if rest is not None and opinions[-1][1].can_pass_on:
+        later = _completed((authorizer, _ask(rest.attributes, authorizer)) for authorizer in rest.authorizers)
+    return CompleteDecision(
+        verdict=decision.verdict,
+        reason=decision.reason,
+        error=decision.error,
+        steps=decision.steps,
+        settled_by=decision.settled_by,
+        opinions=opinions,
+        later=later,
+        asked=decision.asked,
+        decided_by=decision.decided_by,
+        entries=entries_of((*opinions, *later)),
+    )
+
+
+def _completed(opinions: Iterable[tuple[Authorizer, Decision]]) -> Opinions:
+    """Opinions with nobody left to ask in nested chains, up to one that passes nothing on."""
+    completed: list[tuple[Authorizer, Decision]] = []
+    for authorizer, opinion in opinions:
+        if isinstance(opinion, ChainDecision) and not opinion.is_complete:
+            opinion = ask_the_rest(opinion)
+        completed.append((authorizer, opinion))
+        if not opinion.can_pass_on:
+            break
+    return tuple(completed)
+
+
+def entries_of(opinions: Iterable[tuple[Authorizer, Decision]]) -> tuple[Entry, ...]:
+    """What authorizers say, nested chains taken apart, up to the first Allow or Deny; NoOpinion is left out."""
+    entries: list[Entry] = []
+    for authorizer, opinion in opinions:
+        if isinstance(opinion, ChainDecision):
+            entries.extend(entries_of((*opinion.opinions, *opinion.later)))
+        elif opinion.verdict is not NO_OPINION:
+            entries.append(Entry(authorizer.name, opinion))
+        if not opinion.can_pass_on:
+            break
+    return tuple(entries)
 
 
 class Chain:
@@ -134,46 +198,47 @@ class Chain:
 
     def __init__(self, authorizers: Iterable[Authorizer], name: str = "chain", *, eager: bool = False) -> None:
         self.name = name
-        self.authorizers = tuple(authorizers)
+        self.tier = Tier(name, tuple(authorizers), Combining.AUTHORIZER_CHAIN)
         self._eager = eager
-        names = [one.name for one in self.members()]
-        if repeated := sorted({one for one in names if names.count(one) > 1}):
+        self._names = tuple(authorizer.name for authorizer in self.tier.policies)
+        self._is_flat = not any(isinstance(authorizer, Chain) for authorizer in self.tier.policies)
+        names = [member.name for member in self.members()]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"authorizer `{repeated[0]}` is in the chain twice")
 
+    @property
+    def authorizers(self) -> tuple[Authorizer, ...]:
+        """The authorizers in order; some may be chains themselves."""
+        return self.tier.policies
+
     def members(self) -> Iterator[Authorizer]:
-        """The authorizers that are no chains, in the order they are asked."""
-        for one in self.authorizers:
-            if isinstance(one, Chain):
-                yield from one.members()
+        """The authorizers that are not chains, in the order they are asked."""
+        for authorizer in self.authorizers:
+            if isinstance(authorizer, Chain):
+                yield from authorizer.members()
             else:
-                yield one
+                yield authorizer
 
     def authorize(self, attributes: Attributes) -> ChainDecision:
         """The first phase."""
-        asked: list[str] = []
-        errors: list[str] = []
-        steps: list[Step] = []
-        answers: list[Answer] = []
-        can_become_allowed = False
-        for index, authorizer in enumerate(self.authorizers):
-            decision = _ask(authorizer, attributes)
-            asked.extend(decision.asked if isinstance(decision, ChainDecision) else (authorizer.name,))
-            steps.extend(decision.steps)
-            if decision.verdict is NO_OPINION:
-                errors.append(decision.error)
-                continue
-            if not decision.is_conditional:
-                if not answers or (decision.verdict is DENY and not can_become_allowed):
-                    return _settled(authorizer, decision, asked, steps)
-                answers.append(Answer(authorizer, decision))
-                return _conditional(answers, asked, errors, steps)
-            answers.append(Answer(authorizer, decision))
-            can_become_allowed = can_become_allowed or decision.can_become_allowed
-            if can_become_allowed and not self._eager:
-                return _conditional(answers, asked, errors, steps, Rest(self.authorizers[index + 1 :], attributes))
-        if answers:
-            return _conditional(answers, asked, errors, steps)
-        return _unsettled(asked, errors, steps)
+        authorizers = self.tier.policies
+        said, opinions, is_final = authorizer_chain(authorizers, partial(_ask, attributes), eager=self._eager)
+        asked = self._names[: len(said)] if self._is_flat else _asked(authorizers, said)
+        steps = _steps(said)
+        if not opinions:
+            return _unsettled(asked, _errors(said), steps)
+        authorizer, last = opinions[-1]
+        if is_final:
+            return _settled(authorizer, last, asked, steps, opinions)
+        rest = authorizers[len(said) :] if last.verdict is Verdict.CONDITIONAL else ()
+        return ChainDecision(
+            verdict=Verdict.CONDITIONAL,
+            error=_errors(said),
+            steps=steps,
+            opinions=opinions,
+            rest=Rest(rest, attributes) if rest else None,
+            asked=asked,
+        )
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The concrete answer to one member's conditions."""
@@ -185,22 +250,22 @@ class Chain:
         Each authorizer is handed only its own conditions; those under a name that is not in the chain fail. Conditions
         without a name (one wire shape drops it) go to the first authorizer that writes conditions of their types.
         """
-        answers = tuple(Answer(self._author(name, decision), decision) for name, decision in entries)
-        return ChainDecision(verdict=Verdict.CONDITIONAL, answers=answers)
+        opinions = tuple((self._author(name, decision), decision) for name, decision in entries)
+        return ChainDecision(verdict=Verdict.CONDITIONAL, opinions=opinions)
 
     @property
     def condition_types(self) -> frozenset[str]:
         """The types of all members' conditions."""
-        return frozenset(one for member in self.members() for one in member.condition_types)
+        return frozenset(type for member in self.members() for type in member.condition_types)
 
     def _author(self, name: str, decision: Decision) -> Authorizer:
-        for one in self.members():
-            if name == one.name:
-                return one
+        for member in self.members():
+            if name == member.name:
+                return member
             if not name and isinstance(decision, Conditional):
                 types = {condition.type for condition in decision.conditions.conditions}
-                if types <= one.condition_types:
-                    return one
+                if types <= member.condition_types:
+                    return member
         return _Stranger(name)
 
 
@@ -219,50 +284,78 @@ class _Stranger:
         return unsupported(self.name)
 
 
-def _ask(authorizer: Authorizer, attributes: Attributes) -> Decision:
+def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:
     """One authorizer's first phase. One that breaks is a Deny, since what it would have said is not known."""
     try:
         decision = authorizer.authorize(attributes)
     except Exception as why:
-        return deny("failed closed", f"authorizer `{authorizer.name}` failed: {why}")
+        return failed_closed(authorizer.name, DENY, f"authorizer `{authorizer.name}` failed: {why}")
     if attributes.conditions_mode is ConditionsMode.NONE:
         return decision.folded()
     return decision
 
 
-def _conditional(
-    answers: list[Answer], asked: list[str], errors: list[str], steps: list[Step], rest: Rest | None = None
+def _evaluated(authorizer: Authorizer, opinion: Decision, data: ConditionData) -> Decision:
+    """The concrete answer to one opinion; one that its conditions cannot give becomes the failing one."""
+    if isinstance(opinion, ChainDecision):
+        return opinion.evaluate(data)
+    if not isinstance(opinion, Conditional):
+        return opinion
+    result = guarded(authorizer.evaluate(opinion.conditions, data), opinion.conditions, opinion.possible)
+    if opinion.error and result.verdict is NO_OPINION:
+        error = _joined((opinion.error, result.error))
+        return Decision(NO_OPINION, result.reason, error, result.steps, result.settled_by)
+    return result
+
+
+def _asked(authorizers: Sequence[Authorizer], said: Sequence[Decision]) -> tuple[str, ...]:
+    """The names of those who said something, in order; a nested chain names whom it asked."""
+    names: list[str] = []
+    for authorizer, decision in zip(authorizers, said, strict=False):
+        if isinstance(decision, ChainDecision):
+            names.extend(decision.asked)
+        else:
+            names.append(authorizer.name)
+    return tuple(names)
+
+
+def _steps(said: Iterable[Decision]) -> tuple[Step, ...]:
+    steps: tuple[Step, ...] = ()
+    for decision in said:
+        steps += decision.steps
+    return steps
+
+
+def _errors(said: Iterable[Decision]) -> str:
+    """What went wrong with those that have no opinion."""
+    errors = [decision.error for decision in said if decision.error and decision.verdict is NO_OPINION]
+    return _joined(errors) if errors else ""
+
+
+def _settled(
+    authorizer: Authorizer,
+    result: Decision,
+    asked: tuple[str, ...],
+    steps: tuple[Step, ...],
+    opinions: Opinions = (),
 ) -> ChainDecision:
-    return ChainDecision(
-        verdict=Verdict.CONDITIONAL,
-        error=_joined(*errors),
-        steps=tuple(steps),
-        answers=tuple(answers),
-        asked=tuple(asked),
-        rest=rest if rest is not None and rest.authorizers else None,
-    )
-
-
-def _settled(authorizer: Authorizer, result: Decision, asked: list[str], steps: list[Step]) -> ChainDecision:
     return ChainDecision(
         verdict=result.verdict,
         reason=result.reason,
         error=result.error,
-        steps=tuple(steps),
-        asked=tuple(asked),
+        steps=steps,
+        settled_by=result.settled_by,
+        opinions=opinions,
+        asked=asked,
         decided_by=result.decided_by if isinstance(result, ChainDecision) else authorizer.name,
     )
 
 
-def _unsettled(asked: list[str], errors: list[str], steps: list[Step]) -> ChainDecision:
+def _unsettled(asked: tuple[str, ...], error: str, steps: tuple[Step, ...]) -> ChainDecision:
     return ChainDecision(
-        verdict=NO_OPINION,
-        reason="no authorizer has an opinion",
-        error=_joined(*errors),
-        steps=tuple(steps),
-        asked=tuple(asked),
+        verdict=NO_OPINION, reason="no authorizer has an opinion", error=error, steps=steps, asked=asked
     )
 
 
-def _joined(*errors: str) -> str:
-    return "; ".join(dict.fromkeys(one for one in errors if one))
+def _joined(errors: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(error for error in errors if error))

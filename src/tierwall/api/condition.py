@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 
+from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
-from tierwall.core.source import Origin
+from tierwall.core.source import Origin, Path
+from tierwall.core.verdict import StepVerdict, Verdict
 
 MAX_CONDITION_BYTES = 1024
 
@@ -22,6 +25,9 @@ CEL_TYPE = "k8s.io/authorization-cel"
 # The same language, deflated and in base 85, for texts over the limit. Only the authorizer that wrote it can read it.
 PACKED_CEL_TYPE = "tierwall.io/authorization-cel-packed"
 NODE_TYPE = "k8s.io/node-authorizer"
+
+# Where the expression of a policy stands.
+EXPRESSION: Path = ("spec", "expression")
 
 _OWN_TYPES = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -38,12 +44,48 @@ class Effect(StrEnum):
     NO_OPINION = "NoOpinion"
     ALLOW = "Allow"
 
+    @property
+    def if_true(self) -> StepVerdict:
+        """What a condition of this effect says when it is true."""
+        match self:
+            case Effect.DENY:
+                return StepVerdict.DENY
+            case Effect.NO_OPINION:
+                return StepVerdict.NO_OPINION
+            case Effect.ALLOW:
+                return StepVerdict.ALLOW
+            case _:
+                assert_never(self)
+
+    def if_failed(self, failure_mode: FailureMode) -> StepVerdict:
+        """What a condition of this effect says when it fails; an Allow that fails is passed over."""
+        match self:
+            case Effect.DENY:
+                return StepVerdict(failure_mode.verdict)
+            case Effect.NO_OPINION:
+                return StepVerdict.NO_OPINION
+            case Effect.ALLOW:
+                return StepVerdict.NO_MATCH
+            case _:
+                assert_never(self)
+
 
 class FailureMode(StrEnum):
     """What an authorizer answers if a Deny condition fails, or its set breaks a rule."""
 
     DENY = "Deny"
     NO_OPINION = "NoOpinion"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer that this mode stands for."""
+        match self:
+            case FailureMode.DENY:
+                return Verdict.DENY
+            case FailureMode.NO_OPINION:
+                return Verdict.NO_OPINION
+            case _:
+                assert_never(self)
 
 
 # INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
@@ -63,6 +105,22 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = CEL_TYPE
     description: str = ""
     source: Source | None = None
+
+    def step(self, authorizer: str, verdict: StepVerdict, reason: Reason, note: str = "") -> Step:
+        """What this condition said; one that came back without its policy is named by its id."""
+        note_or_none = note or None
+        if self.source is None:
+            return Step(tier=authorizer, verdict=verdict, reason=reason, name=self.id, note=note_or_none)
+        return Step(
+            tier=authorizer,
+            verdict=verdict,
+            reason=reason,
+            policy=self.source.policy,
+            rule="spec",
+            note=note_or_none,
+            origin=self.source.origin,
+            path=EXPRESSION,
+        )
 
     def problems(self) -> Iterator[str]:
         """What is wrong with this condition by itself."""

@@ -20,11 +20,19 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from tierwall.api.condition import Condition, Effect, FailureMode
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.core.trace import Step
-from tierwall.core.verdict import Verdict
+from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict, Verdict
 
 MAX_CONDITIONS = 128
+
+# By whether some condition allows, and whether some denies.
+_POSSIBLE = {
+    (True, True): CONCRETE,
+    (True, False): frozenset((NO_OPINION, ALLOW)),
+    (False, True): frozenset((NO_OPINION, DENY)),
+    (False, False): frozenset((NO_OPINION,)),
+}
 
 # Whether one condition is true for the data at hand; ConditionError if it fails.
 Test: TypeAlias = Callable[[Condition], bool]
@@ -45,9 +53,9 @@ class ConditionSet(msgspec.Struct, frozen=True):
         """The conditions with one effect."""
         return tuple(one for one in self.conditions if one.effect is effect)
 
-    def effects(self) -> dict[str, int]:
+    def effects(self) -> dict[Effect, int]:
         """How many conditions there are of each effect; an effect without any is left out."""
-        counts = {str(effect): len(self.of(effect)) for effect in (Effect.ALLOW, Effect.DENY, Effect.NO_OPINION)}
+        counts = {effect: len(self.of(effect)) for effect in (Effect.ALLOW, Effect.DENY, Effect.NO_OPINION)}
         return {effect: count for effect, count in counts.items() if count}
 
     def problems(self) -> tuple[str, ...]:
@@ -66,21 +74,21 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
     def evaluate(self, test: Test) -> Decision:
         """The concrete answer for the data that `test` knows."""
-        run = _Run(self.authorizer, test)
-        hit, failed = run.over(self.of(Effect.DENY))
-        if hit is not None:
-            return run.settled(DENY, f"{_name(hit)} denied the request")
-        if failed:
-            return run.settled(Verdict(self.failure_mode), "a Deny condition failed", failed)
-        hit, failed = run.over(self.of(Effect.NO_OPINION))
-        if hit is not None:
-            return run.settled(NO_OPINION, f"{_name(hit)} withholds an opinion")
-        if failed:
-            return run.settled(NO_OPINION, "a NoOpinion condition failed", failed)
-        hit, _ = run.over(self.of(Effect.ALLOW))
-        if hit is not None:
-            return run.settled(ALLOW, f"{_name(hit)} allowed the request")
-        return run.settled(NO_OPINION, "no condition allowed the request")
+        evaluation = _Evaluation(self, test)
+        true, error = evaluation.of(Effect.DENY)
+        if true is not None:
+            return evaluation.settled(DENY, f"{_name(true)} denied the request")
+        if error:
+            return evaluation.settled(self.failure_mode.verdict, "a Deny condition failed", error)
+        true, error = evaluation.of(Effect.NO_OPINION)
+        if true is not None:
+            return evaluation.settled(NO_OPINION, f"{_name(true)} withholds an opinion")
+        if error:
+            return evaluation.settled(NO_OPINION, "a NoOpinion condition failed", error)
+        true, _ = evaluation.of(Effect.ALLOW)
+        if true is not None:
+            return evaluation.settled(ALLOW, f"{_name(true)} allowed the request")
+        return evaluation.unsettled("no condition allowed the request")
 
 
 class Conditional(Decision, frozen=True, kw_only=True):
@@ -92,16 +100,15 @@ class Conditional(Decision, frozen=True, kw_only=True):
     verdicts: ClassVar[frozenset[Verdict]] = frozenset((Verdict.CONDITIONAL,))
 
     @property
+    def can_become_allowed(self) -> bool:
+        """Whether a condition has the effect Allow."""
+        return any(condition.effect is Effect.ALLOW for condition in self.conditions.conditions)
+
+    @property
     def possible(self) -> frozenset[Verdict]:
         """NoOpinion always; Allow and Deny only where a condition has that effect."""
-        effects = {one.effect for one in self.conditions.conditions}
-        return frozenset(
-            (
-                NO_OPINION,
-                *((ALLOW,) if Effect.ALLOW in effects else ()),
-                *((DENY,) if Effect.DENY in effects else ()),
-            )
-        )
+        effects = {condition.effect for condition in self.conditions.conditions}
+        return _POSSIBLE[Effect.ALLOW in effects, Effect.DENY in effects]
 
 
 def conditional(
@@ -115,43 +122,56 @@ def conditional(
     """The answer with these conditions: the failure mode if they break a rule, NoOpinion if nothing else can come."""
     found = ConditionSet(authorizer, tuple(conditions), failure_mode)
     if problems := found.problems():
-        verdict = Verdict(failure_mode) if found.conditions else NO_OPINION
-        return Decision(verdict, "failed closed: invalid conditions", "; ".join(problems[:5]), steps)
+        verdict = failure_mode.verdict if found.conditions else NO_OPINION
+        words = "; ".join(problems[:5])
+        closed = Step(tier=authorizer, verdict=StepVerdict(verdict), reason=Reason.FAILS_CLOSED, note=words)
+        return Decision(verdict, "failed closed: invalid conditions", words, (*steps, closed), closed)
     if all(one.effect is Effect.NO_OPINION for one in found.conditions):
         return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
     return Conditional(conditions=found, error=error, steps=steps)
 
 
-class _Run:
-    """One evaluation: tests conditions and keeps the trace."""
+class _Evaluation:
+    """One evaluation of a set: tests conditions and keeps the steps."""
 
-    def __init__(self, authorizer: str, test: Test) -> None:
-        self._authorizer = authorizer
+    def __init__(self, conditions: ConditionSet, test: Test) -> None:
+        self._set = conditions
         self._test = test
         self._steps: list[Step] = []
+        # That of the condition that is true, or else of the first that failed.
+        self._settled_by: Step | None = None
 
-    def over(self, conditions: tuple[Condition, ...]) -> tuple[Condition | None, str]:
-        """The first condition that is true, or else the errors of those that failed."""
+    def of(self, effect: Effect) -> tuple[Condition | None, str]:
+        """Test the conditions of one effect: the first that is true, or else the errors of those that failed."""
         errors: list[str] = []
-        for one in conditions:
+        for condition in self._set.of(effect):
             try:
-                holds = self._test(one)
+                holds = self._test(condition)
             except ConditionError as why:
-                errors.append(f"condition `{one.id}` failed: {why}")
-                self._step(one, "Error", str(why))
+                errors.append(f"condition `{condition.id}` failed: {why}")
+                verdict = effect.if_failed(self._set.failure_mode)
+                step = self._step(condition, verdict, Reason.EXPRESSION_FAILED, str(why))
+                self._settled_by = self._settled_by or step
                 continue
-            self._step(one, str(one.effect) if holds else "NoMatch", one.text if len(one.text) <= 200 else "")
+            text = condition.text if len(condition.text) <= 200 else ""
             if holds:
-                return one, ""
+                self._settled_by = self._step(condition, effect.if_true, Reason.EXPRESSION_TRUE, text)
+                return condition, ""
+            self._step(condition, StepVerdict.NO_MATCH, Reason.EXPRESSION_FALSE, text)
         return None, "; ".join(errors)
 
     def settled(self, verdict: Verdict, reason: str, error: str = "") -> Decision:
-        return Decision(verdict, reason, error, tuple(self._steps))
+        """The answer where a condition is true, or failed."""
+        return Decision(verdict, reason, error, tuple(self._steps), self._settled_by)
 
-    def _step(self, one: Condition, outcome: str, note: str) -> None:
-        policy, origin = (one.source.policy, one.source.origin) if one.source is not None else (None, None)
-        path = ("spec", "expression")
-        self._steps.append(Step(self._authorizer, outcome, policy, f"condition {one.id}", note, origin, path))
+    def unsettled(self, reason: str) -> Decision:
+        """NoOpinion where no condition is true."""
+        return Decision(NO_OPINION, reason, "", tuple(self._steps))
+
+    def _step(self, condition: Condition, verdict: StepVerdict, reason: Reason, note: str) -> Step:
+        step = condition.step(self._set.authorizer, verdict, reason, note)
+        self._steps.append(step)
+        return step
 
 
 def _name(condition: Condition) -> str:

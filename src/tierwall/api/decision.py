@@ -1,8 +1,9 @@
 """An authorizer's answer: exactly one of Allow, Deny, NoOpinion, Conditional (KEP-5681, "Core interface changes").
 
 `Decision` is the concrete one; `condition_set.Conditional` carries one authorizer's conditions and
-`chain.ChainDecision` the answers of several. The empty decision is Deny. What could still come of a decision
+`chain.ChainDecision` the opinions of several. The empty decision is Deny. What could still come of a decision
 (`possible`) says how it falls if it cannot be evaluated (`failure`): to Deny if Deny is possible, else to NoOpinion.
+A decision is a value: reading a property of it never asks an authorizer.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ from typing import ClassVar
 
 import msgspec
 
-from tierwall.core.trace import Step
-from tierwall.core.verdict import Verdict
+from tierwall.core.answer import Step
+from tierwall.core.verdict import StepVerdict, Verdict
 
 ALLOW, DENY, NO_OPINION = Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION
 CONCRETE = frozenset((ALLOW, DENY, NO_OPINION))
+# The concrete verdicts by the word that a step has for them.
+VERDICTS = {StepVerdict.ALLOW: ALLOW, StepVerdict.DENY: DENY, StepVerdict.NO_OPINION: NO_OPINION}
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A concrete answer with its reason, the error that led to it if any, and what was looked at."""
+    """A concrete answer with its reason, the error that led to it if any, and what was looked at.
+
+    `settled_by` is the step that settled it: the policy and rule, or the condition. It is None where an answer rests on
+    no single step, such as NoOpinion where nothing matched.
+    """
 
     verdict: Verdict = Verdict.DENY
     reason: str = ""
     error: str = ""
     steps: tuple[Step, ...] = ()
+    settled_by: Step | None = None
 
     # The verdicts a value of this class may hold: an answer outside of them cannot be made.
     verdicts: ClassVar[frozenset[Verdict]] = CONCRETE
@@ -37,6 +45,11 @@ class Decision(msgspec.Struct, frozen=True):
     def is_conditional(self) -> bool:
         """Whether data is needed for a concrete answer."""
         return self.verdict is Verdict.CONDITIONAL
+
+    @property
+    def can_pass_on(self) -> bool:
+        """NoOpinion, or Conditional with a way to NoOpinion: the next authorizer of a chain may be asked."""
+        return self.verdict is NO_OPINION or self.verdict is Verdict.CONDITIONAL
 
     @property
     def possible(self) -> frozenset[Verdict]:
@@ -60,16 +73,11 @@ class Decision(msgspec.Struct, frozen=True):
         return Decision(self.failure, "conditional, but the caller does not know conditions", self.error, self.steps)
 
 
-def allow(reason: str = "", error: str = "", steps: tuple[Step, ...] = ()) -> Decision:
-    """Allow."""
-    return Decision(ALLOW, reason, error, steps)
+def settled(step: Step, reason: str = "", error: str = "") -> Decision:
+    """The answer of an authorizer that looked at one thing, which settled it."""
+    return Decision(VERDICTS[step.verdict], reason, error, (step,), step)
 
 
-def deny(reason: str = "", error: str = "", steps: tuple[Step, ...] = ()) -> Decision:
-    """Deny."""
-    return Decision(DENY, reason, error, steps)
-
-
-def no_opinion(reason: str = "", error: str = "", steps: tuple[Step, ...] = ()) -> Decision:
-    """NoOpinion."""
-    return Decision(NO_OPINION, reason, error, steps)
+def silent(step: Step, reason: str) -> Decision:
+    """NoOpinion of an authorizer that has nothing to say about the request."""
+    return Decision(NO_OPINION, reason, steps=(step,))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tierwall.api.attributes import Attributes
-from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, Decision
 
@@ -73,7 +73,7 @@ def judge(chain: Chain, attributes: Attributes, *data: ConditionData) -> Outcome
 def _refused(decision: ChainDecision) -> Decision:
     if not decision.is_conditional:
         return decision
-    return Decision(decision.failure, "conditional, and cannot become allowed here", decision.error)
+    return Decision(ask_the_rest(decision).failure, "conditional, and cannot become allowed here", decision.error)
 
 
 def judge_write(

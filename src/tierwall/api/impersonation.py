@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from tierwall.api.attributes import Attributes
-from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.authorizer import failed_closed
+from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
 from tierwall.api.data import UNKNOWN, ConditionData
-from tierwall.api.decision import ALLOW, Decision, deny, no_opinion
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
 from tierwall.api.packing import pack
 from tierwall.api.settlement import Settlement
@@ -37,7 +38,8 @@ def impersonate(chain: Chain, attributes: Attributes, impersonated_request: Mapp
     if not first.is_conditional:
         return first
     known = dict(impersonated_request)
-    return Chain(_Stage(name, staged(decision, known)) for name, decision in first.entries()).authorize(attributes)
+    entries = ask_the_rest(first).entries
+    return Chain(_Stage(name, staged(decision, known)) for name, decision in entries).authorize(attributes)
 
 
 def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decision:
@@ -87,10 +89,10 @@ def carried(decision: ChainDecision) -> tuple[str, ...]:
     """
     if decision.verdict is ALLOW:
         return ()
-    entries = decision.entries()
-    if len(entries) != 1 or not isinstance(entries[0][1], Conditional):
+    entries = ask_the_rest(decision).entries
+    if len(entries) != 1 or not isinstance(entries[0].decision, Conditional):
         raise ValueError("only the conditions of one authorizer can travel with a user")
-    wire = seed.write_set("impersonation", Conditional(conditions=deny_only(entries[0][1].conditions)))
+    wire = seed.write_set("impersonation", Conditional(conditions=deny_only(entries[0].decision.conditions)))
     return (msgspec.json.encode(wire).decode(),)
 
 
@@ -125,14 +127,14 @@ class CarriedConditions:
         """A conditional Deny if the user came with conditions, else no opinion."""
         values = dict(attributes.extra).get(EXTRA_KEY)
         if values is None:
-            return no_opinion("not impersonated under conditions")
+            return Decision(NO_OPINION, "not impersonated under conditions")
         try:
             (text,) = values
             _, found = seed.read_set(msgspec.json.decode(text, type=seed.WireSet))
         except (ValueError, msgspec.MsgspecError) as why:
-            return deny("failed closed", f"`{EXTRA_KEY}` cannot be read: {why}")
+            return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
         if not isinstance(found, Conditional) or found.can_become_allowed:
-            return deny("failed closed", f"`{EXTRA_KEY}` holds something else than Deny conditions")
+            return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` holds something else than Deny conditions")
         return conditional(self.name, found.conditions.conditions, FailureMode.DENY)
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:

@@ -13,10 +13,11 @@ from tierwall.api.attributes import Attributes
 from tierwall.api.condition import NODE_TYPE
 from tierwall.api.condition_set import ConditionSet, conditional
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import Decision, allow, no_opinion
+from tierwall.api.decision import Decision, settled, silent
 from tierwall.api.node_conditions import holds, node_condition
 from tierwall.api.node_graph import node_graph
-from tierwall.core.trace import Step
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict
 from tierwall.resources.snapshot import Snapshot
 
 USER_PREFIX = "system:node:"
@@ -63,11 +64,11 @@ class Node:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """What a node may do; NoOpinion for everybody else."""
-        node = attributes.user.removeprefix(USER_PREFIX)
-        if node == attributes.user or not node or GROUP not in attributes.groups:
-            return no_opinion("not a node")
+        node = node_of(attributes)
+        if not node:
+            return self._silent("not a node")
         if not attributes.is_resource_request:
-            return no_opinion("no path is granted to nodes")
+            return self._silent("no path is granted to nodes")
         key = attributes.group, attributes.combined_resource
         if attributes.verb in _ALWAYS.get(key, ()):
             return self._allow("every node may")
@@ -77,8 +78,8 @@ class Node:
         if key == TOKENS and ("serviceaccounts", attributes.namespace, attributes.name) not in self._graph.get(
             node, ()
         ):
-            return no_opinion(f"no pod of node `{node}` runs as it")
-        return self._decided(rule(node, attributes)) if rule is not None else no_opinion("not granted to nodes")
+            return self._silent(f"no pod of node `{node}` runs as it")
+        return self._decided(rule(node, attributes)) if rule is not None else self._silent("not granted to nodes")
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase."""
@@ -88,22 +89,31 @@ class Node:
         thing = (attributes.resource, attributes.namespace, attributes.name)
         if attributes.name and thing in self._graph.get(node, ()):
             return self._allow(f"a pod of node `{node}` refers to it")
-        return no_opinion(f"no pod of node `{node}` refers to it")
+        return self._silent(f"no pod of node `{node}` refers to it")
 
     def _allow(self, reason: str) -> Decision:
-        return allow(reason, steps=(Step(self.name, "Allow", note=reason),))
+        step = Step(tier=self.name, verdict=StepVerdict.ALLOW, reason=Reason.GRANTED_TO_NODES, note=reason)
+        return settled(step, reason)
+
+    def _silent(self, reason: str) -> Decision:
+        step = Step(tier=self.name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED, note=reason)
+        return silent(step, reason)
 
     def _decided(self, needed: bool | tuple[str, str, str]) -> Decision:
         if needed is True:
             return self._allow("its own object")
         if needed is False:
-            return no_opinion("another node's object")
+            return self._silent("another node's object")
         test, node, description = needed
-        return conditional(
-            self.name,
-            (node_condition(test, node, description),),
-            steps=(Step(self.name, "Conditional", note=description),),
-        )
+        condition = node_condition(test, node, description)
+        step = condition.step(self.name, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, description)
+        return conditional(self.name, (condition,), steps=(step,))
+
+
+def node_of(attributes: Attributes) -> str:
+    """The name of the node that asks, or nothing if the user is not one."""
+    name = attributes.user.removeprefix(USER_PREFIX)
+    return name if name != attributes.user and GROUP in attributes.groups else ""
 
 
 def _own(node: str, attributes: Attributes) -> bool | tuple[str, str, str]:

@@ -2,70 +2,123 @@
 
 RBAC rules and the policies that the user can meet, each with what is left of its expression once only the user and
 the namespace are known. Deny and NoOpinion policies are listed too, since they take away from what the others give;
-so do those that fail whatever is asked, with the effect that their failure has.
+so do those that fail whatever is asked, with the effect that their failure has. What nodes may do hangs on their pods,
+and what a webhook would say on each request: neither can be listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.attributes import Attributes
+from tierwall.api.attributes import Attributes, extra_of
+from tierwall.api.authorizer import Always
 from tierwall.api.cel_policies import CelPolicies
-from tierwall.api.chain import Chain
 from tierwall.api.condition import Effect
 from tierwall.api.data import UNKNOWN
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
+from tierwall.api.model import chain_of
+from tierwall.api.node import Node, node_of
 from tierwall.api.policy import Policy
 from tierwall.api.policy_constraints import FIELDS, demands
 from tierwall.api.rbac import Rbac
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import Verdict
+from tierwall.resources.snapshot import Snapshot
 
 Demands: TypeAlias = dict[str, frozenset[str]]
 _OPEN = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "name", "path")
 
 
-class Permission(msgspec.Struct, frozen=True, omit_defaults=True):
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
     """One line: what may be done to what, by whom it is said, and under which condition."""
 
     authorizer: str
-    effect: str
-    verbs: list[str]
-    resources: list[str] = []
-    groups: list[str] = []
-    names: list[str] = []
-    urls: list[str] = []
+    effect: Effect
+    verbs: tuple[str, ...]
+    resources: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
     condition: str = ""
-    policy: str = ""
+    # None where an authorizer says the same to everything, by no policy.
+    policy: Reference | None = None
     # Why the policy fails, whatever the request.
     error: str = ""
 
 
-def permissions(chain: Chain, attributes: Attributes) -> Iterator[Permission]:
-    """The lines for one user and namespace, in the order of the chain."""
-    for authorizer in chain.members():
-        if isinstance(authorizer, CelPolicies):
-            for policy in authorizer.policies:
-                yield from _of_policy(authorizer, policy, attributes)
-        elif isinstance(authorizer, Rbac):
-            yield from _of_rbac(authorizer, attributes)
+class Permissions(NamedTuple):
+    """What can be listed, in the order of the chain, and the authorizers that may allow more."""
+
+    listed: list[Permission]
+    unlisted: tuple[str, ...]
+
+
+def permissions(
+    snapshot: Snapshot,
+    user: str,
+    groups: Sequence[str] = (),
+    namespace: str = "",
+    *,
+    uid: str = "",
+    extra: Mapping[str, Sequence[str]] | None = None,
+) -> Permissions:
+    """What a user may do in a namespace; InputError if the chain cannot be used."""
+    requester = Attributes(
+        user=user, groups=tuple(groups), namespace=namespace, uid=uid, extra=extra_of(extra) if extra else ()
+    )
+    listed: list[Permission] = []
+    unlisted: list[str] = []
+    for authorizer in chain_of(snapshot).members():
+        match authorizer:
+            case CelPolicies():
+                for policy in authorizer.policies:
+                    listed += _of_policy(authorizer, policy, requester)
+            case Rbac():
+                listed += _of_rbac(authorizer, requester)
+            case Always():
+                listed += _of_always(authorizer)
+                if authorizer.decision.error and authorizer.decision.verdict is Verdict.NO_OPINION:
+                    unlisted.append(authorizer.name)
+            case Node():
+                if node_of(requester):
+                    unlisted.append(authorizer.name)
+            case _:  # a webhook, or an authorizer of the caller's own
+                unlisted.append(authorizer.name)
+    return Permissions(listed, tuple(unlisted))
+
+
+def _of_always(authorizer: Always) -> Iterator[Permission]:
+    decision = authorizer.decision
+    if decision.verdict is not Verdict.NO_OPINION:
+        every = ("*",)
+        yield Permission(
+            authorizer=authorizer.name,
+            effect=Effect(decision.verdict),
+            verbs=every,
+            resources=every,
+            groups=every,
+            urls=every,
+            error=decision.error,
+        )
 
 
 def _of_rbac(authorizer: Rbac, attributes: Attributes) -> Iterator[Permission]:
     for rule, binding in authorizer.rules_for(attributes):
         yield Permission(
-            authorizer.name,
-            "Allow",
-            sorted(rule.verbs),
-            sorted(rule.resources),
-            sorted(rule.groups),
-            sorted(rule.names),
-            list(rule.urls) if not binding.namespace else [],
-            policy=str(binding.resource.reference),
+            authorizer=authorizer.name,
+            effect=Effect.ALLOW,
+            verbs=tuple(sorted(rule.verbs)),
+            resources=tuple(sorted(rule.resources)),
+            groups=tuple(sorted(rule.groups)),
+            names=tuple(sorted(rule.names)),
+            urls=rule.urls if not binding.namespace else (),
+            policy=binding.resource.reference,
         )
 
 
@@ -90,27 +143,34 @@ def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) 
         yield from _of_failure(authorizer, policy, found.message, needed)
     elif found is True or (isinstance(found, Left) and (found.can_be_true or policy.effect is not Effect.ALLOW)):
         condition = to_text(found.tree) if isinstance(found, Left) else ""
-        yield _line(authorizer, policy, str(policy.effect), needed, condition=condition)
+        yield _line(authorizer, policy, policy.effect, needed, condition=condition)
 
 
 def _of_failure(authorizer: CelPolicies, policy: Policy, why: str, needed: Demands) -> Iterator[Permission]:
-    if policy.effect is not Effect.ALLOW:
-        effect = authorizer.failure_mode if policy.effect is Effect.DENY else policy.effect
-        yield _line(authorizer, policy, str(effect), needed, error=why)
+    match policy.effect:
+        case Effect.ALLOW:
+            return  # an Allow that fails allows nothing
+        case Effect.DENY:
+            effect = Effect(authorizer.failure_mode.verdict)
+        case Effect.NO_OPINION:
+            effect = Effect.NO_OPINION
+        case _:
+            assert_never(policy.effect)
+    yield _line(authorizer, policy, effect, needed, error=why)
 
 
 def _line(
-    authorizer: CelPolicies, policy: Policy, effect: str, needed: Demands, *, condition: str = "", error: str = ""
+    authorizer: CelPolicies, policy: Policy, effect: Effect, needed: Demands, *, condition: str = "", error: str = ""
 ) -> Permission:
     return Permission(
-        authorizer.name,
-        effect,
-        sorted(needed.get("verb", ("*",))),
-        sorted(needed.get("resource", ("*",))),
-        sorted(needed.get("group", ("*",))),
-        urls=sorted(needed.get("path", ())),
+        authorizer=authorizer.name,
+        effect=effect,
+        verbs=tuple(sorted(needed.get("verb", ("*",)))),
+        resources=tuple(sorted(needed.get("resource", ("*",)))),
+        groups=tuple(sorted(needed.get("group", ("*",)))),
+        urls=tuple(sorted(needed.get("path", ()))),
         condition=condition,
-        policy=str(policy.reference),
+        policy=policy.reference,
         error=error,
     )
 

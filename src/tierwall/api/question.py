@@ -1,228 +1,252 @@
-"""The `api` question of policy tests and `explain`: both phases, the decision document, and what was expected of it.
+"""The `api` question: its fields, its answer, and what a policy test may expect of it (docs/policy-tests.md#api).
 
-docs/policy-tests.md#api, docs/semantics.md#the-final-decision. Of a conditional answer to a request on which conditions
-can be enforced nothing final is said until data is given.
+A question is asked literally: an attribute that is left out is empty (docs/semantics.md#missing-attributes-are-empty).
+`resource_names.resolve` completes one that is written as people write it for kubectl.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-import msgspec
+from msgspec import UNSET, UnsetType
 
 from tierwall.api.attributes import Attributes, ConditionsMode, extra_of
-from tierwall.api.chain import Chain, ChainDecision
-from tierwall.api.condition_set import Conditional
-from tierwall.api.configuration import chain_of
-from tierwall.api.data import UNKNOWN, ConditionData
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.expectation import mismatches
-from tierwall.core.diagnostics import Diagnostic, InputError, unknown_keys
+from tierwall.api.condition import Effect
+from tierwall.api.data import ConditionData
+from tierwall.api.decide import Decided, decide
+from tierwall.api.detail import ApiDetail, AuthorizerOpinion, opinions_of
+from tierwall.api.model import chain_of
+from tierwall.api.sentence import sentence
+from tierwall.core.answer import Answer, Decider, deciders
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.expectation import Expectation, list_of_texts, malformed, one_of
 from tierwall.core.labels import Requirement
-from tierwall.core.trace import DEFAULT, Settled
+from tierwall.core.question import Question
+from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
 
-__all__ = ["Asked", "ask", "decide", "document", "mismatches"]
+T = TypeVar("T")
 
-_WHO = ("user", "uid")
-_WHAT = ("group", "version", "resource", "subresource", "namespace", "name")
-_KEYS = (
-    *_WHO,
-    "groups",
-    "extra",
-    "verb",
-    *_WHAT,
-    "path",
-    "labelSelector",
-    "fieldSelector",
-    "conditions",
-    *UNKNOWN,
-)
+_TEXTS = ("user", "uid", "verb", "group", "version", "resource", "subresource", "namespace", "name", "path")
+# What has no place beside `path`.
+_OF_RESOURCES = ("group", "version", "resource", "subresource", "namespace", "name")
+_DATA = ("operation", "object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A question with its answers: of the first phase, and the final one if there is one."""
+class ApiQuestion(Question, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """May this user do this? The second phase is evaluated if any data is given, also if it is null."""
 
-    attributes: Attributes
-    first: ChainDecision
-    final: Decision | None
+    plane: ClassVar[str] = "api"
 
-    @property
-    def called(self) -> tuple[str, ...]:
-        """Who was asked in order to decide."""
-        return self.final.asked if isinstance(self.final, ChainDecision) else self.first.asked
-
-    @property
-    def decided_by(self) -> tuple[str, ...]:
-        """Who settled it; for a conditional answer those whose answers count, and who settled it in the end."""
-        if not self.first.is_conditional:
-            return (self.first.decided_by,) if self.first.decided_by else ()
-        names = [answer.authorizer.name for answer in self.first.answers]
-        if isinstance(self.final, ChainDecision) and self.final.decided_by:
-            names.append(self.final.decided_by)
-        return tuple(dict.fromkeys(names))
+    user: str = ""
+    groups: Sequence[str] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] | None = None
+    verb: str = ""
+    # None is asked as the empty text; only `resource_names.resolve` tells it from one that was given.
+    group: str | None = None
+    version: str | None = None
+    resource: str = ""
+    subresource: str | None = None
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    label_selector: Sequence[Mapping[str, Any]] | None = None
+    field_selector: Sequence[Mapping[str, Any]] | None = None
+    conditions: str = str(ConditionsMode.HUMAN_READABLE)
+    operation: str | UnsetType | None = UNSET
+    object: Any = UNSET
+    old_object: Any = UNSET
+    options: Any = UNSET
+    namespace_object: Any = UNSET
+    impersonated_request: Any = UNSET
 
     @property
-    def error(self) -> str:
-        """The evaluation error that has to be reported, if any."""
-        answer = self.final if self.final is not None else self.first
-        return answer.error if answer.verdict in (DENY, NO_OPINION) else ""
+    def has_data(self) -> bool:
+        """Whether the second phase is asked about."""
+        return any(getattr(self, field) is not UNSET for field in _DATA)
 
 
-def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision document of a question; InputError lists everything that is wrong with it."""
-    given = {key: value for key, value in defaults.items() if key in _KEYS}
-    return document(decide(chain_of(snapshot), {**given, **question}))
+QUESTION = ApiQuestion
 
 
-def decide(chain: Chain, question: Mapping[str, Any]) -> Asked:
-    """Both phases of a question."""
-    attributes = attributes_of(question)
-    return decided(chain, attributes, ConditionData.of(question, attributes))
+def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
+    """Answer a question; InputError lists everything that is wrong with it, after `problems`."""
+    wrong = list(problems)
+    attributes = attributes_of(question, wrong)
+    data = data_of(question, attributes, wrong)
+    if wrong:
+        raise InputError(wrong)
+    return answer(decide(chain_of(snapshot), attributes, data))
 
 
-def decided(chain: Chain, attributes: Attributes, data: ConditionData | None) -> Asked:
-    """The first phase, and the second if there is data or there cannot be any."""
-    first = chain.authorize(attributes)
-    final: Decision | None = None
-    if not first.is_conditional:
-        final = first
-    elif data is not None:
-        final = first.evaluate(data)
-    elif not attributes.supports_conditions:
-        final = Decision(first.failure, "conditions cannot be enforced on this request", first.error)
-    return Asked(attributes, first, final)
-
-
-def document(asked: Asked) -> dict[str, Any]:
-    """The decision document (docs/reference/decision-document.md)."""
-    first, final = asked.first, asked.final
-    entries = first.entries() if first.is_conditional else ()
-    settled = [Settled(name) for name in asked.decided_by] or [DEFAULT]
-    out: dict[str, Any] = {"verdict": str(first.verdict)}
-    if final is not None:
-        out["final"] = str(final.verdict)
-    out["decidedBy"] = [one.document() for one in settled]
-    out["called"] = list(asked.called)
-    out["conditionSets"] = [_entry(name, decision) for name, decision in entries]
-    if asked.error:
-        out |= {"error": True, "evaluationError": asked.error}
-    answer = final if final is not None else first
-    if answer.reason:
-        out["reason"] = answer.reason
-    conditions = [one for name, decision in entries for one in _conditions(name, decision)]
-    if conditions:
-        out["conditions"] = conditions
-    steps = final.steps if isinstance(final, ChainDecision) else first.steps
-    out["trace"] = [step.document() for step in steps]
-    return out
-
-
-def _entry(name: str, decision: Decision) -> dict[str, Any]:
-    if isinstance(decision, Conditional):
-        return {"authorizer": name, "effects": decision.conditions.effects()}
-    return {"authorizer": name, "allowed" if decision.verdict is ALLOW else "denied": True}
-
-
-def _conditions(name: str, decision: Decision) -> Iterator[dict[str, Any]]:
-    if not isinstance(decision, Conditional):
-        return
-    for one in decision.conditions.conditions:
-        out: dict[str, Any] = {"authorizer": name, "id": one.id, "effect": str(one.effect), "condition": one.text}
-        out["type"] = one.type
-        if one.description:
-            out["description"] = one.description
-        if one.source is not None:
-            out["policy"] = str(one.source.policy)
-            at = one.source.origin.position(("spec", "expression")) if one.source.origin is not None else None
-            if at is not None:
-                out["source"] = {"file": at.file, "line": at.line, "column": at.column}
-        yield out
-
-
-def attributes_of(question: Mapping[str, Any]) -> Attributes:
-    """What a question asks; InputError lists everything that is wrong with it."""
-    problems = unknown_keys("TW703", question, _KEYS, "an `api` question")
-
-    def problem(message: str, hint: str = "") -> None:
-        problems.append(Diagnostic("TW703", message, hint=hint))
-
-    def text(key: str) -> str:
-        value = question.get(key)
-        if value is None or isinstance(value, str):
-            return value or ""
-        problem(f"`{key}` must be a string, found `{value}`")
-        return ""
-
-    texts = {key: text(key) for key in (*_WHO, "verb", *_WHAT, "path")}
-    groups = _texts(question.get("groups"))
-    if groups is None:
-        problem("`groups` must be a list of strings")
-    extra = _extra(question.get("extra"))
-    if extra is None:
-        problem("`extra` must map strings to lists of strings")
-    mode = question.get("conditions", ConditionsMode.HUMAN_READABLE)
-    if not isinstance(mode, str) or mode not in {str(one) for one in ConditionsMode}:
-        problem(f'`conditions` must be `HumanReadable`, `Optimized` or `""`, found `{mode}`')
-    selectors: dict[str, tuple[Requirement, ...] | None] = {}
-    for key in ("labelSelector", "fieldSelector"):
-        selectors[key] = None
-        if question.get(key) is not None:
-            selectors[key] = _selector(question[key])
-            if selectors[key] is None:
-                problem(f"`{key}` must be a list of requirements with `key`, `operator` and `values`")
-    operation = question.get("operation")
-    if operation is not None and not isinstance(operation, str):
-        problem(f"`operation` must be a string, found `{operation}`")
-    if texts["path"] and (clash := [key for key in _WHAT if texts[key]]):
-        problem(f"`path` asks about no resource, so `{clash[0]}` has no place beside it")
-    if problems:
-        raise InputError(problems)
-    return Attributes(
-        **texts,
-        groups=groups or (),
-        extra=extra or (),
-        is_resource_request=not texts["path"],
-        label_selector=selectors["labelSelector"],
-        field_selector=selectors["fieldSelector"],
-        conditions_mode=ConditionsMode(mode),
+def answer(decided: Decided) -> Answer:
+    """What a request came to, as every plane answers."""
+    detail = ApiDetail(
+        final=decided.final.verdict if decided.final is not None else None,
+        condition_sets=opinions_of(decided.entries),
+        called=decided.called,
+        error=bool(decided.error),
+        evaluation_error=decided.error,
+        reason=decided.last.reason,
+    )
+    return Answer(
+        plane=ApiQuestion.plane,
+        verdict=decided.first.verdict,
+        sentence=sentence(decided),
+        decided_by=deciders(map(Decider, decided.decided_by)),
+        steps=decided.steps,
+        detail=detail,
     )
 
 
+def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attributes:
+    """What a question asks; what is wrong with it is added to `problems`."""
+
+    def read(field: str, of: Callable[[Any], T | None], expected: str) -> T | None:
+        value = getattr(question, field)
+        if value is None:
+            return None
+        found = of(value)
+        if found is None:
+            problems.append(_problem(_key(field), expected, value))
+        return found
+
+    texts = {field: read(field, _text, "a string") or "" for field in _TEXTS}
+    mode = _mode(question.conditions)
+    if mode is None:
+        problems.append(_problem("conditions", '`HumanReadable`, `Optimized` or `""`', question.conditions))
+    clash = next((field for field in _OF_RESOURCES if texts[field]), None)
+    if texts["path"] and clash is not None:
+        words = f"expected no `{clash}` beside `path`, which is for requests about no resource"
+        problems.append(Diagnostic("TW703", words))
+    requirements = "a list of requirements with `key`, `operator` and `values`"
+    return Attributes(
+        **texts,
+        groups=read("groups", _texts, "a list of strings") or (),
+        extra=read("extra", _extra, "a map from strings to lists of strings") or (),
+        is_resource_request=not texts["path"],
+        label_selector=read("label_selector", _selector, requirements),
+        field_selector=read("field_selector", _selector, requirements),
+        conditions_mode=mode if mode is not None else ConditionsMode.HUMAN_READABLE,
+    )
+
+
+def data_of(question: ApiQuestion, requester: Attributes, problems: list[Diagnostic]) -> ConditionData | None:
+    """The data of the second phase, or None if there is none; what is not given is null."""
+    given = {field: None if (value := getattr(question, field)) is UNSET else value for field in _DATA}
+    operation = given["operation"]
+    if operation is not None and not isinstance(operation, str):
+        problems.append(_problem("operation", "a string", operation))
+    return ConditionData(**given, requester=requester) if question.has_data else None
+
+
+def _problem(key: str, expected: str, value: Any) -> Diagnostic:
+    return Diagnostic("TW703", f"expected {expected} as `{key}`, found `{value}`")
+
+
+def _key(field: str) -> str:
+    first, *more = field.split("_")
+    return first + "".join(word.title() for word in more)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _texts(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         return None
     return tuple(value)
 
 
 def _extra(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
-    if value is None:
-        return ()
     if not isinstance(value, Mapping):
         return None
-    if not all(
-        isinstance(key, str) and isinstance(one, list) and _texts(one) is not None for key, one in value.items()
-    ):
+    if not all(isinstance(key, str) and _texts(values) is not None for key, values in value.items()):
         return None
     return extra_of(value)
 
 
+def _mode(value: Any) -> ConditionsMode | None:
+    return next((mode for mode in ConditionsMode if isinstance(value, str) and mode == value), None)
+
+
 def _selector(value: Any) -> tuple[Requirement, ...] | None:
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         return None
-    found: list[Requirement] = []
-    for one in value:
-        if (
-            not isinstance(one, Mapping)
-            or not isinstance(one.get("key"), str)
-            or not isinstance(one.get("operator"), str)
-        ):
+    requirements: list[Requirement] = []
+    for given in value:
+        if not isinstance(given, Mapping):
             return None
-        values = _texts(one.get("values"))
-        if values is None:
+        key, operator, values = given.get("key"), given.get("operator"), _texts(given.get("values") or ())
+        if not isinstance(key, str) or not isinstance(operator, str) or values is None:
             return None
-        found.append(Requirement(one["key"], one["operator"], values))
-    return tuple(found)
+        requirements.append(Requirement(key, operator, values))
+    return tuple(requirements)
+
+
+# What a policy test may expect ----------------------------------------------------------------------------------------
+
+
+def _error_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, bool):
+        yield malformed(key, "true or false", value)
+
+
+def _error_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    if answer.detail.error is not value:
+        words = {True: "true", False: "false"}
+        yield f"{key}: expected {words[value]}, got {words[answer.detail.error]}"
+
+
+def _set_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, list) or not all(map(_is_set, value)):
+        yield malformed(key, "a list of `{authorizer, allowed | denied | effects}`", value)
+
+
+def _is_set(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not value.keys() <= {"authorizer", "allowed", "denied", "effects"}:
+        return False
+    effects = value.get("effects", {})
+    return isinstance(effects, Mapping) and set(effects) <= set(map(str, Effect))
+
+
+def _set_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    wanted = [_wanted_set(each) for each in value]
+    actual = [_actual_set(opinion) for opinion in answer.detail.condition_sets]
+    if wanted != actual:
+        yield f"{key}: expected {_in_words(wanted)}, got {_in_words(actual)}"
+
+
+_Set: TypeAlias = tuple[Any, bool, bool, tuple[int, ...]]
+
+
+def _wanted_set(value: Mapping[str, Any]) -> _Set:
+    """An effect that is left out, and one that is 0, are the same."""
+    counts = value.get("effects") or {}
+    effects = tuple(counts.get(effect, 0) for effect in Effect)
+    return value.get("authorizer"), bool(value.get("allowed")), bool(value.get("denied")), effects
+
+
+def _actual_set(opinion: AuthorizerOpinion) -> _Set:
+    effects = tuple(opinion.effects.get(effect, 0) for effect in Effect)
+    return opinion.authorizer, opinion.verdict is Verdict.ALLOW, opinion.verdict is Verdict.DENY, effects
+
+
+def _in_words(sets: Iterable[_Set]) -> str:
+    """`policies {Allow: 1}, rbac allowed`."""
+    words = []
+    for authorizer, allowed, denied, effects in sets:
+        counts = ", ".join(f"{effect}: {count}" for effect, count in zip(Effect, effects, strict=True) if count)
+        words.append(f"{authorizer} {'allowed' if allowed else 'denied' if denied else f'{{{counts}}}'}")
+    return ", ".join(words) or "none"
+
+
+EXPECTATIONS: Mapping[str, Expectation] = {
+    "final": one_of((Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION), lambda answer: answer.detail.final),
+    "conditionSets": Expectation(_set_problems, _set_differences),
+    "error": Expectation(_error_problems, _error_differences),
+    "called": list_of_texts("authorizer names", lambda answer: answer.detail.called),
+}

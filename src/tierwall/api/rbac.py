@@ -15,9 +15,10 @@ from tierwall.api.attributes import Attributes
 from tierwall.api.authorizer import unsupported
 from tierwall.api.condition_set import ConditionSet
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import Decision, allow, no_opinion
+from tierwall.api.decision import Decision, settled, silent
 from tierwall.api.rbac_rules import GROUP, Rule, rules_of
-from tierwall.core.trace import Step
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -31,9 +32,6 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Rule, ...]
 
 
-NOTHING_GRANTED = no_opinion("no RBAC rule grants it")
-
-
 class Rbac:
     """RBAC over one snapshot."""
 
@@ -43,15 +41,17 @@ class Rbac:
         self.name = name
         self._snapshot = snapshot
         self._bindings = _bindings(snapshot)
+        no_rule = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED)
+        self._nothing = silent(no_rule, "no RBAC rule grants it")
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Allow by the first rule that grants the request: cluster-wide bindings first, then the namespace's."""
         if not self._bindings:
-            return NOTHING_GRANTED
+            return self._nothing
         for rule, binding in self.rules_for(attributes):
             if rule.grants(attributes):
-                return allow(_reason(rule, binding), steps=(_step(self.name, rule, binding),))
-        return NOTHING_GRANTED
+                return settled(_step(self.name, rule, binding), _reason(rule, binding))
+        return self._nothing
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """RBAC never returns conditions."""
@@ -115,11 +115,12 @@ def _reason(rule: Rule, binding: Binding) -> str:
 def _step(tier: str, rule: Rule, binding: Binding) -> Step:
     role = rule.role
     return Step(
-        tier,
-        "Allow",
-        role.reference if role is not None else None,
-        f"rules[{rule.index}]",
-        f"bound by {binding.resource.reference}",
-        role,
-        ("rules", rule.index),
+        tier=tier,
+        verdict=StepVerdict.ALLOW,
+        reason=Reason.GRANTED_BY_BINDING,
+        policy=role.reference if role is not None else None,
+        rule=f"rules[{rule.index}]",
+        note=f"bound by {binding.resource.reference}",
+        origin=role,
+        path=("rules", rule.index),
     )

@@ -26,17 +26,17 @@ import msgspec
 from tierwall.api.condition import CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_fit import conditions_of, within_limits
 from tierwall.api.condition_set import conditional
-from tierwall.api.decision import Decision, allow, deny, no_opinion
+from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.expression import Failed, Left
-from tierwall.core.trace import Step
-from tierwall.core.verdict import Verdict
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict, Verdict
 
-# The answer where no policy came to anything.
-NOTHING = no_opinion("no policy allows it")
-ORDER = {Effect.DENY: 0, Effect.NO_OPINION: 1, Effect.ALLOW: 2}
+# Which effect beats which; the Denies are asked first.
+ORDER = (Effect.DENY, Effect.NO_OPINION, Effect.ALLOW)
+NOTHING_ALLOWS = "no policy allows it"
 
 
-class Found(msgspec.Struct):
+class CameTo(msgspec.Struct):
     """The conditions of one effect that are not false: each stands for its policy."""
 
     true: list[Condition] = []
@@ -46,7 +46,7 @@ class Found(msgspec.Struct):
     @property
     def error(self) -> str:
         """The errors, the first few."""
-        return "; ".join(f"{_name(one)}: {why}" for one, why in self.failed[:5])
+        return "; ".join(f"{_name(condition)}: {why}" for condition, why in self.failed[:5])
 
 
 class Settlement:
@@ -55,83 +55,87 @@ class Settlement:
     def __init__(self, authorizer: str, failure_mode: FailureMode) -> None:
         self._authorizer = authorizer
         self._failure_mode = failure_mode
-        self._found = {effect: Found() for effect in ORDER}
+        self._of = {effect: CameTo() for effect in ORDER}
 
-    def add(self, one: Condition, outcome: bool | Failed | Left) -> None:
+    def add(self, condition: Condition, outcome: bool | Failed | Left) -> None:
         """Take in what one policy came to."""
-        found = self._found[one.effect]
+        came_to = self._of[condition.effect]
         if outcome is True:
-            found.true.append(one)
+            came_to.true.append(condition)
         elif isinstance(outcome, Failed):
-            found.failed.append((one, outcome.message))
-        elif isinstance(outcome, Left) and (outcome.can_be_true or one.effect is not Effect.ALLOW):
-            found.left.append((one, outcome))
-
-    @property
-    def is_denied(self) -> bool:
-        """Nothing that is added now can change the answer."""
-        return bool(self._found[Effect.DENY].true)
+            came_to.failed.append((condition, outcome.message))
+        elif isinstance(outcome, Left) and (outcome.can_be_true or condition.effect is not Effect.ALLOW):
+            came_to.left.append((condition, outcome))
 
     def decision(self) -> Decision:
         """The answer."""
-        denies, withhold, allows = (self._found[effect] for effect in ORDER)
-        steps = tuple(self._steps())
+        denies, withholds, allows = (self._of[effect] for effect in ORDER)
         fails_open = bool(denies.failed) and self._failure_mode is FailureMode.NO_OPINION
-        withheld = bool(withhold.true or withhold.failed)
+        withheld = bool(withholds.true or withholds.failed)
         can_allow = bool(allows.true or allows.left)
-        error = denies.error or ("" if withhold.true else withhold.error)
+        error = denies.error or ("" if withholds.true else withholds.error)
         if denies.true:
-            return deny(_reason("denied", denies.true[0]), steps=steps)
+            return self._settled_by_true(DENY, "denied", denies.true[0])
         if denies.failed and not fails_open:
-            return deny("a Deny policy failed", denies.error, steps)
+            return self._settled_by_failure(DENY, "a Deny policy failed", denies)
         if denies.left:
             if fails_open or withheld or not can_allow:
-                return self._conditional(_residuals(denies), error, steps)
-            return self._conditional((*_residuals(denies), *_residuals(withhold), *_grants(allows)), error, steps)
+                return self._conditional(_residuals(denies), error)
+            return self._conditional((*_residuals(denies), *_residuals(withholds), *_grants(allows)), error)
         if fails_open:
-            return no_opinion("a Deny policy failed", denies.error, steps)
-        if withheld:
-            reason = _reason("withheld", withhold.true[0]) if withhold.true else "a NoOpinion policy failed"
-            return no_opinion(reason, error, steps)
+            return self._settled_by_failure(NO_OPINION, "a Deny policy failed", denies)
+        if withholds.true:
+            return self._settled_by_true(NO_OPINION, "withheld", withholds.true[0])
+        if withholds.failed:
+            return self._settled_by_failure(NO_OPINION, "a NoOpinion policy failed", withholds)
         if not can_allow:
-            return no_opinion(NOTHING.reason, steps=steps)
-        if allows.true and not withhold.left:
-            return allow(_reason("allowed", allows.true[0]), steps=steps)
-        return self._conditional((*_residuals(withhold), *_grants(allows)), error, steps)
+            return Decision(NO_OPINION, NOTHING_ALLOWS, steps=tuple(self._steps()))
+        if allows.true and not withholds.left:
+            return self._settled_by_true(ALLOW, "allowed", allows.true[0])
+        return self._conditional((*_residuals(withholds), *_grants(allows)), error)
 
-    def _conditional(self, conditions: Iterable[Condition], error: str, steps: tuple[Step, ...]) -> Decision:
+    def _settled_by_true(self, verdict: Verdict, word: str, condition: Condition) -> Decision:
+        return Decision(verdict, _reason(word, condition), "", tuple(self._steps()), self._true(condition))
+
+    def _settled_by_failure(self, verdict: Verdict, reason: str, came_to: CameTo) -> Decision:
+        return Decision(verdict, reason, came_to.error, tuple(self._steps()), self._failed(*came_to.failed[0]))
+
+    def _conditional(self, conditions: Iterable[Condition], error: str) -> Decision:
+        steps = tuple(self._steps())
         return conditional(self._authorizer, within_limits(conditions), self._failure_mode, error=error, steps=steps)
 
     def _steps(self) -> Iterator[Step]:
-        for effect, mine in self._found.items():
-            for one in mine.true:
-                yield self._step(str(effect), one, "")
-            for one, why in mine.failed:
-                yield self._step("Error", one, why)
-            for one, _ in mine.left:
-                yield self._step(str(Verdict.CONDITIONAL), one, f"if its condition holds: {effect}")
+        for came_to in self._of.values():
+            for condition in came_to.true:
+                yield self._true(condition)
+            for condition, why in came_to.failed:
+                yield self._failed(condition, why)
+            for condition, _ in came_to.left:
+                note = f"{condition.effect} if its condition holds"
+                yield condition.step(self._authorizer, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, note)
 
-    def _step(self, outcome: str, one: Condition, note: str) -> Step:
-        if one.source is None:
-            return Step(self._authorizer, outcome, None, f"condition {one.id}", note)
-        path = ("spec", "expression")
-        return Step(self._authorizer, outcome, one.source.policy, "spec", note, one.source.origin, path)
+    def _true(self, condition: Condition) -> Step:
+        return condition.step(self._authorizer, condition.effect.if_true, Reason.EXPRESSION_TRUE)
 
-
-def _residuals(found: Found) -> list[Condition]:
-    return [condition for one, left in found.left for condition in conditions_of(one, left.tree)]
+    def _failed(self, condition: Condition, why: str) -> Step:
+        verdict = condition.effect.if_failed(self._failure_mode)
+        return condition.step(self._authorizer, verdict, Reason.EXPRESSION_FAILED, why)
 
 
-def _grants(allows: Found) -> list[Condition]:
+def _residuals(came_to: CameTo) -> list[Condition]:
+    return [part for condition, left in came_to.left for part in conditions_of(condition, left.tree)]
+
+
+def _grants(allows: CameTo) -> list[Condition]:
     """One true Allow, or all the residual ones."""
     if not allows.true:
         return _residuals(allows)
     return [msgspec.structs.replace(allows.true[0], text="true", type=CEL_TYPE)]
 
 
-def _name(one: Condition) -> str:
-    return str(one.source.policy) if one.source is not None else f"condition `{one.id}`"
+def _name(condition: Condition) -> str:
+    return str(condition.source.policy) if condition.source is not None else f"condition `{condition.id}`"
 
 
-def _reason(word: str, one: Condition) -> str:
-    return f"{word} by {_name(one)}" + (f": {one.description}" if one.description else "")
+def _reason(word: str, condition: Condition) -> str:
+    return f"{word} by {_name(condition)}" + (f": {condition.description}" if condition.description else "")

@@ -11,23 +11,29 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
 from tierwall.api.attributes import Attributes, ConditionsMode
-from tierwall.api.authorizer import unsupported
-from tierwall.api.chain import Answer, ChainDecision
+from tierwall.api.authorizer import failed_closed, unsupported
+from tierwall.api.chain import ChainDecision, Entry, Opinions, entries_of
 from tierwall.api.condition import CEL_TYPE, Condition
-from tierwall.api.condition_set import ConditionError, ConditionSet
+from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import ALLOW, Decision
+from tierwall.api.decision import ALLOW, Decision, settled, silent
 from tierwall.api.expression import decide, holds, parse, program_of
 from tierwall.api.webhook_settings import WebhookSettings
 from tierwall.api.wire import kep, seed, series
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
-from tierwall.core.verdict import Verdict
+from tierwall.core.answer import Reason, Step
+from tierwall.core.verdict import StepVerdict, Verdict
 
+_REASONS = {
+    Verdict.ALLOW: Reason.AUTHORIZER_ALLOWED,
+    Verdict.DENY: Reason.AUTHORIZER_DENIED,
+    Verdict.NO_OPINION: Reason.AUTHORIZER_SILENT,
+}
 CACHE_ENTRIES = 8192
 # A request that a user can blow up is not cached, or a few users could fill the memory.
 CACHEABLE_OCTETS = 10_000
@@ -52,6 +58,11 @@ class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
 
     webhook: Webhook
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What the authorizers of the webhook's own chain say, up to the first Allow or Deny."""
+        return entries_of(self.opinions)
+
     def evaluate(self, data: ConditionData) -> ChainDecision:
         """In this process if every condition can be read here, else by the webhook."""
         result = self.webhook.evaluated(self, data)
@@ -60,6 +71,7 @@ class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
             reason=result.reason,
             error=result.error,
             steps=(*self.steps, *result.steps),
+            settled_by=result.settled_by,
             asked=self.asked,
             decided_by=self.webhook.name,
         )
@@ -103,26 +115,24 @@ class Webhook:
 
     def evaluated(self, decision: RemoteDecision, data: ConditionData) -> Decision:
         """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""
-        if all(one.type == CEL_TYPE for found in decision.condition_sets() for one in found.conditions):
+        sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
+        if all(condition.type == CEL_TYPE for each in sets for condition in each.conditions):
             result = ChainDecision.evaluate(decision, data)
             if not result.error:
                 return result
-        failure = decision.failure
         try:
-            result_there = self._call_back(decision, data)
+            answer = self._call_back(decision, data)
         except (WebhookError, WireError) as why:
-            return Decision(failure, "failed closed", f"webhook `{self.name}`: {why}")
-        if result_there.verdict not in decision.possible:
-            why_not = (
-                f"webhook `{self.name}` evaluated its conditions to `{result_there.verdict}`, which they cannot give"
-            )
-            return Decision(failure, "failed closed", why_not)
-        return result_there
+            return failed_closed(self.name, decision.failure, f"webhook `{self.name}`: {why}")
+        if answer.verdict not in decision.possible:
+            why_not = f"webhook `{self.name}` evaluated its conditions to `{answer.verdict}`, which they cannot give"
+            return failed_closed(self.name, decision.failure, why_not)
+        return answer
 
     def _call_back(self, decision: RemoteDecision, data: ConditionData) -> Decision:
         if not self._settings.supports_conditions:
             raise WebhookError("no endpoint for conditions is configured")
-        entries = decision.entries()
+        entries = decision.entries
         if self._settings.shape is Shape.SERIES:
             uid = "conditions"
             admission = {
@@ -133,27 +143,37 @@ class Webhook:
                 "options": data.options,
             }
             reply = self._client.conditions(series.request(entries, admission))
-            return series.read_response(reply, uid, decision.possible)
+            return self._said(series.read_response(reply, uid, decision.possible))
         codec = kep if self._settings.shape is Shape.KEP else seed
-        return seed.read_response(self._client.conditions(codec.request(entries, data)))
+        return self._said(seed.read_response(self._client.conditions(codec.request(entries, data))))
 
     def _read(self, reply: Mapping[str, Any]) -> Decision:
         status = reply.get("status")
         if not isinstance(status, Mapping):
             raise WireError("the reply has no status")
         if not self._settings.supports_conditions:
-            return read_concrete(status)
+            return self._said(read_concrete(status))
         match self._settings.shape:
             case Shape.SERIES:
-                found = series.read_status(status, self.name)
+                answer = series.read_status(status, self.name)
             case Shape.KEP:
-                found = kep.read_status(status)
-            case _:
-                found = seed.read_status(status)
-        if isinstance(found, Decision):
-            return found
-        remote = tuple(Answer(_Here(name), decision) for name, decision in found)
-        return RemoteDecision(verdict=Verdict.CONDITIONAL, answers=remote, asked=(self.name,), webhook=self)
+                answer = kep.read_status(status)
+            case Shape.SEED | Shape.PLAIN:
+                answer = seed.read_status(status)
+            case shape:
+                assert_never(shape)
+        if isinstance(answer, Decision):
+            return self._said(answer)
+        opinions: Opinions = tuple((_Here(name), decision) for name, decision in answer)
+        step = Step(tier=self.name, verdict=StepVerdict.CONDITIONAL, reason=Reason.NEEDS_OBJECT)
+        return RemoteDecision(
+            verdict=Verdict.CONDITIONAL, opinions=opinions, steps=(step,), asked=(self.name,), webhook=self
+        )
+
+    def _said(self, answer: Decision) -> Decision:
+        """A concrete answer with the step that says whose it is."""
+        step = self._step(answer.verdict, _REASONS[answer.verdict], answer.error or answer.reason)
+        return msgspec.structs.replace(answer, steps=(step,), settled_by=step)
 
     def _matched(self, attributes: Attributes) -> Decision | None:
         """The answer without a call, or None if the webhook is to be asked."""
@@ -162,13 +182,18 @@ class Webhook:
         for run in self._match:
             try:
                 if not decide(run, variables):
-                    return Decision(Verdict.NO_OPINION, "a match condition does not hold")
+                    reason = "a match condition does not hold"
+                    return silent(self._step(Verdict.NO_OPINION, Reason.NOT_SELECTED, reason), reason)
             except ConditionError as why:
                 errors.append(str(why))
         return self._failed(f"a match condition failed: {errors[0]}") if errors else None
 
     def _failed(self, why: str) -> Decision:
-        return Decision(self._settings.failure_policy, "failure policy", f"webhook `{self.name}`: {why}")
+        verdict, error = self._settings.failure_policy, f"webhook `{self.name}`: {why}"
+        return settled(self._step(verdict, Reason.AUTHORIZER_UNREACHABLE, error), "failure policy", error)
+
+    def _step(self, verdict: Verdict, reason: Reason, note: str) -> Step:
+        return Step(tier=self.name, verdict=StepVerdict(verdict), reason=reason, note=note or None)
 
     def _cached(self, key: bytes) -> Decision | None:
         found = self._cache.get(key)

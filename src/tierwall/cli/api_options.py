@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from tierwall.api.question import ApiQuestion
+    from tierwall.core.answer import Answer
+    from tierwall.core.verdict import Verdict
     from tierwall.resources.snapshot import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,56 +33,31 @@ def who_options(function: F) -> F:
     return function
 
 
-def who(user: str, groups: tuple[str, ...], uid: str, extra: tuple[str, ...]) -> dict[str, Any]:
-    """These options as keys of a question."""
+def extra_values(pairs: tuple[str, ...]) -> dict[str, list[str]]:
+    """The values of `--extra`, by key."""
     values: dict[str, list[str]] = {}
-    for pair in extra:
+    for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise click.UsageError(f"expected KEY=VALUE for --extra, found `{pair}`")
         values.setdefault(key, []).append(value)
-    return {"user": user, "groups": list(groups), "uid": uid, "extra": values}
+    return values
 
 
-def resource(text: str) -> dict[str, str]:
-    """`pods`, `pods/exec`, `deployments.apps` or `deployments.v1.apps`, as kubectl writes them."""
-    whole, _, subresource = text.partition("/")
-    name, _, rest = whole.partition(".")
-    first, _, more = rest.partition(".")
-    is_version = len(first) > 1 and first[0] == "v" and first[1].isdigit()
-    version, group = (first, more) if is_version else ("", rest)
-    return {"resource": name, "group": group, "version": version, "subresource": subresource}
+def resolved(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
+    """The question as kubectl would ask it; doubts go to stderr."""
+    from tierwall.api.resource_names import resolve
 
-
-def resolved(question: dict[str, Any], snapshot: Snapshot, given: Collection[str] = ()) -> dict[str, Any]:
-    """The question with its resource by plural, group and version, as `kubectl` asks; doubts go to stderr.
-
-    What is `given` (`group`, `version`) is meant as it is, also if it is empty.
-    """
-    from tierwall.api.api_resources import api_resources, doubts, resolve
-
-    known = api_resources(snapshot)
-    name, group = question.get("resource", ""), question.get("group", "")
-    candidates = [one for one in known if one.group == ""] if "group" in given and not group else known
-    found = resolve(name, group, candidates)
-    for doubt in doubts(question["verb"], f"{name}.{group}" if group else name, found, known):
+    completed, doubts = resolve(snapshot, question)
+    for doubt in doubts:
         click.echo(f"warning: {doubt}", err=True)
-    if found is None:
-        return question
-    version = question.get("version") or ("" if "version" in given else found.version)
-    return question | {"resource": found.plural, "group": found.group, "version": version}
+    return completed
 
 
-def document_of(path: str) -> Any:
-    """The one YAML or JSON document of a file (`-`: standard input); anything else ends the command with 1."""
-    from tierwall.cli.input import fail
-    from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.resources.read import read_paths
+def exit_code(answer: Answer) -> int:
+    """The exit code of the final verdict, or of the first phase where nothing final can be said."""
+    from tierwall.core.verdict import EXIT_CODES
 
-    read = read_paths([path])
-    errors = [one for one in read.diagnostics if one.level == "error"]
-    if not errors and len(read.documents) != 1:
-        errors = [Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}")]
-    if errors:
-        fail(InputError(errors))
-    return read.documents[0].value
+    final: Verdict | None = answer.detail.final or answer.verdict
+    assert final is not None
+    return EXIT_CODES[final]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.api_options import resolved, resource, who, who_options
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.api_options import exit_code, extra_values, resolved, who_options
+from tierwall.cli.input import DENIED, fail, file_option, loaded_from, output_option
 
 if TYPE_CHECKING:
-    from tierwall.api.permissions import Permission
-    from tierwall.api.question import Asked
+    from tierwall.api.permissions import Permissions
+    from tierwall.api.question import ApiQuestion
+    from tierwall.core.answer import Answer
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
@@ -44,94 +44,60 @@ def command(
     Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
     short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
     """
-    from tierwall.api.configuration import chain_of
     from tierwall.api.permissions import permissions
-    from tierwall.api.question import attributes_of, decided, document
+    from tierwall.api.question import ApiQuestion, ask
     from tierwall.core.diagnostics import InputError
-    from tierwall.core.verdict import EXIT_CODES
-    from tierwall.render import json
 
     if listed and (verb or what):
         raise click.UsageError("--list takes no VERB and no RESOURCE")
     if not listed and not (verb and what):
         raise click.UsageError("expected VERB and RESOURCE or URL, or --list")
-    question = who(user, groups, uid, extra) | {"namespace": namespace}
+    asked = ApiQuestion(user=user, groups=groups, uid=uid, extra=extra_values(extra), namespace=namespace)
     if not listed:
-        question |= {"verb": verb} | _place(what or "", namespace, subresource)
+        asked = _question(asked, verb or "", what or "", subresource)
     loaded = loaded_from(paths)
-    if not listed:
-        question = resolved(question, loaded.snapshot)
     try:
-        chain, attributes = chain_of(loaded.snapshot), attributes_of(question)
+        if listed:
+            found = permissions(loaded.snapshot, user, groups, namespace, uid=uid, extra=asked.extra)
+            _write_list(found, output)
+            return
+        answer = ask(loaded.snapshot, resolved(loaded.snapshot, asked))
     except InputError as error:
         fail(error, loaded)
-    if listed:
-        _write_list(permissions(chain, attributes), output)
-        return
-    asked = decided(chain, attributes, None)
-    if output == "json":
-        click.echo(json.dump(document(asked)))
-    elif not quiet:
-        for line in _lines(asked):
-            click.echo(line)
-    answer = asked.final if asked.final is not None else asked.first
-    conditional = asked.final is None and not asked.first.can_become_allowed
-    sys.exit(3 if conditional else EXIT_CODES[answer.verdict])
+    _write(answer, output, quiet)
+    may_not = answer.detail.final is None and not answer.detail.can_become_allowed
+    sys.exit(DENIED if may_not else exit_code(answer))
 
 
-def _place(what: str, namespace: str, subresource: str) -> dict[str, Any]:
+def _question(asked: ApiQuestion, verb: str, what: str, subresource: str) -> ApiQuestion:
+    from msgspec.structs import replace
+
     if what.startswith("/"):
-        if namespace or subresource:
+        if asked.namespace or subresource:
             raise click.UsageError("a URL is in no namespace and has no subresource")
-        return {"path": what, "namespace": ""}
-    named, _, name = what.partition("/")
-    return resource(named) | {"name": name, "subresource": subresource}
+        return replace(asked, verb=verb, path=what)
+    resource, _, name = what.partition("/")
+    return replace(asked, verb=verb, resource=resource, name=name, subresource=subresource)
 
 
-def _lines(asked: Asked) -> Iterator[str]:
-    from tierwall.api.sentence import walk
+def _write(answer: Answer, output: str, quiet: bool) -> None:
+    from tierwall.render import api_text, json
 
-    first, final = asked.first, asked.final
-    if final is None and first.can_become_allowed:
-        yield "yes, if the conditions hold"
-        yield from walk(asked)
-        return
-    answer = final if final is not None else first
-    if str(answer.verdict) == "Allow":
-        yield "yes"
-        return
-    reason = answer.error or answer.reason
-    yield f"no - {reason}" if reason else "no"
-
-
-def _write_list(found: Iterable[Permission], output: str) -> None:
-    import msgspec
-
-    from tierwall.render import json
-
-    rows = list(found)
     if output == "json":
-        click.echo(json.dump({"permissions": [msgspec.to_builtins(one) for one in rows]}))
-        return
-    table = [("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION")]
-    for one in rows:
-        groups = [group for group in one.groups if group] or [""]
-        resources = [f"{name}.{group}" if group else name for name in one.resources for group in groups]
-        table.append(
-            (
-                _listed(resources),
-                _listed(one.urls),
-                _listed(one.names),
-                _listed(one.verbs),
-                one.effect,
-                one.policy,
-                f"fails: {one.error}" if one.error else one.condition or "-",
-            )
-        )
-    widths = [max(len(row[column]) for row in table) for column in range(6)]
-    for row in table:
-        click.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[6]]).rstrip())
+        click.echo(json.dump(answer.to_dict()))
+    elif not quiet:
+        for line in api_text.yes_or_no(answer):
+            click.echo(line)
 
 
-def _listed(words: list[str]) -> str:
-    return ",".join(words) or "-"
+def _write_list(found: Permissions, output: str) -> None:
+    from tierwall.render import api_text, json
+    from tierwall.render.json.api import permission_document
+
+    if output == "json":
+        click.echo(json.dump({"permissions": [permission_document(permission) for permission in found.listed]}))
+    else:
+        for line in api_text.permission_table(found.listed):
+            click.echo(line)
+    for authorizer in found.unlisted:
+        click.echo(f"warning: what authorizer `{authorizer}` allows cannot be listed", err=True)

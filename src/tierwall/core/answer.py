@@ -51,6 +51,8 @@ class Reason(StrEnum):
     EXPRESSION_FAILED = "ExpressionFailed"
     NEEDS_OBJECT = "NeedsObject"
     GRANTED_BY_BINDING = "GrantedByBinding"
+    GRANTED_TO_NODES = "GrantedToNodes"
+    AUTHORIZER_SILENT = "AuthorizerSilent"
     # Admission.
     OBJECT_REFUSED = "ObjectRefused"
 

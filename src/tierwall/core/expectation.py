@@ -24,7 +24,8 @@ class Expectation(NamedTuple):
 def mismatches(expect: Mapping[str, Any], answer: Answer, own: Mapping[str, Expectation]) -> list[str]:
     """What of an expectation does not hold, one line each; InputError if the expectation is malformed."""
     keys = {**_verdict(answer), "decidedBy": DECIDED_BY, "notConsidered": NOT_CONSIDERED, **own}
-    problems = unknown_keys("TW701", expect, keys, f"`expect` of a {answer.plane} case")
+    article = "an" if answer.plane.startswith("a") else "a"
+    problems = unknown_keys("TW701", expect, keys, f"`expect` of {article} {answer.plane} case")
     known = {key: value for key, value in expect.items() if key in keys}
     for key, value in known.items():
         problems += keys[key].problems(key, value)

@@ -37,7 +37,9 @@ class Combining(StrEnum):
     AUTHORIZER_CHAIN = "authorizer chain"
 
 
+# Looked up here once, because every decision compares with them.
 _UNION = Combining.UNION_WITH_ISOLATION
+_NO_OPINION, _CONDITIONAL, _DENY = Verdict.NO_OPINION, Verdict.CONDITIONAL, Verdict.DENY
 
 
 class Tier(NamedTuple, Generic[P]):
@@ -263,10 +265,10 @@ O = TypeVar("O", bound=Opinion)  # noqa: E741
 
 
 class Walked(NamedTuple, Generic[P, O]):
-    """How far a chain was asked: the opinions that count, in order, and how many members were asked for them."""
+    """How far a chain was asked: what each member that was asked says, and the opinions among that, which count."""
 
+    said: list[O]
     opinions: tuple[tuple[P, O], ...]
-    asked: int
     # Whether the last opinion alone settles the question, whatever conditions come to.
     final: bool
 
@@ -276,17 +278,20 @@ def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool
 
     A conditional Deny is remembered and the next is asked. An eager walk goes on to the first unconditional opinion.
     """
+    said: list[O] = []
     opinions: list[tuple[P, O]] = []
     can_become_allowed = False
-    for number, member in enumerate(members, 1):
+    for member in members:
         opinion = ask(member)
-        if opinion.verdict is Verdict.NO_OPINION:
+        said.append(opinion)
+        verdict = opinion.verdict
+        if verdict is _NO_OPINION:
             continue
         opinions.append((member, opinion))
-        if opinion.verdict is not Verdict.CONDITIONAL:
-            alone = len(opinions) == 1 or (opinion.verdict is Verdict.DENY and not can_become_allowed)
-            return Walked(tuple(opinions), number, alone)
+        if verdict is not _CONDITIONAL:
+            alone = len(opinions) == 1 or (verdict is _DENY and not can_become_allowed)
+            return Walked(said, tuple(opinions), alone)
         can_become_allowed = can_become_allowed or opinion.can_become_allowed
         if can_become_allowed and not eager:
-            return Walked(tuple(opinions), number, False)
-    return Walked(tuple(opinions), len(members), not opinions)
+            return Walked(said, tuple(opinions), False)
+    return Walked(said, tuple(opinions), not opinions)

@@ -85,6 +85,8 @@ def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """One line a step: direction if it has one, tier, policy and rule, outcome, note, and where it is written."""
     for step in steps:
         subject = " ".join(str(step[key]) for key in ("policy", "rule") if step.get(key))
+        if name := step.get("name"):
+            subject = f"{subject} ({name})".strip()
         note = f" ({step['note']})" if step.get("note") else ""
         source = step.get("source")
         place = f"  {source['file']}:{source['line']}" if source else ""

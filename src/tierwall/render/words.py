@@ -22,8 +22,12 @@ _REASONS = {
     Reason.NOT_SELECTED: "not asked",
     Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",
-    Reason.AUTHORIZER_UNREACHABLE: "denied, its authorizer cannot be reached",
-    Reason.NOT_READ_AS_MCP: "denied, the request is not read as MCP",
+}
+# Reasons that are told beside the verdict.
+_BESIDE = {
+    Reason.AUTHORIZER_UNREACHABLE: "its authorizer cannot be reached",
+    Reason.NOT_READ_AS_MCP: "the request is not read as MCP",
+    Reason.EXPRESSION_FAILED: "its expression failed",
 }
 _MAY = {StepVerdict.ALLOW: "may allow", StepVerdict.DENY: "may deny", StepVerdict.PASS: "may pass"}
 
@@ -32,6 +36,8 @@ def phrase(verdict: StepVerdict, reason: Reason) -> str:
     """`denied`, `allowed by its authorizer`, `may allow`."""
     if reason is Reason.DOMAIN_MAY_MATCH:
         return _MAY[verdict]
+    if reason in _BESIDE:
+        return f"{_VERDICTS[verdict]}, {_BESIDE[reason]}"
     return _REASONS.get(reason) or _VERDICTS[verdict]
 
 

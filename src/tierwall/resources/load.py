@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.core.diagnostics import Diagnostic, InputError, in_order
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
@@ -48,6 +48,17 @@ def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loade
     twice = (_defined_twice(*pair) for pair in _repeated(resources))
     diagnostics = [*read.diagnostics, *(problem for one in found for problem in one.problems), *twice]
     return Loaded(resources, Snapshot.of(resources), in_order(diagnostics), read)
+
+
+def read_document(path: str) -> Any:
+    """The one document of a file (`-`: standard input), whatever it is; InputError if there is not exactly one."""
+    read = read_paths([path])
+    errors = [diagnostic for diagnostic in read.diagnostics if diagnostic.level == "error"]
+    if not errors and len(read.documents) != 1:
+        errors = [Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}")]
+    if errors:
+        raise InputError(errors)
+    return read.documents[0].value
 
 
 class _Found(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from tierwall.api.attributes import ConditionsMode
-from tierwall.api.chain import ChainDecision
+from tierwall.api.chain import ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import Decision
 from tierwall.api.wire import kep, seed, series
@@ -18,20 +18,24 @@ def status(
 ) -> dict[str, Any]:
     """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
 
-    `entries` stand in place of the decision's own, where they were sealed.
+    Asks the rest of the chain, unless somebody did. `entries` stand in place of the decision's, where they were sealed.
     """
     if not decision.is_conditional:
         return concrete_status(decision)
+    complete = ask_the_rest(decision)
     describe = review.attributes.conditions_mode is not ConditionsMode.OPTIMIZED
-    if review.shape is Shape.PLAIN:
-        return concrete_status(decision.folded())
-    if entries is None:
-        entries = decision.entries()
-    if review.shape is Shape.SEED:
-        return seed.status(entries, decision.error, describe=describe)
-    if review.shape is Shape.KEP:
-        return kep.status(entries, decision.error, describe=describe)
-    return series.status(entries, review.handled, decision.failure, decision.error, describe=describe)
+    entries = complete.entries if entries is None else entries
+    match review.shape:
+        case Shape.PLAIN:
+            return concrete_status(complete.folded())
+        case Shape.SEED:
+            return seed.status(entries, complete.error, describe=describe)
+        case Shape.KEP:
+            return kep.status(entries, complete.error, describe=describe)
+        case Shape.SERIES:
+            return series.status(entries, review.handled, complete.failure, complete.error, describe=describe)
+        case _:
+            assert_never(review.shape)
 
 
 def reply(

@@ -42,12 +42,12 @@ def answer_document(answer: Answer) -> dict[str, Any]:
 
 def decider_document(decider: Decider) -> dict[str, str]:
     """One entry of `decidedBy`."""
-    return _given(policy=str(decider.policy), rule=decider.rule, name=decider.name)
+    return given(policy=str(decider.policy), rule=decider.rule, name=decider.name)
 
 
 def step_document(step: Step) -> dict[str, Any]:
     """One entry of `trace`."""
-    return _given(
+    return given(
         direction=step.direction,
         tier=step.tier,
         verdict=str(step.verdict),
@@ -62,7 +62,7 @@ def step_document(step: Step) -> dict[str, Any]:
 
 def omission_document(omission: Omission) -> dict[str, Any]:
     """One entry of `notConsidered`."""
-    return _given(
+    return given(
         reason=omission.reason,
         kind=omission.kind,
         group=omission.group,
@@ -81,6 +81,6 @@ def source_document(at: Position | None) -> dict[str, Any] | None:
     return {"file": at.file, "line": at.line, "column": at.column} if at is not None else None
 
 
-def _given(**entries: Any) -> dict[str, Any]:
+def given(**entries: Any) -> dict[str, Any]:
     """The entries that have a value."""
     return {key: value for key, value in entries.items() if value is not None and value != ""}

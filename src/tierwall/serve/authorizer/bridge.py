@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tierwall.api.attributes import CONNECT_RESOURCES, CONNECT_VERBS, Attributes, ConditionsMode
-from tierwall.api.chain import ChainDecision
+from tierwall.api.chain import ChainDecision, CompleteDecision, ask_the_rest
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.enforcement import admitted
 from tierwall.serve.authorizer.admission import AdmissionRequest
@@ -76,20 +76,21 @@ def first_answer(policies: PolicySet, attributes: Attributes, grants: bool = Tru
     if not decision.is_conditional:
         return decision, decision
     if not is_enforced(policies, attributes):
-        return folded(decision, "conditional, and admission does not see it"), decision
+        return folded(ask_the_rest(decision), "conditional, and admission does not see it"), decision
     if attributes.label_selector is not None or attributes.field_selector is not None:
         # Admission is not told selectors; what it will make of the request must be what is made of it here.
+        decision = complete = ask_the_rest(decision)
         later = policies.chain.authorize(replace(asked, label_selector=None, field_selector=None))
-        if not later.is_conditional or later.entries() != decision.entries():
-            return folded(decision, "conditional on selectors, which admission does not see"), decision
+        if not later.is_conditional or ask_the_rest(later).entries != complete.entries:
+            return folded(complete, "conditional on selectors, which admission does not see"), decision
     if not decision.can_become_allowed:
         return Decision(NO_OPINION, "conditional: admission may deny it", decision.error), decision
     if not grants:
-        return folded(decision, "conditional, by policies that are still being rolled out"), decision
+        return folded(ask_the_rest(decision), "conditional, by policies that are still being rolled out"), decision
     return Decision(ALLOW, "conditional: admission decides", decision.error), decision
 
 
-def folded(decision: ChainDecision, reason: str) -> Decision:
+def folded(decision: CompleteDecision, reason: str) -> Decision:
     """The answer where conditions cannot be enforced."""
     return Decision(decision.failure, reason, decision.error)
 

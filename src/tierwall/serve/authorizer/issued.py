@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.chain import Chain, ChainDecision, CompleteDecision
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.condition_set import Conditional
 from tierwall.api.decision import Decision
@@ -51,11 +51,11 @@ class Issuer:
         self._known = {}
         self.generation += 1
 
-    def issued(self, decision: ChainDecision, shape: Shape, revision: str = "") -> tuple[Entry, ...]:
+    def issued(self, decision: CompleteDecision, shape: Shape, revision: str = "") -> tuple[Entry, ...]:
         """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
         if revision != self._revision:
             self._known, self._revision = {}, revision
-        return tuple([(name, self._sealed(found, shape)) for name, found in decision.entries()])
+        return tuple([(name, self._sealed(found, shape)) for name, found in decision.entries])
 
     def _sealed(self, decision: Decision, shape: Shape) -> Decision:
         """An authorizer's answer under the newest key; those that come again are sealed once."""

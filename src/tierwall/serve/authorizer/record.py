@@ -1,18 +1,19 @@
 """What is remembered of a decision: for the decision log, and as labels of the counters.
 
-The deciding policy is the step of the deciding authorizer whose outcome is the verdict; a condition that came back from
-outside has lost its policy, and is named by its id.
+A decision knows which policy settled it (`Decision.settled_by`). A condition that came back from outside has lost its
+policy, and is named by its id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from tierwall.api.attributes import Attributes
-from tierwall.api.chain import ChainDecision
-from tierwall.core.verdict import Verdict
+from tierwall.api.chain import ChainDecision, Opinions
+from tierwall.api.condition_set import Conditional
 
 # At most so many policies are named in a record.
 MOST_POLICIES = 16
@@ -29,6 +30,8 @@ class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     authorizer: str = ""
     policy: str = ""
     rule: str = ""
+    # The id of the deciding condition, where its policy is not known.
+    condition: str = ""
     # The policies whose conditions a conditional answer holds.
     policies: tuple[str, ...] = ()
     reason: str = ""
@@ -57,32 +60,38 @@ class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
 
 def brief(phase: str, decision: ChainDecision, revision: str) -> Record:
     """What the counters need of a chain's answer, where nobody keeps a log."""
-    settled = decision.answers[0].authorizer.name if decision.is_conditional else decision.decided_by
-    return Record(phase, decision.verdict.value, settled, error=decision.error, revision=revision)
+    return Record(phase, decision.verdict.value, _authorizer(decision), error=decision.error, revision=revision)
 
 
 def of_decision(phase: str, decision: ChainDecision, attributes: Attributes | None, revision: str) -> Record:
     """The record of a chain's answer."""
-    record = Record(
-        phase,
-        decision.verdict.value,
-        decision.decided_by,
-        reason=decision.reason,
-        error=decision.error,
-        revision=revision,
-    )
+    record = brief(phase, decision, revision)
+    record.reason = decision.reason
+    step = decision.settled_by
     if decision.is_conditional:
-        record.authorizer = decision.answers[0].authorizer.name
-        named = dict.fromkeys(str(one.policy) for one in decision.steps if one.policy is not None)
-        record.policies = tuple(named)[:MOST_POLICIES]
-    elif decision.verdict is not Verdict.NO_OPINION:
-        for step in reversed(decision.steps):
-            if step.tier == decision.decided_by and step.outcome == decision.verdict:
-                record.policy, record.rule = str(step.policy or ""), step.rule
-                break
+        record.policies = tuple(dict.fromkeys(_policies(decision.opinions)))[:MOST_POLICIES]
+    elif step is not None:
+        record.policy, record.rule = str(step.policy or ""), step.rule or ""
+        record.condition = step.name or "" if step.policy is None else ""
     if attributes is not None:
         describe(record, attributes)
     return record
+
+
+def _authorizer(decision: ChainDecision) -> str:
+    """Who settled it; of a conditional answer, the first whose opinion counts."""
+    return decision.opinions[0][0].name if decision.is_conditional else decision.decided_by
+
+
+def _policies(opinions: Opinions) -> Iterator[str]:
+    """The policies that conditions came from."""
+    for _, opinion in opinions:
+        if isinstance(opinion, ChainDecision):
+            yield from _policies(opinion.opinions)
+        elif isinstance(opinion, Conditional):
+            for condition in opinion.conditions.conditions:
+                if condition.source is not None:
+                    yield str(condition.source.policy)
 
 
 def describe(record: Record, attributes: Attributes) -> None:

@@ -20,7 +20,8 @@ import httpx
 import msgspec
 
 from tierwall.api.authorizer import Authorizer
-from tierwall.api.configuration import Member, unreachable
+from tierwall.api.configuration import Member
+from tierwall.api.model import unreachable
 from tierwall.api.webhook import Webhook, WebhookError
 from tierwall.api.webhook_settings import read_settings
 from tierwall.resources.read import read_paths

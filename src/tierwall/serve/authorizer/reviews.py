@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.chain import ChainDecision
+from tierwall.api.chain import ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import DENY, Decision
 from tierwall.api.seal import SealError
@@ -138,8 +138,9 @@ class Reviews:
             return Reply(200, self._concrete(review.api_version, decision), record)
         if review.shape is Shape.SEED and self._shape is not Shape.SEED:
             review = replace(review, shape=self._shape)
-        entries = self._issuer.issued(decision, review.shape, policies.revision)
-        return Reply(200, self._encode(access_reply(review, decision, entries)), record)
+        complete = ask_the_rest(decision)
+        entries = self._issuer.issued(complete, review.shape, policies.revision)
+        return Reply(200, self._encode(access_reply(review, complete, entries)), record)
 
     def _concrete(self, api_version: str, decision: Decision) -> bytes:
         """A concrete answer as it is sent; there are few, so nearly all were written before."""

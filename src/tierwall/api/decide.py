@@ -1,0 +1,66 @@
+"""Deciding one request: both phases through a chain (docs/semantics.md#the-final-decision).
+
+Of a conditional answer to a request on which conditions can be enforced nothing final is said until data is given.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tierwall.api.attributes import Attributes
+from tierwall.api.chain import Chain, ChainDecision, Entry, ask_the_rest
+from tierwall.api.data import ConditionData
+from tierwall.api.decision import DENY, NO_OPINION, Decision
+from tierwall.core.answer import Step
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request comes to: in the first phase, and in the end if that can be said."""
+
+    attributes: Attributes
+    first: ChainDecision
+    final: Decision | None
+    # What every authorizer says, where the first phase is conditional.
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def last(self) -> Decision:
+        """The final decision, or that of the first phase where nothing final can be said."""
+        return self.final if self.final is not None else self.first
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Who was asked in order to decide."""
+        return self.final.asked if isinstance(self.final, ChainDecision) else self.first.asked
+
+    @property
+    def decided_by(self) -> tuple[str, ...]:
+        """Who settled it; for a conditional answer those whose opinions count, and who settled it in the end."""
+        names = [authorizer.name for authorizer, _ in self.first.opinions] if self.first.is_conditional else []
+        if isinstance(self.final, ChainDecision):
+            names.append(self.final.decided_by)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def error(self) -> str:
+        """The evaluation error that has to be reported, if any."""
+        return self.last.error if self.last.verdict in (DENY, NO_OPINION) else ""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Everything that was looked at in order to decide."""
+        return self.final.steps if isinstance(self.final, ChainDecision) else self.first.steps
+
+
+def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = None) -> Decided:
+    """The first phase, and the second if there is data or there cannot be any. Asks each authorizer at most once."""
+    first = chain.authorize(attributes)
+    if not first.is_conditional:
+        return Decided(attributes=attributes, first=first, final=first)
+    complete = ask_the_rest(first)
+    final: Decision | None = None
+    if data is not None:
+        final = complete.evaluate(data)
+    elif not attributes.supports_conditions:
+        final = Decision(complete.failure, "conditions cannot be enforced on this request", complete.error)
+    return Decided(attributes=attributes, first=complete, final=final, entries=complete.entries)

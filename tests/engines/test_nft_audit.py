@@ -16,16 +16,20 @@ from nft_clusters import address, admin_policy, namespace, network_policy, pod, 
 from nft_kernel import need_kernel
 
 from tierwall.core.diagnostics import InputError
+from tierwall.core.event import Event
 from tierwall.engines.nftables.apply import apply
-from tierwall.engines.nftables.audit import Names, document, line
+from tierwall.engines.nftables.audit import Names, event
 from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.hits import hits, metrics
+from tierwall.engines.nftables.hits import hits
 from tierwall.engines.nftables.nflog import Log as Reader
 from tierwall.engines.nftables.nflog import parse_packet
 from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_init
 from tierwall.engines.nftables.topology import Topology
 from tierwall.network.model.model import Model
+from tierwall.render.audit_text import event_line, hits_lines
+from tierwall.render.json.audit import event_document, hits_document
+from tierwall.render.prometheus import hits_metrics
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -52,7 +56,7 @@ def topology() -> Iterator[Topology]:
 
 def tried(
     topology: Topology, policies: list[Any], probes: list[tuple[str, str, str, int]], log: Log = Log.DROP, rate: int = 0
-) -> tuple[list[Fate], list[dict[str, Any]]]:
+) -> tuple[list[Fate], list[Event]]:
     """What became of some packets, and what an audit in another group saw of them."""
     model = Model(Snapshot.of(load_objects([*BASE, *policies])))
     wanted = [Probe(address(one), address(other), protocol, port) for one, other, protocol, port in probes]
@@ -62,18 +66,18 @@ def tried(
         try:
             fates = probe(topology, wanted, fates_log, patience=1.0)
             names = Names()
-            found = [document(one, names) for one in audit.read()]
+            found = [event(logged, names) for logged in audit.read()]
         finally:
             audit.close()
             fates_log.close()
     return fates, found
 
 
-def told(event: dict[str, Any]) -> dict[str, Any]:
-    """An event without what differs from run to run."""
-    out = {key: value for key, value in event.items() if key != "time"}
-    out["from"] = {key: value for key, value in event["from"].items() if key != "port"}
-    return out
+def told(event: Event) -> dict[str, Any]:
+    """The document of an event without what differs from run to run."""
+    document = event_document(event)
+    del document["time"], document["from"]["port"]
+    return document
 
 
 def test_a_drop_names_pods_policy_and_rule(topology: Topology) -> None:
@@ -87,22 +91,59 @@ def test_a_drop_names_pods_policy_and_rule(topology: Topology) -> None:
         "to": {"ip": OUT, "port": 443},
         "protocol": "TCP",
     }
-    assert " Deny egress TCP shop/web-0 (10.0.0.1:" in line(events[0])
-    assert line(events[0]).endswith(") -> 203.0.113.7:443 by AdminNetworkPolicy/no-internet egress[0]")
+    assert " Deny egress TCP shop/web-0 (10.0.0.1:" in event_line(events[0])
+    assert event_line(events[0]).endswith(") -> 203.0.113.7:443 by AdminNetworkPolicy/no-internet egress[0]")
 
 
 def test_a_policy_without_rules_is_logged_when_it_drops(topology: Topology) -> None:
     fates, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)])
     assert not fates[0].arrived
     assert told(events[0])["decidedBy"] == [{"policy": "NetworkPolicy/data/deny-all", "rule": "spec"}]
-    assert events[0]["to"] == {"namespace": "data", "pod": "db-0", "ip": DB, "port": 53}
+    assert told(events[0])["to"] == {"namespace": "data", "pod": "db-0", "ip": DB, "port": 53}
 
 
 def test_every_isolating_policy_is_named_even_if_the_kernel_has_no_room(topology: Topology) -> None:
     many = [network_policy(f"data/{'x' * 40}-{number}", podSelector={}) for number in range(6)]
     _, events = tried(topology, many, [(WEB, DB, "UDP", 53)], rate=1000)
-    names = [one["policy"] for one in events[0]["decidedBy"]]
+    names = [str(decider.policy) for decider in events[0].decided_by]
     assert names == [f"NetworkPolicy/data/{'x' * 40}-{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("rate", [0, 1000])
+@pytest.mark.parametrize("name", ["no-internet", "no internet, (for now)", 'an "odd" näme', "a" * 60])
+def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) -> None:
+    rule = {"name": name, "action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}
+    _, events = tried(topology, [admin_policy("guard", egress=[rule])], [(WEB, OUT, "TCP", 443)], rate=rate)
+    shown = name.replace('"', "?").replace("ä", "?")
+    assert told(events[0])["decidedBy"] == [{"policy": "AdminNetworkPolicy/guard", "rule": "egress[0]", "name": shown}]
+    assert event_line(events[0]).endswith(f" by AdminNetworkPolicy/guard egress[0] ({shown})")
+    with topology.router.entered():
+        found = hits()
+    assert hits_document(found)["hits"][0]["name"] == shown
+    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in hits_lines(found))
+    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in hits_metrics(found)
+
+
+@pytest.mark.parametrize("policy", ["guard", "g" * 80, "g" * 200])
+def test_a_name_for_which_the_kernel_has_no_room_is_found_where_the_log_is_limited(
+    topology: Topology, policy: str
+) -> None:
+    rule = {"name": "n" * 100, "action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}
+    _, events = tried(topology, [admin_policy(policy, egress=[rule])], [(WEB, OUT, "TCP", 443)], rate=1000)
+    (decider,) = events[0].decided_by
+    assert decider.name == "n" * 100
+    assert str(decider.policy).startswith(f"AdminNetworkPolicy/{policy[:90]}")
+    with topology.router.entered():
+        (hit,) = hits()
+    assert hit.decided_by[0].rule == "egress[0]"
+
+
+def test_a_rule_that_gets_another_name_is_counted_anew(topology: Topology) -> None:
+    rule = {"name": "first", "action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}
+    tried(topology, [admin_policy("guard", egress=[rule])], [(WEB, OUT, "UDP", 1)])
+    tried(topology, [admin_policy("guard", egress=[rule | {"name": "second"}])], [(WEB, OUT, "UDP", 1)] * 2)
+    with topology.router.entered():
+        assert [(hit.decided_by[0].name, hit.packets) for hit in hits()] == [("second", 2)]
 
 
 def test_allows_are_logged_where_asked(topology: Topology) -> None:
@@ -111,7 +152,7 @@ def test_allows_are_logged_where_asked(topology: Topology) -> None:
     assert (fates[0].arrived, events) == (True, [])
     fates, events = tried(topology, [allow], [(WEB, DB, "UDP", 53)], log=Log.ALL)
     assert fates[0].arrived
-    assert [(one["verdict"], one["decidedBy"][0]["rule"]) for one in events] == [("Allow", "ingress[0]")]
+    assert [(event.verdict, event.decided_by[0].rule) for event in events] == [("Allow", "ingress[0]")]
     _, events = tried(topology, [DENY_ALL], [(WEB, DB, "UDP", 53)], log=Log.NONE)
     assert events == []
 
@@ -122,11 +163,12 @@ def test_a_watched_policy_is_logged_and_not_enforced(topology: Topology) -> None
     for rate in (0, 1000):
         fates, events = tried(topology, policies, [(WEB, DB, "UDP", 53)], rate=rate)
         assert fates[0].arrived
-        assert [(one["mode"], one["verdict"], one["direction"]) for one in events] == [
+        documents = [told(event) for event in events]
+        assert [(document["mode"], document["verdict"], document["direction"]) for document in documents] == [
             ("shadow", "Deny", "egress"),
             ("shadow", "Deny", "ingress"),
         ]
-        assert " would deny " in line(events[0])
+        assert " would deny " in event_line(events[0])
 
 
 def test_a_watched_policy_beside_enforced_ones_shows_what_it_would_open(topology: Topology) -> None:
@@ -134,7 +176,7 @@ def test_a_watched_policy_beside_enforced_ones_shows_what_it_would_open(topology
     for rate in (0, 1000):
         fates, events = tried(topology, [DENY_ALL, shadowed(opening)], [(WEB, DB, "UDP", 53)], rate=rate)
         assert not fates[0].arrived
-        assert [(one.get("mode"), one["verdict"]) for one in events] == [("shadow", "Allow"), (None, "Deny")]
+        assert [(event.shadow, event.verdict) for event in events] == [(True, "Allow"), (False, "Deny")]
 
 
 def test_the_log_is_limited_for_each_rule(topology: Topology) -> None:
@@ -149,14 +191,14 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     tried(topology, [deny, DENY_ALL], [(WEB, OUT, "UDP", 1), (WEB, OUT, "UDP", 2), (WEB, DB, "UDP", 53)], rate=10)
     with topology.router.entered():
         found = hits()
-    assert [(one.policies, one.rule, one.action, one.packets) for one in found] == [
-        (("AdminNetworkPolicy/strict",), "egress[0]", "Deny", 2),
-        (("NetworkPolicy/data/deny-all",), "spec", "Deny", 1),
+    assert [(list(map(str, hit.decided_by)), hit.action, hit.packets) for hit in found] == [
+        (["AdminNetworkPolicy/strict egress[0]"], "Deny", 2),
+        (["NetworkPolicy/data/deny-all spec"], "Deny", 1),
     ]
     assert (
-        'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",direction="egress",'
+        'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",name="",direction="egress",'
         'action="Deny",mode="enforced"} 2\n'
-    ) in metrics(found)
+    ) in hits_metrics(found)
     # Counts outlive a change of policies that leaves the rule as it was.
     with topology.router.entered():
         apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)

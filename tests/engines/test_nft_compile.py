@@ -9,19 +9,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
 
 from tierwall.cli.main import root
+from tierwall.core.answer import Decider
+from tierwall.core.reference import Reference
 from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.label import Label
 from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.spans import merged, without
 from tierwall.engines.nftables.table import Kind, text
 from tierwall.engines.nftables.transaction import transaction
 from tierwall.network.model.addresses import LAST_IPV4, Block, Span
 from tierwall.network.model.model import model_with_shadow
+from tierwall.network.model.rules import Action, Direction
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -63,11 +68,51 @@ def test_nothing_is_rejected_and_every_policy_rule_is_counted_and_named(objects:
             assert "reject" not in rule
             settles = re.search(r"\b(accept|drop|return|goto \w+)\b", rule)
             if name.startswith(("policy", "egress_", "ingress_", "below")) and " counter " in f" {rule}" and settles:
-                assert re.search(r'comment "\w+/[^" ]+( \w+\[\d+\]|.* spec)"', rule), rule
+                assert re.search(r'comment "\w+/[^" ]+( \w+\[\d+\]( \(.*\))?|.* spec)"', rule), rule
                 counter = re.search(r"counter name (\w+)", rule)
                 assert counter is not None
                 assert counter[1] in table.counters
     assert transaction(table, table) == ""
+
+
+_WORDS = st.text(st.sampled_from("abz019-. "), min_size=1, max_size=20).map(str.strip).filter(bool)
+
+
+@given(
+    st.sampled_from(Action),
+    st.sampled_from(Direction),
+    st.integers(0, 99),
+    _WORDS.map(lambda name: name.replace(" ", "-")),
+    st.none() | st.text(st.sampled_from("abz019-., ()[]:+"), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_what_a_comment_says_of_a_rule_is_read_back(
+    action: Action, direction: Direction, index: int, policy: str, name: str | None, shadow: bool
+) -> None:
+    decider = Decider(Reference("AdminNetworkPolicy", "", policy), f"{direction}[{index}]", name)
+    label = Label(action, direction, (decider,), shadow)
+    assert Label.parse(label.text()) == label
+    isolating = tuple(Decider(Reference("NetworkPolicy", "shop", f"{policy}{number}"), "spec") for number in range(2))
+    label = Label(Action.DENY, direction, isolating, shadow)
+    assert Label.parse(label.text()) == label
+
+
+@given(st.text(max_size=300), st.text(max_size=120), st.integers(60, 127))
+def test_a_comment_stays_short_and_readable_whatever_names_are_chosen(policy: str, name: str, most: int) -> None:
+    decider = Decider(Reference("AdminNetworkPolicy", "", policy), "egress[0]", name)
+    label = Label(Action.DENY, Direction.EGRESS, (decider,))
+    text = label.text(most)
+    assert len(text.encode()) <= most
+    found = Label.parse(text)
+    assert found is not None
+    assert (found.action, found.decided_by[0].rule) == (Action.DENY, "egress[0]")
+    (owned,) = found.owned_by(label.owners()).decided_by
+    assert len(owned.name or "") == len(name)
+
+
+@pytest.mark.parametrize("text", ["", "drop", "Deny", "Deny egress[0]", "Reject egress[0] a/b", "Deny sideways[0] a/b"])
+def test_a_comment_of_somebody_else_is_passed_over(text: str) -> None:
+    assert Label.parse(text) is None
 
 
 def test_more_pods_of_a_kind_are_more_elements_and_nothing_else() -> None:

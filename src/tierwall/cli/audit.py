@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from tierwall.cli.input import fail
@@ -37,30 +35,30 @@ def command(output: str, log_group: int, count: int | None, seconds: float | Non
 
 
 def _stream(output: str, group: int, count: int | None, seconds: float | None) -> None:
-    from tierwall.engines.nftables.audit import events, line
+    from tierwall.engines.nftables.audit import events
+    from tierwall.render.audit_text import event_line
+    from tierwall.render.json import line
+    from tierwall.render.json.audit import event_document
 
     for number, event in enumerate(events(group, seconds), 1):
-        click.echo(_json(event) if output == "json" else line(event))
+        click.echo(line(event_document(event)) if output == "json" else event_line(event))
         if number == count:
             return
 
 
 def show_hits(output: str) -> None:
     """Print the counters of every rule."""
-    from tierwall.engines.nftables.hits import hits, metrics
+    from tierwall.engines.nftables.hits import hits
+    from tierwall.render.audit_text import hits_lines
+    from tierwall.render.json import line
+    from tierwall.render.json.audit import hits_document
+    from tierwall.render.prometheus import hits_metrics
 
     found = hits()
     if output == "json":
-        click.echo(_json({"hits": [one.document() for one in found]}))
+        click.echo(line(hits_document(found)))
     elif output == "prometheus":
-        click.echo(metrics(found), nl=False)
+        click.echo(hits_metrics(found), nl=False)
     else:
-        click.echo(f"{'packets':>10} {'bytes':>14}  rule")
-        for one in found:
-            click.echo(str(one))
-
-
-def _json(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+        for text in hits_lines(found):
+            click.echo(text)

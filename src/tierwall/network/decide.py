@@ -46,7 +46,8 @@ class Packet(Struct, frozen=True):
 
     source: str
     destination: str
-    dropped_by: Decider | None = None
+    # Who dropped it; nobody if it arrived.
+    dropped_by: tuple[Decider, ...] = ()
 
 
 # Something that was looked at on the way, and what came of it.

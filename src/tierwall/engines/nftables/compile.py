@@ -19,11 +19,25 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
 from tierwall.core.stack import Combining, Stack
 from tierwall.engines.nftables.findings import findings
-from tierwall.engines.nftables.names import Names, comment, marked, several
+from tierwall.engines.nftables.names import Names, comment, marked
 from tierwall.engines.nftables.options import Options, Wire
 from tierwall.engines.nftables.parts import ALLOW, Parts
 from tierwall.engines.nftables.sets import Sets, family_of
-from tierwall.engines.nftables.table import CUT, EVERY_OTHER, FAMILIES, NODES, PODS, Chain, Element, Kind, Set, Table
+from tierwall.engines.nftables.table import (
+    CUT,
+    EVERY_OTHER,
+    FAMILIES,
+    NODES,
+    PODS,
+    Attached,
+    Chain,
+    Element,
+    Kind,
+    Set,
+    Table,
+    Verdict,
+    Word,
+)
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model
@@ -64,6 +78,8 @@ class Compiler:
         self.parts = Parts(self.sets, names, options)
         self._names = names
         self._classes: dict[tuple[object, ...], str] = {}
+        # The maps of the table that lead to classes, by direction and family.
+        self.maps: dict[tuple[Direction, int], str] = {}
 
     def is_judged(self, pod: End) -> bool:
         """Whether this table judges a pod: it is under policy and on the node the table is for."""
@@ -78,13 +94,13 @@ class Compiler:
             found = self._classes[key] = self._class(stack, Subject(direction, pod.namespace, pod.namespace_labels))
         return found
 
-    def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, str]:
+    def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, Attached]:
         """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
-        out: dict[Element, str] = {}
+        out: dict[Element, Attached] = {}
         for pod in sorted(pods, key=lambda one: (one.namespace, one.name)):
             if self.is_judged(pod) and (chain := self.class_of(pod, direction)):
                 for address in self.wire.addresses(pod):
-                    out.setdefault(address, f"goto {chain}")
+                    out.setdefault(address, Verdict(Word.GOTO, chain))
         return out
 
     def table(self) -> Table:
@@ -98,6 +114,7 @@ class Compiler:
             for family in FAMILIES:
                 name, found = self._map(direction, family, classes, verdicts)
                 sets[name] = found
+                self.maps[direction, family] = name
                 side = "saddr" if direction is Direction.EGRESS else "daddr"
                 rules.append(f"{'ip' if family == 4 else 'ip6'} {side} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
@@ -111,33 +128,36 @@ class Compiler:
 
     def _class(self, stack: Stack[Policy], subject: Subject) -> str:
         lines = self._lines(stack, subject)
-        if lines == [ALLOW[subject.direction]]:
-            return ""
-        return self.parts.chain(str(subject.direction), lines, _named(stack))
+        return self.parts.chain(str(subject.direction), lines, _named(stack)) if lines is not None else ""
 
-    def _lines(self, stack: Stack[Policy], subject: Subject) -> list[str]:
-        """What a stack of tiers says, from its first tier down; leaving the last one allows."""
-        parts, allow = self.parts, ALLOW[subject.direction]
+    def _lines(self, stack: Stack[Policy], subject: Subject) -> list[str] | None:
+        """What a stack of tiers says, from its first tier down; None if it lets everything pass unasked."""
         if not stack:
-            return [allow]
+            return None
+        parts, allow = self.parts, ALLOW[subject.direction]
         tier, below = stack[0], stack[1:]
         match tier.combining:
             case Combining.UNION_WITH_ISOLATION:
                 lines = union(parts, subject, tier.policies)
                 if lines is not None:  # isolation lets nothing through to the tiers below
                     return lines
-                return [*shadow_union(parts, subject, tier.policies), *self._lines(below, subject)]
+                watching, lower = shadow_union(parts, subject, tier.policies), self._lines(below, subject)
+                if lower is None:
+                    return [*watching, str(allow)] if watching else None
+                return [*watching, *lower]
             case Combining.FIRST_MATCH:
                 lower = self._lines(below, subject)
-                passing = allow if lower == [allow] else f"goto {parts.chain('below', lower, _named(below))}"
-                return first_match(parts, subject, tier.policies, passing)
+                if lower is None:
+                    return first_match(parts, subject, tier.policies, allow)
+                passing = Verdict(Word.GOTO, parts.chain("below", lower, _named(below)))
+                return first_match(parts, subject, tier.policies, passing) or [str(passing)]
             case Combining.EVERY_ONE_MUST_ALLOW | Combining.MOST_SPECIFIC | Combining.AUTHORIZER_CHAIN:
                 raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
             case _:
                 assert_never(tier.combining)
 
     def _map(
-        self, direction: Direction, family: int, classes: set[str], verdicts: dict[Element, str]
+        self, direction: Direction, family: int, classes: set[str], verdicts: dict[Element, Attached]
     ) -> tuple[str, Set]:
         own = {element: verdict for element, verdict in verdicts.items() if family_of(element) == family}
         name = self._names.name(f"{direction}{family}", repr(sorted(classes)))
@@ -152,7 +172,7 @@ class Compiler:
                 (PODS, [one for one in self.model.pods if one.under_policy]),
                 (NODES, [*self.model.nodes, *(one for one in self.model.pods if not one.under_policy)]),
             ):
-                elements: dict[Element, str] = {}
+                elements: dict[Element, Attached] = {}
                 for end in sorted(ends, key=str):
                     for address in self.wire.addresses(end):
                         if family_of(address) == family:
@@ -180,7 +200,7 @@ class Compiler:
 
 
 def _named(stack: Stack[Policy]) -> str:
-    return several(str(policy.reference) for tier in stack for policy in tier.policies)
+    return ", ".join(str(policy.reference) for tier in stack for policy in tier.policies)
 
 
 def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:

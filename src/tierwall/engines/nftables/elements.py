@@ -21,7 +21,7 @@ from tierwall.engines.nftables.netlink import (
     text,
 )
 from tierwall.engines.nftables.nflog import Flow, address_bytes
-from tierwall.engines.nftables.table import CUT, TABLE, Element, Kind, Verdict
+from tierwall.engines.nftables.table import CUT, TABLE, Attached, Element, Verdict, Word
 from tierwall.engines.nftables.transaction import ElementChange
 from tierwall.network.model.addresses import IPV6
 
@@ -32,7 +32,7 @@ _KEY, _DATA, _TIMEOUT, _USERDATA = 1, 2, 4, 6
 _FULL = 23  # ENFILE: the set has no room
 _VALUE, _VERDICT = 1, 2
 _CODE, _CHAIN = 1, 2
-_VERDICTS = {"goto": -4, "jump": -3, "return": -5, "accept": 1, "drop": 0}
+_VERDICTS = {Word.GOTO: -4, Word.JUMP: -3, Word.RETURN: -5, Word.ACCEPT: 1, Word.DROP: 0}
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 _COMMENT = 0
 # Some hundreds of elements fit an attribute of 64 KiB whatever they are.
@@ -71,28 +71,27 @@ def add_flows(flows: Iterable[Flow], seconds: int) -> int:
 def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Message, int]]:
     every = list(changes)
     for name, change in every:
-        yield from _some(_DELETE, 0, name, change.found.kind, dict.fromkeys(change.gone, ""))
+        yield from _some(_DELETE, 0, name, dict.fromkeys(change.gone, ""))
     for name, change in every:
-        yield from _some(_NEW, NLM_F_CREATE, name, change.found.kind, change.come)
+        yield from _some(_NEW, NLM_F_CREATE, name, change.come)
 
 
-def _some(kind: int, flags: int, name: str, of: Kind, elements: Mapping[Element, str]) -> Iterator[tuple[Message, int]]:
+def _some(kind: int, flags: int, name: str, elements: Mapping[Element, Attached]) -> Iterator[tuple[Message, int]]:
     keys = list(elements)
     for start in range(0, len(keys), _AT_ONCE):
-        items = [_item(of, one, elements[one], kind == _NEW) for one in keys[start : start + _AT_ONCE]]
+        items = [_item(one, elements[one]) for one in keys[start : start + _AT_ONCE]]
         body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, *items)
         yield Message(kind, NFPROTO_INET, body), flags
 
 
-def _item(kind: Kind, element: Element, attached: str, is_new: bool) -> bytes:
+def _item(element: Element, attached: Attached) -> bytes:
     parts = [nested(_KEY, attribute(_VALUE, _key(element)))]
-    if is_new and kind is Kind.VERDICTS:
-        verdict = Verdict.parse(attached)
-        inner = [number(_CODE, _VERDICTS[verdict.word] & 0xFFFFFFFF)]
-        if verdict.chain:
-            inner.append(text(_CHAIN, verdict.chain))
+    if isinstance(attached, Verdict):
+        inner = [number(_CODE, _VERDICTS[attached.word] & 0xFFFFFFFF)]
+        if attached.chain:
+            inner.append(text(_CHAIN, attached.chain))
         parts.append(nested(_DATA, nested(_VERDICT, *inner)))
-    elif is_new and attached:
+    elif attached:
         words = attached.encode() + b"\0"
         parts.append(attribute(_USERDATA, bytes([_COMMENT, len(words)]) + words))
     return nested(_ITEM, *parts)

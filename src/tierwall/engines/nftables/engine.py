@@ -8,17 +8,17 @@ direction that the kernel logged as dropped is shown as the kernel judged it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import structs
 
-from tierwall.core.answer import Decider
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.stack import DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.apply import replace
 from tierwall.engines.nftables.compile import compile_model
 from tierwall.engines.nftables.conntrack import forget_all
+from tierwall.engines.nftables.label import Label
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.nflog import Log
 from tierwall.engines.nftables.options import GROUP, Options
@@ -83,15 +83,17 @@ class Engine:
                     for pair in placement.pairs(decision.source, decision.destination)
                 ]
         if probes:
-            table = compile_model(placement.model, Options(rate=0), placement.wire).table
+            compiled = compile_model(placement.model, Options(rate=0), placement.wire)
             try:
-                fates = self.probed(placement.places(), table, [one for found in probes.values() for one in found])
+                fates = self.probed(
+                    placement.places(), compiled.table, [sent for found in probes.values() for sent in found]
+                )
             except InputError as error:
                 out |= {number: Answer(error=str(error)) for number in probes}
                 probes.clear()
             for number, those in probes.items():
-                found = [(one, fates.pop(0)) for one in those]
-                out[number] = _judged(asked[number], found)
+                found = [(sent, fates.pop(0)) for sent in those]
+                out[number] = _judged(asked[number], found, compiled.compiler.parts.logged)
         yield from (out[number] for number in range(len(suite.cases)))
 
     def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
@@ -137,7 +139,7 @@ def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
     return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]]) -> Answer:
+def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Mapping[str, Label]) -> Answer:
     """What the packets say; the trace is the library's."""
     fates = [fate for _, fate in found]
     errors = [fate.error for fate in fates if fate.error]
@@ -149,23 +151,17 @@ def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]]) -> Answer:
     if errors:
         return Answer(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
-    for fate in fates:
-        if fate.dropped is not None:
-            direction = Direction(fate.dropped.place.partition("[")[0].partition(":")[0])
-            if judged[direction].verdict is not DENY:
-                by = Reported(Decider(fate.dropped.policies, fate.dropped.place))
-                judged[direction] = Judgement(direction, Outcome(DENY, None, (by,)), judged[direction].looked)
+    packets = []
+    for sent, fate in found:
+        # What the table was compiled with is whole; what the kernel says of it may be shortened.
+        label = labels[fate.dropped.prefix] if fate.dropped is not None else None
+        packets.append(Packet(show(sent.source), show(sent.destination), label.decided_by if label else ()))
+        if label is not None and judged[label.direction].verdict is not DENY:
+            by = tuple(map(Reported, label.decided_by))
+            looked = judged[label.direction].looked
+            judged[label.direction] = Judgement(label.direction, Outcome(DENY, None, by), looked)
     detail = structs.replace(
-        decision,
-        egress=judged[Direction.EGRESS],
-        ingress=judged[Direction.INGRESS],
-        packets=tuple(_packet(one, fate) for one, fate in found),
+        decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)
     )
     verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
     return Answer(structs.replace(answer(detail), verdict=verdict))
-
-
-def _packet(one: Probe, fate: Fate) -> Packet:
-    dropped = fate.dropped
-    by = Decider(dropped.policies, dropped.place) if dropped is not None else None
-    return Packet(show(one.source), show(one.destination), by)

@@ -13,7 +13,7 @@ from tierwall.core.labels import Selector
 from tierwall.engines.nftables.compile import Compiled
 from tierwall.engines.nftables.names import comment
 from tierwall.engines.nftables.sets import Definition, PeerEnds, family_of
-from tierwall.engines.nftables.table import PODS, Element, Kind, Set, Table, Verdict
+from tierwall.engines.nftables.table import PODS, Attached, Element, Set, Table, Verdict, Word
 from tierwall.engines.nftables.transaction import ElementChange
 from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
 from tierwall.network.model.rules import Direction, PodPeer
@@ -50,18 +50,11 @@ class Follower:
                 self._anywhere.append((definition, dict(names)))
             for namespace in spaces or ():
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
-        self._maps = {
-            (direction, found.family): name
-            for name, found in self.table.sets.items()
-            if found.kind is Kind.VERDICTS
-            for direction in Direction
-            if name.startswith(str(direction))
-        }
 
     def changes(self, pods: Iterable[PodChange]) -> list[tuple[str, ElementChange]] | None:
         """The elements that change, and the table is kept up; None (and nothing kept up) if elements are not enough."""
-        gone: dict[str, dict[Element, str]] = {}
-        come: dict[str, dict[Element, str]] = {}
+        gone: dict[str, dict[Element, Attached]] = {}
+        come: dict[str, dict[Element, Attached]] = {}
         after: list[tuple[tuple[str, str], End | None]] = []
         for change in pods:
             place = change.before or change.after
@@ -77,10 +70,9 @@ class Follower:
                 for name, element, attached in self._placed(end) if end is not None else ():
                     out.setdefault(name, {})[element] = attached
             after.append((key, new))
-        for name in self._maps.values():
-            for verdict in come.get(name, {}).values():
-                if Verdict.parse(verdict).chain not in self.table.chains:
-                    return None
+        leads = (attached for elements in come.values() for attached in elements.values())
+        if any(isinstance(lead, Verdict) and lead.chain not in self.table.chains for lead in leads):
+            return None
         return self._keep(gone, come, after)
 
     def _end(self, resource: Resource) -> End | None:
@@ -102,7 +94,7 @@ class Follower:
         several = len(end.addresses) > 1 and not sets.several
         return end.under_policy and not shares and families <= sets.families and not several
 
-    def _placed(self, end: End) -> Iterator[tuple[str, Element, str]]:
+    def _placed(self, end: End) -> Iterator[tuple[str, Element, Attached]]:
         """Every element that a pod stands for: set, key, and what is attached to it."""
         compiler = self._compiler
         for definition, by_family in (*self._anywhere, *self._in_namespace.get(end.namespace, ())):
@@ -114,12 +106,12 @@ class Follower:
             yield f"{PODS}{family_of(address)}", address, comment(str(end))
             for direction in Direction:
                 if compiler.is_judged(end) and (chain := compiler.class_of(end, direction)):
-                    yield self._maps[direction, family_of(address)], address, f"goto {chain}"
+                    yield compiler.maps[direction, family_of(address)], address, Verdict(Word.GOTO, chain)
 
     def _keep(
         self,
-        gone: dict[str, dict[Element, str]],
-        come: dict[str, dict[Element, str]],
+        gone: dict[str, dict[Element, Attached]],
+        come: dict[str, dict[Element, Attached]],
         after: list[tuple[tuple[str, str], End | None]],
     ) -> list[tuple[str, ElementChange]]:
         out: list[tuple[str, ElementChange]] = []

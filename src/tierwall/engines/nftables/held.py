@@ -11,7 +11,20 @@ import msgspec
 
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.table import EVERY_OTHER, FAMILY, MAPS, TABLE, Chain, Element, Kind, Set, Table
+from tierwall.engines.nftables.table import (
+    EVERY_OTHER,
+    FAMILY,
+    MAPS,
+    TABLE,
+    Attached,
+    Chain,
+    Element,
+    Kind,
+    Set,
+    Table,
+    Verdict,
+    Word,
+)
 from tierwall.network.model.addresses import parse_address
 
 _KINDS = {
@@ -26,6 +39,7 @@ _KINDS = {
     "index": Kind.PORT_VERDICTS,
     "cut": Kind.FLOWS,
 }
+_WORDS = frozenset(Word)
 
 
 def exists() -> bool:
@@ -80,7 +94,7 @@ def _set(word: str, value: dict[str, Any]) -> Set:
     kind = _KINDS.get(stem, Kind.RANGES)
     if word == "map" and kind not in MAPS:
         kind = Kind.VERDICTS
-    elements: dict[Element, str] = {}
+    elements: dict[Element, Attached] = {}
     if kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS):
         for one in value.get("elem", ()):
             key, attached = _element(one)
@@ -88,11 +102,12 @@ def _set(word: str, value: dict[str, Any]) -> Set:
     return Set(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
 
 
-def _element(value: Any) -> tuple[Element, str]:
+def _element(value: Any) -> tuple[Element, Attached]:
     if isinstance(value, list):
         key, verdict = value
         ((word, target),) = verdict.items()
-        return _key(key), f"{word} {target['target']}" if target else word
+        # A verdict that this engine never gives is a stranger's; it stays a text, and is replaced.
+        return _key(key), Verdict(Word(word), target["target"] if target else "") if word in _WORDS else str(word)
     if isinstance(value, dict) and "elem" in value:
         return _key(value["elem"]["val"]), value["elem"].get("comment", "")
     return _key(value), ""

@@ -17,10 +17,22 @@ _IP = {4: "ip", 6: "ip6"}
 
 
 class Match(NamedTuple):
-    """The left side of a rule; an empty text matches everything. `at`: the one (protocol, port) it can be about."""
+    """The left side of a rule. `at`: the one (protocol, port) it can be about; `always`: it has no condition."""
 
     text: str
     at: tuple[str, int] | None = None
+    always: bool = False
+
+
+class Line(NamedTuple):
+    """An nftables rule: what it matches and how it ends. `shared`: it is the same for every pod."""
+
+    match: Match
+    ending: str
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return self.ending if self.match.always else f"{self.match.text} {self.ending}"
 
 
 class _Piece(NamedTuple):
@@ -38,12 +50,13 @@ def matches(
     sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None, ports: tuple[Port, ...] | None
 ) -> Iterator[Match]:
     """Every alternative: a connection is matched if one of them holds."""
+    always = peers is None and ports is None
     others = tuple(_peer_pieces(sets, direction, peers))
     numbers = tuple(_port_pieces(sets, ports))
     for peer in others:
         for port in numbers:
             if not peer.family or not port.family or peer.family == port.family:
-                yield Match(" ".join(piece for piece in (peer.text, port.text) if piece), port.at)
+                yield Match(" ".join(piece for piece in (peer.text, port.text) if piece), port.at, always)
 
 
 def address_field(direction: Direction, family: int) -> str:

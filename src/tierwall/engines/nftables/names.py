@@ -50,8 +50,3 @@ def marked(rules: Iterable[str]) -> tuple[tuple[str, ...], str]:
     lines = tuple(rules)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_SHORT]
     return (f'{lines[0]} comment "{digest}"', *lines[1:]), f"{digest} {len(lines)}"
-
-
-def several(texts: Iterable[str]) -> str:
-    """Several texts as one, in the order given."""
-    return ", ".join(texts)

@@ -1,6 +1,6 @@
 """Reading NFLOG: packets that rules of the table log, each with the rule's prefix.
 
-The prefix is `tierwall <what> <place> <policies>`: `tierwall Deny egress[0] AdminNetworkPolicy/x`.
+The prefix is `tierwall` and the label of the rule: `tierwall Deny egress[0] AdminNetworkPolicy/x (no-internet)`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.nftables.label import Label
 from tierwall.engines.nftables.netlink import (
     NFNL_SUBSYS_ULOG,
     NFPROTO_UNSPEC,
@@ -21,7 +22,7 @@ from tierwall.engines.nftables.netlink import (
     attributes,
     number,
 )
-from tierwall.engines.nftables.parts import MARK
+from tierwall.engines.nftables.parts import LEAD
 from tierwall.network.model.addresses import IPV6, Address
 
 _PACKET, _CONFIG = 0, 1
@@ -46,11 +47,10 @@ class Flow(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """One logged packet: what the rule did, where the rule stands, whose it is."""
+    """One logged packet: the prefix as the kernel has it, what it says of the rule, and the packet's connection."""
 
-    what: str
-    place: str
-    policies: str
+    prefix: str
+    label: Label
     flow: Flow
 
 
@@ -91,10 +91,11 @@ class Log:
         """What was logged since the last time, without waiting."""
         for message in self._netlink.messages():
             found = attributes(message.attributes)
-            prefix = found.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace").split(" ", 3)
+            prefix = found.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace")
+            label = Label.parse(prefix.removeprefix(LEAD)) if prefix.startswith(LEAD) else None
             flow = parse_packet(found.get(_PAYLOAD, b""))
-            if message.kind == _PACKET and flow is not None and len(prefix) == 4 and prefix[0] == MARK:
-                yield Logged(prefix[1], prefix[2], prefix[3], flow)
+            if message.kind == _PACKET and flow is not None and label is not None:
+                yield Logged(prefix, label, flow)
 
 
 def parse_packet(packet: bytes) -> Flow | None:

@@ -1,4 +1,4 @@
-"""The growing table: counters and chains by what they mean, and how a verdict is written down.
+"""The growing table: counters and chains by what they mean, and how a rule ends.
 
 Each policy rule has one named counter, whatever number of nftables rules it becomes, so that counts survive when
 chains are replaced. A verdict that is logged leads to a chain that logs within a rate and then does the same.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tierwall.engines.nftables.names import MOST_PREFIX, Names, comment, several
+from tierwall.engines.nftables.label import Label
+from tierwall.engines.nftables.names import MOST_PREFIX, Names, comment
 from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.sets import Sets
-from tierwall.engines.nftables.table import Chain
-from tierwall.network.model.rules import Action, Direction, Rule
+from tierwall.engines.nftables.table import ACCEPT, RETURN, Chain, Verdict, Word
+from tierwall.network.model.rules import Action, Direction
 
 # How logged packets are told from those of other programs.
-MARK = "tierwall"
-SHADOW = "Shadow"
-# Where the absence of a rule drops: the place is the policy itself, `egress:spec` or `ingress:spec`.
-ISOLATES = "spec"
+LEAD = "tierwall "
 
-ALLOW = {Direction.EGRESS: "return", Direction.INGRESS: "accept"}
+ALLOW = {Direction.EGRESS: RETURN, Direction.INGRESS: ACCEPT}
 
 
 class Parts:
@@ -30,6 +28,8 @@ class Parts:
         self.sets, self.names, self.options = sets, names, options
         self.counters: dict[str, str] = {}
         self.chains: dict[str, Chain] = {}
+        # What the log prefixes stand for.
+        self.logged: dict[str, Label] = {}
 
     def chain(self, word: str, rules: Iterable[str], note: str = "") -> str:
         """The name of the chain with these rules."""
@@ -38,44 +38,35 @@ class Parts:
         self.chains[name] = Chain(lines, comment(note))
         return name
 
-    def counted(self, action: Action | str, place: str, policies: str) -> str:
-        """The statement that counts a policy rule; `Deny egress[0] AdminNetworkPolicy/x` is its counter's comment."""
-        told = comment(f"{action} {place} {policies}")
-        name = self.names.name("hits", f"{action} {place} {policies}")
-        self.counters[name] = told
+    def counted(self, label: Label) -> str:
+        """The statement that counts a policy rule; the label is its counter's comment."""
+        name = self.names.name("hits", label.meaning)
+        self.counters[name] = label.text()
         return f"counter name {name}"
 
-    def ending(self, action: Action, verdict: str, place: str, policies: tuple[str, ...], shadow: bool = False) -> str:
-        """Count, log if asked, and give the verdict; nothing is given for a policy in shadow mode."""
-        names = several(policies)
-        word = f"{SHADOW}{action}" if shadow else str(action)
-        counted = self.counted(word, place, names)
-        if not self._logs(action, shadow) or (action is not Action.DENY and verdict.startswith("goto")):
-            return f"{counted} {verdict}".rstrip()
-        prefix = comment(f"{MARK} {word} {place} {names}", MOST_PREFIX)
+    def ending(self, label: Label, verdict: Verdict | None, logs: bool = True) -> str:
+        """Count, log if asked, and give the verdict; without one the question goes on behind the line."""
+        counted = self.counted(label)
+        remark = f'comment "{label.remark()}"'
+        given = f"{verdict} " if verdict is not None else ""
+        if not logs or not self._is_logged(label, verdict):
+            return f"{counted} {given}{remark}"
+        prefix = label.text(MOST_PREFIX, lead=LEAD)
+        self.logged[prefix] = label
         log = f'log prefix "{prefix}" group {self.options.group} snaplen 128'
         if not self.options.rate:
-            return f"{counted} {log} {verdict}".rstrip()
+            return f"{counted} {log} {given}{remark}"
         lines = [f"limit rate {self.options.rate}/second burst {2 * self.options.rate} packets {log}"]
-        if len(prefix) == MOST_PREFIX:
+        if len(LEAD) + len(label.meaning) > MOST_PREFIX:
             # The names do not fit: a reader finds them here, one a line.
-            lines[:0] = [f'continue comment "{comment(one)}"' for one in policies]
-        # Without a verdict the question goes on behind the line, so its chain must be returned from.
-        if verdict:
-            lines.append(verdict)
-        chain = self.chain("log", lines, f"{word} {place} {names}")
-        return f"{counted} {'goto' if verdict else 'jump'} {chain}"
+            lines[:0] = [f'continue comment "{owner}"' for owner in label.owners()]
+        if verdict is not None:
+            lines.append(str(verdict))
+        chain = self.chain("log", lines, label.meaning)
+        return f"{counted} {Verdict(Word.JUMP if verdict is None else Word.GOTO, chain)} {remark}"
 
-    def _logs(self, action: Action, shadow: bool) -> bool:
+    def _is_logged(self, label: Label, verdict: Verdict | None) -> bool:
+        if label.action is not Action.DENY and verdict is not None and verdict.word is Word.GOTO:
+            return False  # the tiers below have the last word
         log = self.options.log
-        return log is Log.ALL or (log is Log.DROP and (shadow or action is Action.DENY))
-
-
-def told(text: str) -> str:
-    """A name as it stands in comments: what separates words there is no part of it."""
-    return comment(text).replace(" ", "?").replace(",", "?")
-
-
-def remark(rule: Rule) -> str:
-    """The comment of a policy rule's nftables rules: policy and rule."""
-    return f'comment "{comment(f"{told(str(rule.policy))} {rule.place}")}"'
+        return log is Log.ALL or (log is Log.DROP and (label.shadow or label.action is Action.DENY))

@@ -19,6 +19,7 @@ from tierwall.engines.nftables.nflog import Flow, Log, Logged, socket_family
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
 from tierwall.network.model.addresses import IPV6, Address
+from tierwall.network.model.rules import Action
 
 _AT_ONCE = 256
 # Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.
@@ -130,7 +131,7 @@ class _Round:
     def _look(self, source: object, data: object) -> None:
         if data is None:
             for logged in self._log.read():
-                if logged.what == "Deny":
+                if logged.label.action is Action.DENY and not logged.label.shadow:
                     self._settle(logged.flow, Fate(dropped=logged))
             return
         own = cast(socket.socket, source)

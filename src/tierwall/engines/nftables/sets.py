@@ -15,7 +15,7 @@ from tierwall.core.labels import Selector
 from tierwall.engines.nftables.names import Names
 from tierwall.engines.nftables.options import Wire
 from tierwall.engines.nftables.spans import merged, without
-from tierwall.engines.nftables.table import FAMILIES, Element, Kind, Set
+from tierwall.engines.nftables.table import FAMILIES, Attached, Element, Kind, Set, Verdict
 from tierwall.network.model.addresses import IPV6, Block
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
@@ -91,15 +91,15 @@ class Sets:
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
         """The set of port numbers, whatever their protocol."""
-        elements: dict[Element, str] = {(one.first, one.last): "" for one in ranges}
+        elements: dict[Element, Attached] = {(one.first, one.last): "" for one in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
         self.made[name] = Set(Kind.PORTS, 0, elements)
         return name
 
-    def of_index(self, verdicts: Mapping[int, str]) -> str:
+    def of_index(self, verdicts: Mapping[int, Verdict]) -> str:
         """The map from port numbers to verdicts."""
-        name = self._names.name("index", repr(sorted(verdicts.items())))
-        elements: dict[Element, str] = {port: verdicts[port] for port in verdicts}
+        name = self._names.name("index", repr([(port, str(verdict)) for port, verdict in sorted(verdicts.items())]))
+        elements: dict[Element, Attached] = {port: verdicts[port] for port in verdicts}
         self.made[name] = Set(Kind.PORT_VERDICTS, 0, elements)
         return name
 
@@ -107,7 +107,7 @@ class Sets:
         found = self._families.get(definition)
         if found is None:
             kind = Kind.ADDRESSES if isinstance(definition, PeerEnds) else Kind.NAMED
-            by_family: dict[int, dict[Element, str]] = {family: {} for family in sorted(self.families)}
+            by_family: dict[int, dict[Element, Attached]] = {family: {} for family in sorted(self.families)}
             for element in self._elements(definition):
                 by_family[family_of(element)][element] = ""
             found = tuple(
@@ -141,7 +141,7 @@ class Sets:
         for family in FAMILIES:
             own = [span for span in spans if (span.low >= IPV6) is (family == 6)]
             if own:
-                elements: dict[Element, str] = {(span.low, span.high): "" for span in own}
+                elements: dict[Element, Attached] = {(span.low, span.high): "" for span in own}
                 name = self._names.name(f"blocks{family}", repr(own))
                 self.made[name] = Set(Kind.RANGES, family, elements)
                 yield family, name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -23,6 +23,32 @@ PODS, NODES, CUT = "pods", "nodes", "cut"
 
 # An address; a span of addresses or of ports; (address, protocol, port); or the catch-all of a map.
 Element: TypeAlias = int | str | tuple[int, int] | tuple[int, str, int]
+
+
+class Word(StrEnum):
+    """What a verdict does with a packet."""
+
+    ACCEPT = "accept"
+    DROP = "drop"
+    # Back to the chain that jumped here.
+    RETURN = "return"
+    GOTO = "goto"
+    JUMP = "jump"
+
+
+class Verdict(NamedTuple):
+    """How a rule ends, or where an element of a verdict map leads; `chain` for `goto` and `jump`."""
+
+    word: Word
+    chain: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.chain}" if self.chain else str(self.word)
+
+
+ACCEPT, DROP, RETURN = Verdict(Word.ACCEPT), Verdict(Word.DROP), Verdict(Word.RETURN)
+# The comment of an element of a set, or the verdict of one of a map.
+Attached: TypeAlias = str | Verdict
 
 
 class Kind(Enum):
@@ -45,7 +71,7 @@ class Set(Struct, frozen=True):
 
     kind: Kind
     family: int
-    elements: Mapping[Element, str]
+    elements: Mapping[Element, Attached]
     comment: str = ""
 
 
@@ -68,18 +94,6 @@ class Table(Struct, frozen=True):
     counters: Mapping[str, str]
     sets: Mapping[str, Set]
     chains: Mapping[str, Chain]
-
-
-class Verdict(NamedTuple):
-    """Where an element of a verdict map leads."""
-
-    word: str
-    chain: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Verdict:
-        """`goto chain`, `accept`, …"""
-        return cls(*text.split(" ", 1))
 
 
 def text(table: Table) -> str:
@@ -130,12 +144,12 @@ def chain_head(chain: Chain) -> Iterator[str]:
         yield chain.hook
 
 
-def elements_text(found: Set, elements: Mapping[Element, str]) -> str:
+def elements_text(found: Set, elements: Mapping[Element, Attached]) -> str:
     """Elements as nft writes them, in order."""
     return ", ".join(_element(found.kind, one, elements[one]) for one in in_order(elements))
 
 
-def in_order(elements: Mapping[Element, str]) -> list[Element]:
+def in_order(elements: Mapping[Element, Attached]) -> list[Element]:
     """Elements sorted, the catch-all last."""
     rest: list[Element] = [one for one in elements if one == EVERY_OTHER]
     return sorted((one for one in elements if one != EVERY_OTHER), key=_sort_key) + rest
@@ -162,9 +176,9 @@ def address(value: Address) -> str:
     return ipaddress.IPv6Address(value - IPV6).compressed
 
 
-def _element(kind: Kind, element: Element, attached: str) -> str:
+def _element(kind: Kind, element: Element, attached: Attached) -> str:
     key = key_text(kind, element)
-    if kind in MAPS:
+    if isinstance(attached, Verdict):
         return f"{key} : {attached}"
     return f'{key} comment "{attached}"' if attached else key
 

@@ -14,6 +14,7 @@ from tierwall.engines.nftables.table import (
     FAMILY,
     MAPS,
     TABLE,
+    Attached,
     Chain,
     Element,
     Kind,
@@ -36,8 +37,8 @@ class ElementChange(NamedTuple):
     """What leaves a set and what enters it; an element whose comment or verdict changes does both."""
 
     found: Set
-    gone: Mapping[Element, str]
-    come: Mapping[Element, str]
+    gone: Mapping[Element, Attached]
+    come: Mapping[Element, Attached]
 
 
 def transaction(old: Table, new: Table) -> str:

@@ -89,6 +89,8 @@ def _place(resource: Resource, closed: list[str]) -> tuple[TierName, int]:
 
 def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str) -> Rule:
     written = value.get("action") if isinstance(value, dict) else None
+    name = value.get("name") if isinstance(value, dict) else None
+    name = name if isinstance(name, str) else ""
     action = _ACTIONS.get(written) if isinstance(written, str) else None
     try:
         if not isinstance(value, dict):
@@ -105,17 +107,17 @@ def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, 
             raise Malformed("`ports` and `protocols` belong to different kinds of policy")
         ports = cluster_protocols(value.get("protocols")) if is_cluster else admin_ports(value.get("ports"))
     except Malformed as error:
-        return _closed(resource, tier, direction, index, action or Action.DENY, str(error))
+        return _closed(resource, tier, direction, index, action or Action.DENY, str(error), name)
     if policy_closed:
         # Who the policy is about is not known: what it would allow or pass on, it may not have been asked to.
         peers = () if action is Action.ALLOW else peers
         action = Action.ALLOW if action is Action.ALLOW else Action.DENY
-    name = value.get("name")
-    shown = name if isinstance(name, str) else ""
-    return Rule(tier, resource.reference, resource, direction, index, action, peers, ports, shown, policy_closed)
+    return Rule(tier, resource.reference, resource, direction, index, action, peers, ports, name, policy_closed)
 
 
-def _closed(resource: Resource, tier: TierName, direction: Direction, index: int, action: Action, reason: str) -> Rule:
+def _closed(
+    resource: Resource, tier: TierName, direction: Direction, index: int, action: Action, reason: str, name: str = ""
+) -> Rule:
     """A rule that is not understood: Allow matches nobody, Deny and Pass deny everything in that direction."""
     allows = action is Action.ALLOW
     return Rule(
@@ -127,7 +129,8 @@ def _closed(resource: Resource, tier: TierName, direction: Direction, index: int
         Action.ALLOW if allows else Action.DENY,
         () if allows else None,
         None,
-        closed=reason,
+        name,
+        reason,
     )
 
 

@@ -21,6 +21,11 @@ def dump(document: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
+def line(document: Any) -> str:
+    """A document as JSON text in one line."""
+    return msgspec.json.encode(document).decode()
+
+
 def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
     """What `check -o json` prints."""
     return dump({**summary, "diagnostics": [one.document() for one in found]})

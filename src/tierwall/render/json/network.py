@@ -30,11 +30,11 @@ def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     return document
 
 
-def _packet(packet: Packet) -> dict[str, str]:
-    document = {"from": packet.source, "to": packet.destination}
-    if packet.dropped_by is None:
+def _packet(packet: Packet) -> dict[str, Any]:
+    document: dict[str, Any] = {"from": packet.source, "to": packet.destination}
+    if not packet.dropped_by:
         return document | {"fate": "arrived"}
-    return document | {"fate": "dropped", "by": f"{packet.dropped_by.policy} {packet.dropped_by.rule}"}
+    return document | {"fate": "dropped", "by": ", ".join(map(str, packet.dropped_by))}
 
 
 def _direction(judgement: Judgement) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tierwall.api.packing import pack, unpack
 from tierwall.api.seal import Seal, SealError
 from tierwall.api.webhook import ReviewClient, Webhook, WebhookError
 from tierwall.api.webhook_settings import WebhookSettings, duration, read_settings
-from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.answer import ConditionsReview, reply, status
 from tierwall.api.wire.review import AccessReview, Shape, WireError, read_review, spec_of
 from tierwall.resources.snapshot import Snapshot
@@ -37,7 +37,7 @@ def review(version: str = "v1", **spec: Any) -> dict[str, Any]:
 
 
 SHAPES: dict[Shape, dict[str, Any]] = {
-    Shape.SEED: {"conditionalAuthorization": {"mode": "HumanReadable"}},
+    Shape.CONDITIONS_CHAIN: {"conditionalAuthorization": {"mode": "HumanReadable"}},
     Shape.SERIES: {"authorizationOptions": {"handledDecisionTypes": SERIES_TYPES}},
     Shape.PLAIN: {},
 }
@@ -63,7 +63,7 @@ def test_a_review_becomes_attributes() -> None:
 
 
 def test_v1beta1_spells_groups_group_and_knows_no_conditions() -> None:
-    found = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.SEED]))
+    found = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.CONDITIONS_CHAIN]))
     assert found.attributes.groups == ("a",)
     assert found.attributes.conditions_mode is ConditionsMode.NONE
 
@@ -136,7 +136,7 @@ def test_r075_optimized_leaves_out_descriptions_and_means_the_same() -> None:
 
 
 def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
-    found = answer(**SHAPES[Shape.SEED])
+    found = answer(**SHAPES[Shape.CONDITIONS_CHAIN])
     assert found == {
         "allowed": False,
         "conditionsChain": [
@@ -167,7 +167,7 @@ def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
 def test_r077_an_old_reader_sees_no_opinion() -> None:
     from tierwall.api.wire.review import read_concrete
 
-    assert read_concrete(answer(**SHAPES[Shape.SEED])).verdict is NO_OPINION
+    assert read_concrete(answer(**SHAPES[Shape.CONDITIONS_CHAIN])).verdict is NO_OPINION
 
 
 @pytest.mark.parametrize(
@@ -175,23 +175,23 @@ def test_r077_an_old_reader_sees_no_opinion() -> None:
 )
 def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, Any]) -> None:
     with pytest.raises(WireError, match="exclude each other"):
-        seed.read_chain([{"authorizerName": "a", **both}])
+        conditions_chain.read_chain([{"authorizerName": "a", **both}])
 
 
 def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
     made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
-    found = seed.status(ask_the_rest(made.authorize(CREATE)).entries)["conditionsChain"]
+    found = conditions_chain.status(ask_the_rest(made.authorize(CREATE)).entries)["conditionsChain"]
     assert [one["authorizerName"] for one in found] == ["a", "c"]
     assert found[1] == {"authorizerName": "c", "allowed": True}
 
 
 def test_r080_two_sets_of_one_name_are_refused() -> None:
     with pytest.raises(WireError, match="one authorizer name"):
-        seed.read_chain([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
+        conditions_chain.read_chain([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
 
 
 def test_r083_conditions_are_returned_for_any_verb() -> None:
-    asked = read_review(review(resourceAttributes={**RESOURCE, "verb": "list"}, **SHAPES[Shape.SEED]))
+    asked = read_review(review(resourceAttributes={**RESOURCE, "verb": "list"}, **SHAPES[Shape.CONDITIONS_CHAIN]))
     assert "conditionsChain" in status(asked, CHAIN.authorize(asked.attributes))
 
 
@@ -199,7 +199,7 @@ def test_r083_conditions_are_returned_for_any_verb() -> None:
 def test_r029_an_unknown_effect_falls_to_the_failure_mode(effect: str) -> None:
     for mode in ("Deny", "NoOpinion"):
         conditions = [{"id": "a", "effect": effect, "type": CEL_TYPE, "condition": "true"}]
-        found = seed.read_chain([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
+        found = conditions_chain.read_chain([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
         assert found[0][1].verdict == mode
 
 
@@ -274,7 +274,9 @@ def meaning(entries: tuple[tuple[str, Decision], ...], *, modes: bool = True) ->
 @given(ENTRIES)
 def test_the_seed_shape_loses_nothing(decisions: list[Decision]) -> None:
     entries = named(decisions)
-    assert meaning(seed.read_chain(json.loads(json.dumps(seed.status(entries)["conditionsChain"])))) == meaning(entries)
+    assert meaning(
+        conditions_chain.read_chain(json.loads(json.dumps(conditions_chain.status(entries)["conditionsChain"])))
+    ) == meaning(entries)
 
 
 @given(ENTRIES)
@@ -348,15 +350,15 @@ DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": 
 
 
 def entries_for(shape: Shape) -> dict[str, Any]:
-    entries = ask_the_rest(CHAIN.authorize(read_review(review(**SHAPES[Shape.SEED])).attributes)).entries
-    if shape is Shape.SEED:
-        return seed.request(entries, DATA)
+    entries = ask_the_rest(CHAIN.authorize(read_review(review(**SHAPES[Shape.CONDITIONS_CHAIN])).attributes)).entries
+    if shape is Shape.CONDITIONS_CHAIN:
+        return conditions_chain.request(entries, DATA)
     if shape is Shape.KEP:
         return kep.request(entries, DATA)
     return series.request(entries, {"uid": "u1", "operation": "CREATE", "object": DATA.object})
 
 
-@pytest.mark.parametrize("shape", [Shape.SEED, Shape.KEP, Shape.SERIES])
+@pytest.mark.parametrize("shape", [Shape.CONDITIONS_CHAIN, Shape.KEP, Shape.SERIES])
 def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: Shape) -> None:
     asked = ConditionsReview(json.loads(json.dumps(entries_for(shape))))
     assert asked.shape is shape
@@ -375,7 +377,9 @@ def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> Non
         "conditionsMap": {"allowConditions": [{"id": "a", "condition": "object.x == 1", "type": CEL_TYPE}]},
     }
     body = {"decision": tree, "admissionRequest": {"uid": "u", "operation": "CREATE", "object": {"x": 1}}}
-    asked = ConditionsReview({"apiVersion": seed.API_VERSION, "kind": seed.KIND, "request": body})
+    asked = ConditionsReview(
+        {"apiVersion": conditions_chain.API_VERSION, "kind": conditions_chain.KIND, "request": body}
+    )
     assert CHAIN.recall(asked.entries).evaluate(asked.data).verdict is ALLOW
 
 
@@ -433,7 +437,7 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
 class Server:
     """A webhook server in this process: a chain of its own, reached through JSON. Counts its calls."""
 
-    def __init__(self, chain: Chain, shape: Shape = Shape.SEED) -> None:
+    def __init__(self, chain: Chain, shape: Shape = Shape.CONDITIONS_CHAIN) -> None:
         self.chain, self.shape = chain, shape
         self.accesses = self.evaluations = 0
         self.is_down = False
@@ -443,7 +447,7 @@ class Server:
         if self.is_down:
             raise WebhookError("connection refused")
         asked = read_review(json.loads(json.dumps(review)))
-        if asked.shape is Shape.SEED and self.shape is Shape.KEP:
+        if asked.shape is Shape.CONDITIONS_CHAIN and self.shape is Shape.KEP:
             asked = replace(asked, shape=Shape.KEP)
         return json.loads(json.dumps(reply(asked, self.chain.authorize(asked.attributes))))
 
@@ -471,7 +475,7 @@ OPAQUE = Chain([Fake("deep", [condition("Allow", "x")])])
 CEL_CHAIN = chain_of(Snapshot.of([policy("p", "Allow", "object.x == true")]))
 
 
-@pytest.mark.parametrize("shape", [Shape.SEED, Shape.KEP, Shape.SERIES])
+@pytest.mark.parametrize("shape", [Shape.CONDITIONS_CHAIN, Shape.KEP, Shape.SERIES])
 @pytest.mark.parametrize(("chain", "evaluations"), [(OPAQUE, 1), (CEL_CHAIN, 0)])
 def test_r092_types_known_here_need_no_callback_and_a_cached_answer_no_call(
     shape: Shape, chain: Chain, evaluations: int
@@ -648,7 +652,7 @@ def test_specs_go_out_as_they_come_in() -> None:
         {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": spec_of(attributes, shape=Shape.SEED),
+            "spec": spec_of(attributes, shape=Shape.CONDITIONS_CHAIN),
         }
     )
-    assert there == AccessReview("authorization.k8s.io/v1", attributes, Shape.SEED)
+    assert there == AccessReview("authorization.k8s.io/v1", attributes, Shape.CONDITIONS_CHAIN)

@@ -72,7 +72,7 @@ class Served:
         policies: Iterable[tuple[str, str, str]] = POLICIES,
         *,
         bridged: bool = False,
-        shape: Shape = Shape.SEED,
+        shape: Shape = Shape.CONDITIONS_CHAIN,
         key: bytes = KEY,
         settle: float = 0.0,
         read_seconds: float = 10.0,

@@ -142,12 +142,14 @@ def test_a_set_with_plain_and_packed_conditions_survives_every_shape(tmp_path: P
     )
     fields = {f"field{n}": "" for n in range(40)}
     good = {"spec": {"storageClassName": "dev", **fields}}
-    for index, shape in enumerate((Shape.SEED, Shape.KEP)):
+    for index, shape in enumerate((Shape.CONDITIONS_CHAIN, Shape.KEP)):
         folder = tmp_path / str(index)
         folder.mkdir()
         served = Served(folder, policies, shape=shape)
         name, back = (
-            ("conditionsChain", "conditionSets") if shape is Shape.SEED else ("conditionSetChain", "conditionSetChain")
+            ("conditionsChain", "conditionSets")
+            if shape is Shape.CONDITIONS_CHAIN
+            else ("conditionSetChain", "conditionSetChain")
         )
         chain = status(served, access(**readable()))[name]
         assert response(served, conditions(**{back: chain}, object=good))["allowed"] is True

@@ -23,7 +23,7 @@ from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
 from tierwall.api.packing import pack
 from tierwall.api.settlement import Settlement
-from tierwall.api.wire import seed
+from tierwall.api.wire import conditions_chain
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
@@ -92,7 +92,9 @@ def carried(decision: ChainDecision) -> tuple[str, ...]:
     entries = ask_the_rest(decision).entries
     if len(entries) != 1 or not isinstance(entries[0].decision, Conditional):
         raise ValueError("only the conditions of one authorizer can travel with a user")
-    wire = seed.write_set("impersonation", Conditional(conditions=deny_only(entries[0].decision.conditions)))
+    wire = conditions_chain.write_set(
+        "impersonation", Conditional(conditions=deny_only(entries[0].decision.conditions))
+    )
     return (msgspec.json.encode(wire).decode(),)
 
 
@@ -130,7 +132,7 @@ class CarriedConditions:
             return Decision(NO_OPINION, "not impersonated under conditions")
         try:
             (text,) = values
-            _, found = seed.read_set(msgspec.json.decode(text, type=seed.WireSet))
+            _, found = conditions_chain.read_set(msgspec.json.decode(text, type=conditions_chain.WireSet))
         except (ValueError, msgspec.MsgspecError) as why:
             return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
         if not isinstance(found, Conditional) or found.can_become_allowed:

@@ -24,7 +24,7 @@ from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, Decision, settled, silent
 from tierwall.api.expression import decide, holds, parse, program_of
 from tierwall.api.webhook_settings import WebhookSettings
-from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -144,8 +144,8 @@ class Webhook:
             }
             reply = self._client.conditions(series.request(entries, admission))
             return self._said(series.read_response(reply, uid, decision.possible))
-        codec = kep if self._settings.shape is Shape.KEP else seed
-        return self._said(seed.read_response(self._client.conditions(codec.request(entries, data))))
+        codec = kep if self._settings.shape is Shape.KEP else conditions_chain
+        return self._said(conditions_chain.read_response(self._client.conditions(codec.request(entries, data))))
 
     def _read(self, reply: Mapping[str, Any]) -> Decision:
         status = reply.get("status")
@@ -158,8 +158,8 @@ class Webhook:
                 answer = series.read_status(status, self.name)
             case Shape.KEP:
                 answer = kep.read_status(status)
-            case Shape.SEED | Shape.PLAIN:
-                answer = seed.read_status(status)
+            case Shape.CONDITIONS_CHAIN | Shape.PLAIN:
+                answer = conditions_chain.read_status(status)
             case shape:
                 assert_never(shape)
         if isinstance(answer, Decision):

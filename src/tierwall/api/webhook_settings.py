@@ -33,7 +33,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     unauthorized_ttl: float = 30.0
     match_conditions: tuple[str, ...] = ()
     supports_conditions: bool = False
-    shape: Shape = Shape.SEED
+    shape: Shape = Shape.CONDITIONS_CHAIN
 
     def lifetime(self, is_allowed: bool) -> float:
         """How long an answer may be served from the cache; a conditional one counts as not allowed."""
@@ -89,7 +89,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         unauthorized_ttl=seconds("unauthorizedTTL", 30.0) if value.get("cacheUnauthorizedRequests", True) else 0.0,
         match_conditions=tuple(one for one in texts if isinstance(one, str)),
         supports_conditions=series or bool(value.get("conditionsEndpointKubeConfigContext")),
-        shape=Shape.SERIES if series else Shape.SEED,
+        shape=Shape.SERIES if series else Shape.CONDITIONS_CHAIN,
     )
     return settings, problems
 

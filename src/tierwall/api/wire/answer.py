@@ -9,12 +9,12 @@ from tierwall.api.attributes import ConditionsMode
 from tierwall.api.chain import ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import Decision
-from tierwall.api.wire import kep, seed, series
+from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status
 
 
 def status(
-    review: AccessReview, decision: ChainDecision, entries: tuple[seed.Entry, ...] | None = None
+    review: AccessReview, decision: ChainDecision, entries: tuple[conditions_chain.Entry, ...] | None = None
 ) -> dict[str, Any]:
     """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
 
@@ -28,8 +28,8 @@ def status(
     match review.shape:
         case Shape.PLAIN:
             return concrete_status(complete.folded())
-        case Shape.SEED:
-            return seed.status(entries, complete.error, describe=describe)
+        case Shape.CONDITIONS_CHAIN:
+            return conditions_chain.status(entries, complete.error, describe=describe)
         case Shape.KEP:
             return kep.status(entries, complete.error, describe=describe)
         case Shape.SERIES:
@@ -39,7 +39,7 @@ def status(
 
 
 def reply(
-    review: AccessReview, decision: ChainDecision, entries: tuple[seed.Entry, ...] | None = None
+    review: AccessReview, decision: ChainDecision, entries: tuple[conditions_chain.Entry, ...] | None = None
 ) -> dict[str, Any]:
     """The whole reply to a SubjectAccessReview."""
     return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
@@ -50,13 +50,14 @@ class ConditionsReview:
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         api_version, kind = value.get("apiVersion"), value.get("kind")
-        if kind != seed.KIND or api_version != seed.API_VERSION:
-            raise WireError(f"expected a `{seed.KIND}` of `{seed.API_VERSION}`, found `{kind}` of `{api_version}`")
+        if kind != conditions_chain.KIND or api_version != conditions_chain.API_VERSION:
+            wanted = f"a `{conditions_chain.KIND}` of `{conditions_chain.API_VERSION}`"
+            raise WireError(f"expected {wanted}, found `{kind}` of `{api_version}`")
         request = value.get("request")
         if not isinstance(request, Mapping):
             raise WireError("`request` is required")
         self.uid = ""
-        self.entries: tuple[seed.Entry, ...]
+        self.entries: tuple[conditions_chain.Entry, ...]
         self.data: ConditionData
         if "decision" in request:
             self.shape = Shape.SERIES
@@ -65,11 +66,11 @@ class ConditionsReview:
             self.shape = Shape.KEP
             self.entries, self.data = kep.read_request(request)
         else:
-            self.shape = Shape.SEED
-            self.entries, self.data = seed.read_request(request)
+            self.shape = Shape.CONDITIONS_CHAIN
+            self.entries, self.data = conditions_chain.read_request(request)
 
     def reply(self, decision: Decision) -> dict[str, Any]:
         """The answer in the shape of the question."""
         if self.shape is Shape.SERIES:
             return series.response(decision, self.uid)
-        return seed.response(decision)
+        return conditions_chain.response(decision)

@@ -16,7 +16,7 @@ from tierwall.api.condition_set import Conditional, conditional
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.packing import pack
-from tierwall.api.wire import seed
+from tierwall.api.wire import conditions_chain
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete
 from tierwall.core.verdict import Verdict
 
@@ -78,7 +78,7 @@ def _packed(condition: Condition) -> Condition:
     return msgspec.structs.replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
 
 
-def read_entries(value: Any) -> tuple[seed.Entry, ...]:
+def read_entries(value: Any) -> tuple[conditions_chain.Entry, ...]:
     """The entries of a chain, nested ones flattened under `outer.inner` names."""
     try:
         sets = msgspec.convert(value, list[WireSet])
@@ -91,7 +91,7 @@ def read_entries(value: Any) -> tuple[seed.Entry, ...]:
     return entries
 
 
-def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterable[seed.Entry]:
+def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterable[conditions_chain.Entry]:
     if depth > MAX_DEPTH:
         raise WireError(f"condition sets are nested more than {MAX_DEPTH} deep")
     for found in sets:
@@ -107,7 +107,7 @@ def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterable[seed.Entry]:
 
 
 def _conditional(name: str, found: WireSet) -> Decision:
-    mode = seed.read_failure_mode(found.failure_mode)
+    mode = conditions_chain.read_failure_mode(found.failure_mode)
     try:
         conditions = [
             Condition(one.id, Effect(one.effect), one.condition, found.conditions_type, one.description)
@@ -118,7 +118,7 @@ def _conditional(name: str, found: WireSet) -> Decision:
     return conditional(name, conditions, mode)
 
 
-def status(entries: Iterable[seed.Entry], error: str = "", *, describe: bool = True) -> dict[str, Any]:
+def status(entries: Iterable[conditions_chain.Entry], error: str = "", *, describe: bool = True) -> dict[str, Any]:
     """The status of a conditional answer."""
     chain = [
         msgspec.to_builtins(write_set(name, decision, describe=describe))
@@ -131,7 +131,7 @@ def status(entries: Iterable[seed.Entry], error: str = "", *, describe: bool = T
     return out
 
 
-def read_status(value: Mapping[str, Any]) -> Decision | tuple[seed.Entry, ...]:
+def read_status(value: Mapping[str, Any]) -> Decision | tuple[conditions_chain.Entry, ...]:
     """A concrete answer, or the entries of a conditional one."""
     chain = value.get("conditionSetChain")
     if chain is None:
@@ -141,14 +141,14 @@ def read_status(value: Mapping[str, Any]) -> Decision | tuple[seed.Entry, ...]:
     return read_entries(chain)
 
 
-def request(entries: Iterable[seed.Entry], data: ConditionData) -> dict[str, Any]:
+def request(entries: Iterable[conditions_chain.Entry], data: ConditionData) -> dict[str, Any]:
     """The review that asks an authorizer to evaluate what it returned."""
-    body = seed.request((), data)
+    body = conditions_chain.request((), data)
     body["request"]["conditionSetChain"] = [msgspec.to_builtins(write_set(name, found)) for name, found in entries]
     return body
 
 
-def read_request(value: Mapping[str, Any]) -> tuple[tuple[seed.Entry, ...], ConditionData]:
+def read_request(value: Mapping[str, Any]) -> tuple[tuple[conditions_chain.Entry, ...], ConditionData]:
     """The entries and the data of a review."""
     entries = read_entries(value.get("conditionSetChain") or [])
     if not entries:
@@ -159,4 +159,8 @@ def read_request(value: Mapping[str, Any]) -> tuple[tuple[seed.Entry, ...], Cond
 
 def response(decision: Decision) -> dict[str, Any]:
     """The answer to a review; ours never comes to another conditional answer."""
-    return {"apiVersion": seed.API_VERSION, "kind": seed.KIND, "response": concrete_status(decision)}
+    return {
+        "apiVersion": conditions_chain.API_VERSION,
+        "kind": conditions_chain.KIND,
+        "response": concrete_status(decision),
+    }

@@ -1,8 +1,8 @@
 """SubjectAccessReview, `v1` and `v1beta1`: its spec as attributes, and the status of a concrete answer.
 
 How the caller spells its support for conditions says which shape it reads them in: nothing (`PLAIN`), the KEP's
-`spec.conditionalAuthorization.mode` (`SEED`), or `spec.authorizationOptions.handledDecisionTypes` (`SERIES`). `v1beta1`
-spells groups `group` and knows no conditions.
+`spec.conditionalAuthorization.mode` (`CONDITIONS_CHAIN`), or `spec.authorizationOptions.handledDecisionTypes`
+(`SERIES`). `v1beta1` spells groups `group` and knows no conditions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shape(Enum):
     """How conditions are written for a caller."""
 
     PLAIN = "plain"
-    SEED = "conditionsChain"
+    CONDITIONS_CHAIN = "conditionsChain"
     KEP = "conditionSetChain"
     SERIES = "conditionalDecision"
 
@@ -188,7 +188,8 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
 _Support: TypeAlias = tuple[Shape, ConditionsMode, frozenset[str]]
 _NO_SUPPORT: _Support = (Shape.PLAIN, ConditionsMode.NONE, frozenset())
 _MODES: dict[str, _Support] = {
-    str(mode): (Shape.SEED, mode, frozenset()) for mode in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED)
+    str(mode): (Shape.CONDITIONS_CHAIN, mode, frozenset())
+    for mode in (ConditionsMode.HUMAN_READABLE, ConditionsMode.OPTIMIZED)
 }
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.wire import seed
+from tierwall.api.wire import conditions_chain
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
 from tierwall.serve.authorizer.store import Store
@@ -34,7 +34,7 @@ READ_SECONDS = 10.0
 # What a body over its limit may have before the connection is cut: those who send a little too much are told so.
 MOST_DRAINED = 32 << 20
 _JSON = (b"content-type", b"application/json")
-_CONDITIONS_KIND = seed.KIND.encode()
+_CONDITIONS_KIND = conditions_chain.KIND.encode()
 
 
 class Unread(Exception):

@@ -21,8 +21,8 @@ from tierwall.api.condition_set import Conditional
 from tierwall.api.decision import Decision
 from tierwall.api.packing import pack
 from tierwall.api.seal import Seal, SealError
+from tierwall.api.wire.conditions_chain import Entry
 from tierwall.api.wire.review import Shape
-from tierwall.api.wire.seed import Entry
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 # Keys that conditions are still taken under after a change of the key; they live as long as a request.

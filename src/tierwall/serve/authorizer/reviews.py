@@ -16,7 +16,7 @@ from tierwall.api.chain import ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
 from tierwall.api.decision import DENY, Decision
 from tierwall.api.seal import SealError
-from tierwall.api.wire import seed
+from tierwall.api.wire import conditions_chain
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
@@ -56,7 +56,7 @@ class Reviews:
         issuer: Issuer,
         *,
         bridged: bool = False,
-        shape: Shape = Shape.SEED,
+        shape: Shape = Shape.CONDITIONS_CHAIN,
         settle: float = 0.0,
         logged: bool = True,
     ) -> None:
@@ -92,7 +92,7 @@ class Reviews:
         if phase == ADMIT:
             document = admission.admission_reply(uid, False, why, status)
         elif phase == CONDITIONS:
-            document = seed.response(closed)
+            document = conditions_chain.response(closed)
         else:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
         record = Record(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
@@ -113,7 +113,7 @@ class Reviews:
             found = self._decode_review(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
             raise WireError(f"the body is no `{KIND}`: {why}") from None
-        if found.kind == seed.KIND:
+        if found.kind == conditions_chain.KIND:
             # A caller with one address for both kinds of review.
             return self._conditions(body)
         if len(body) > MOST_OCTETS[AUTHORIZE]:
@@ -136,7 +136,7 @@ class Reviews:
         )
         if not decision.is_conditional:
             return Reply(200, self._concrete(review.api_version, decision), record)
-        if review.shape is Shape.SEED and self._shape is not Shape.SEED:
+        if review.shape is Shape.CONDITIONS_CHAIN and self._shape is not Shape.CONDITIONS_CHAIN:
             review = replace(review, shape=self._shape)
         complete = ask_the_rest(decision)
         entries = self._issuer.issued(complete, review.shape, policies.revision)

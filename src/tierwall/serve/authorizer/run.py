@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health: tuple[str, int] | None = None
     tls: TlsFiles | None = None
     bridge: bool = False
-    shape: Shape = Shape.SEED
+    shape: Shape = Shape.CONDITIONS_CHAIN
     seal_key: str | None = None
     log: str | None = None
     grace: float = GRACE_SECONDS

@@ -22,14 +22,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     @classmethod
     def keys(cls) -> tuple[str, ...]:
         """The keys of the YAML form."""
-        return tuple(field.encode_name for field in msgspec.structs.fields(cls))
+        return cls.__struct_encode_fields__
 
     @classmethod
     def read(cls, value: Mapping[str, Any], problems: list[Diagnostic]) -> Self:
         """The question of a map; unknown keys are added to `problems`, and values are checked when it is asked."""
         problems += unknown_keys("TW703", value, cls.keys(), f"a question of the {cls.plane} plane")
-        names = {field.encode_name: field.name for field in msgspec.structs.fields(cls)}
-        return cls(**{name: value[key] for key, name in names.items() if key in value})
+        names = zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True)
+        return cls(**{name: value[key] for key, name in names if key in value})
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

@@ -18,9 +18,11 @@ class Reference(NamedTuple):
     group: str = ""
 
     def __str__(self) -> str:
-        kind = f"{self.kind}.{self.group}" if self.group else self.kind
-        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{kind}/{place}#{self.section}" if self.section else f"{kind}/{place}"
+        kind, namespace, name, section, group = self
+        if group:
+            kind = f"{kind}.{group}"
+        place = f"{kind}/{namespace}/{name}" if namespace else f"{kind}/{name}"
+        return f"{place}#{section}" if section else place
 
     @classmethod
     def parse(cls, text: str) -> Reference:

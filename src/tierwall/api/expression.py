@@ -50,7 +50,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Expression:
-    """One policy's expression, made ready for both phases on first use."""
+    """One policy's expression, made ready for both phases on first use; threads that do so make the same."""
 
     def __init__(self, tree: Expr) -> None:
         self.tree = tree
@@ -102,7 +102,7 @@ def made(text: str) -> Expression:
     """A policy's expression; ParseError if it is none.
 
     The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
-    ready again for the next snapshot.
+    ready again for the next snapshot. Threads that come first at the same time may get two that say the same.
     """
     found = _made.get(text)
     if found is None:

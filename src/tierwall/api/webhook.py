@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any, Protocol, assert_never
 
 import msgspec
@@ -78,7 +79,7 @@ class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
 
 
 class Webhook:
-    """One webhook of the chain. `clock` counts seconds."""
+    """One webhook of the chain. `clock` counts seconds. Threads may share it if they may share the client."""
 
     def __init__(self, name: str, client: ReviewClient, settings: WebhookSettings, clock: Callable[[], float]) -> None:
         self.name = name
@@ -87,6 +88,7 @@ class Webhook:
         self._clock = clock
         self._match = [program_of(parse(text)) for text in settings.match_conditions]
         self._cache: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
+        self._caching = Lock()
         self.condition_types = frozenset((CEL_TYPE,))
 
     def authorize(self, attributes: Attributes) -> Decision:
@@ -196,22 +198,24 @@ class Webhook:
         return Step(tier=self.name, verdict=StepVerdict(verdict), reason=reason, note=note or None)
 
     def _cached(self, key: bytes) -> Decision | None:
-        found = self._cache.get(key)
-        if found is None:
-            return None
-        if found[0] <= self._clock():
-            del self._cache[key]
-            return None
-        self._cache.move_to_end(key)
-        return found[1]
+        with self._caching:
+            found = self._cache.get(key)
+            if found is None:
+                return None
+            if found[0] <= self._clock():
+                del self._cache[key]
+                return None
+            self._cache.move_to_end(key)
+            return found[1]
 
     def _remember(self, key: bytes, decision: Decision) -> None:
         lifetime = self._settings.lifetime(decision.verdict is ALLOW)
         if lifetime <= 0 or len(key) >= CACHEABLE_OCTETS:
             return
-        self._cache[key] = (self._clock() + lifetime, decision)
-        while len(self._cache) > CACHE_ENTRIES:
-            self._cache.popitem(last=False)
+        with self._caching:
+            self._cache[key] = (self._clock() + lifetime, decision)
+            while len(self._cache) > CACHE_ENTRIES:
+                self._cache.popitem(last=False)
 
 
 class _Here:

@@ -48,6 +48,7 @@ class Facts:
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
         self._variables = _nested(given or {})
+        # Threads that come first at the same time find out the same.
         self._known: dict[str, bool] = {}
 
     def hold(self, condition: str) -> bool:

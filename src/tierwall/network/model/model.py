@@ -25,7 +25,10 @@ _EGRESS = Direction.EGRESS
 
 
 class Model:
-    """Everything a decision of the network plane needs, derived from one snapshot."""
+    """Everything a decision of the network plane needs, derived from one snapshot.
+
+    INVARIANT: an index that is made on first use is put in place whole, so that threads may share a model.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.namespaces = _namespaces(snapshot)
@@ -81,11 +84,9 @@ class Model:
         if not demanded:
             return [name for name, labels in self.namespaces.items() if selector.matches(labels)]
         if self._namespaces_by_label is None:
-            self._namespaces_by_label = {}
-            for name, labels in self.namespaces.items():
-                for label in labels.items():
-                    self._namespaces_by_label.setdefault(label, []).append(name)
-        candidates = (name for label in demanded for name in self._namespaces_by_label.get(label, ()))
+            self._namespaces_by_label = _by_label(self.namespaces)
+        by_label = self._namespaces_by_label
+        candidates = (name for label in demanded for name in by_label.get(label, ()))
         return [name for name in candidates if selector.matches(self.namespaces[name])]
 
     def stack(self, subject: End, direction: Direction) -> Stack[Policy]:
@@ -123,6 +124,14 @@ def model(snapshot: Snapshot) -> Model:
 def model_with_shadow(snapshot: Snapshot) -> Model:
     """The network model of all policies, those in shadow mode included."""
     return Model(snapshot) if watched(snapshot) else model(snapshot)
+
+
+def _by_label(namespaces: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], list[str]]:
+    index: dict[tuple[str, str], list[str]] = {}
+    for name, labels in namespaces.items():
+        for label in labels.items():
+            index.setdefault(label, []).append(name)
+    return index
 
 
 def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:

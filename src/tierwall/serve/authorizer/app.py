@@ -31,6 +31,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 PHASES = {"/authorize": AUTHORIZE, "/conditions": CONDITIONS, "/admit": ADMIT}
 PAGES = ("/healthz", "/readyz", "/metrics")
 READ_SECONDS = 10.0
+# Reviews that wait for other servers at the same time; more of them wait for one of these to be answered.
+MOST_ASKING = 16
 # What a body over its limit may have before the connection is cut: those who send a little too much are told so.
 MOST_DRAINED = 32 << 20
 _JSON = (b"content-type", b"application/json")
@@ -71,8 +73,7 @@ class App:
         self.stopping = False
         # While policies are made ready for the first time: reviews are answered, but somebody else would be faster.
         self.warming = False
-        # INVARIANT: one thread, because the caches of a chain know no locks.
-        self._asking = ThreadPoolExecutor(1, "tierwall-asking")
+        self._asking = ThreadPoolExecutor(MOST_ASKING, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
@@ -111,7 +112,7 @@ class App:
         self._remember(reply, perf_counter() - start)
 
     async def _answer(self, phase: str, body: bytes) -> Reply:
-        """The answer; one that may wait for another server is made on a thread of its own, one after the other."""
+        """The answer; one that may wait for another server is made on a thread of its own."""
         if not self._store.current.asks_others:
             return self._reviews.answer(phase, body)
         loop = asyncio.get_running_loop()

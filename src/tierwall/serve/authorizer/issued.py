@@ -36,9 +36,8 @@ class Issuer:
     def __init__(self, key: bytes) -> None:
         self._seals: tuple[Seal, ...] = ()
         self._keys: tuple[bytes, ...] = ()
-        # Answers as they were sealed, by the identity of what was sealed, which is kept so that it stays one: for as
-        # long as their policies are in force.
-        self._known: dict[tuple[int, Shape], tuple[Decision, Decision]] = {}
+        # Answers as they were sealed, for as long as their policies are in force.
+        self._known: dict[tuple[Decision, Shape], Decision] = {}
         self._revision = ""
         # Counts the changes of the key.
         self.generation = 0
@@ -59,13 +58,16 @@ class Issuer:
 
     def _sealed(self, decision: Decision, shape: Shape) -> Decision:
         """An authorizer's answer under the newest key; those that come again are sealed once."""
-        key = id(decision), shape
-        known = self._known.get(key)
-        if known is None or known[0] is not decision:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = decision, self._seals[0].sealed(_settled(decision, shape))
-        return known[1]
+        # INVARIANT: taken before the seal, so that what an old key sealed gets into a table that is no longer in use.
+        known = self._known
+        key = decision, shape
+        sealed = known.get(key)
+        if sealed is None:
+            sealed = self._seals[0].sealed(_settled(decision, shape))
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[key] = sealed
+        return sealed
 
     def returned(self, chain: Chain, entries: Sequence[tuple[str, Decision]]) -> ChainDecision:
         """Conditions that came back; SealError if they were not issued under these keys, or were changed."""

@@ -7,7 +7,7 @@ the older, and what was not asked for again since is forgotten.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -16,29 +16,41 @@ MOST_ENTRIES = 4096
 LONGEST_OCTETS = 2048
 
 
+class _Kept(NamedTuple, Generic[T]):
+    """The answers of one state."""
+
+    state: object
+    young: dict[bytes, T]
+    old: dict[bytes, T]
+
+
 class KeptAnswers(Generic[T]):
-    """Answers by request, under one state of the world at a time."""
+    """Answers by request, under one state of the world at a time.
+
+    INVARIANT: a state and its answers are replaced together, so that no thread puts an answer of one state among those
+    of another.
+    """
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self._most = most
-        self._state: object = None
-        self._young: dict[bytes, T] = {}
-        self._old: dict[bytes, T] = {}
+        self._kept: _Kept[T] = _Kept(None, {}, {})
 
     def get(self, state: object, request: bytes) -> T | None:
         """The answer that was given in this state; another state forgets everything."""
-        if state != self._state:
-            self._state, self._young, self._old = state, {}, {}
+        kept = self._kept
+        if state != kept.state:
+            self._kept = _Kept(state, {}, {})
             return None
-        found = self._young.get(request)
-        if found is None and (found := self._old.get(request)) is not None:
+        found = kept.young.get(request)
+        if found is None and (found := kept.old.get(request)) is not None:
             self.put(state, request, found)
         return found
 
     def put(self, state: object, request: bytes, answer: T) -> None:
         """Keep an answer given in this state."""
-        if state != self._state or len(request) > LONGEST_OCTETS:
+        kept = self._kept
+        if state != kept.state or len(request) > LONGEST_OCTETS:
             return
-        if len(self._young) >= self._most:
-            self._old, self._young = self._young, {}
-        self._young[request] = answer
+        if len(kept.young) >= self._most:
+            kept = self._kept = _Kept(state, {}, kept.young)
+        kept.young[request] = answer

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import httpx
@@ -52,6 +53,7 @@ class HttpReviewClient:
         self._conditions_context = conditions_context
         self._timeout = timeout
         self._made: dict[str, tuple[str, httpx.Client]] = {}
+        self._making = Lock()
 
     def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
         """A SubjectAccessReview."""
@@ -62,8 +64,9 @@ class HttpReviewClient:
         return self._post(self._conditions_context, review)
 
     def _post(self, context: str, review: dict[str, Any]) -> Mapping[str, Any]:
-        if context not in self._made:
-            self._made[context] = self._endpoint(context)
+        with self._making:
+            if context not in self._made:
+                self._made[context] = self._endpoint(context)
         url, client = self._made[context]
         try:
             reply = client.post(url, content=msgspec.json.encode(review), headers={"content-type": "application/json"})

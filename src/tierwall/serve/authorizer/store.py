@@ -7,7 +7,6 @@ still hold an allowed answer of it: what that answer was granted on has to be en
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -23,8 +22,8 @@ MOST_RETAINED = 64
 class Store:
     """The policies that a loader reads. `clock` counts seconds; without `grace` no superseded set is kept.
 
-    INVARIANT: `current` and the retained sets are replaced, never changed, and only by `take`, which runs in the event
-    loop; `read` may run in another thread, one at a time.
+    INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`take`, `wait`,
+    `expire`). Other threads may look at them, and `read` may run in one, one at a time.
     """
 
     def __init__(
@@ -33,7 +32,8 @@ class Store:
         self._loader = loader
         self.grace = grace
         self._clock = clock
-        self._superseded: deque[tuple[float, PolicySet]] = deque()
+        # With the end of its time, the oldest first.
+        self._superseded: tuple[tuple[float, PolicySet], ...] = ()
         self.trouble: tuple[Diagnostic, ...] = ()
         self.reloads = {"taken": 0, "unchanged": 0, "refused": 0}
         self.current = policy_set(self._loader.load())
@@ -54,7 +54,7 @@ class Store:
         if self.grace:
             # Policies that were in force twice are kept once, for the longer time.
             kept = ((end, one) for end, one in self._superseded if one.revision != before.revision)
-            self._superseded = deque((*kept, (now + self.grace, before)))
+            self._superseded = (*kept, (now + self.grace, before))
         self.current, self.since = found, now
         self.reloads["taken"] += 1
         return True
@@ -67,21 +67,22 @@ class Store:
     @property
     def retained(self) -> tuple[PolicySet, ...]:
         """The superseded sets that an answer may still be out of, newest first."""
-        if not self._superseded:
+        superseded = self._superseded
+        if not superseded:
             return ()
-        self.expire()
-        return tuple(one for _, one in reversed(self._superseded))
+        now = self._clock()
+        return tuple(policies for end, policies in reversed(superseded) if end > now)
 
     def expire(self) -> None:
         """Drop the sets whose time is over."""
         now = self._clock()
-        while self._superseded and self._superseded[0][0] <= now:
-            self._superseded.popleft()
+        self._superseded = tuple((end, policies) for end, policies in self._superseded if end > now)
 
     @property
     def wait(self) -> float:
         """Seconds until another set may be taken."""
-        if len(self.retained) < MOST_RETAINED:
+        self.expire()
+        if len(self._superseded) < MOST_RETAINED:
             return 0.0
         return max(0.0, self._superseded[0][0] - self._clock())
 

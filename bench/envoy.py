@@ -62,9 +62,9 @@ def policy_of(rules: int) -> Policy:
         caller, tool = divmod(number, min(TOOLS_PER_CALLER, rules))
         source = Source(f"spiffe://cluster.local/ns/agents/sa/agent-{caller}")
         method = Method(CALL, Names(frozenset((f"tool-{tool}",))))
-        made.append(Rule(f"rules[{number}]", ("spec", "rules", number), source, clauses=(method,)))
+        made.append(Rule(f"rules[{number}]", ("spec", "rules", number), f"rule-{number}", source, clauses=(method,)))
     resource = Resource("agentic.networking.x-k8s.io", "v1alpha1", "XAccessPolicy", "bench", "policy", {})
-    return Policy(resource, Rules(made), Rules(), (), "XAccessPolicy/bench/policy")
+    return Policy(resource, Rules(made), Rules(), (), resource.reference)
 
 
 def resources(

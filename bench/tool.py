@@ -2,7 +2,8 @@
 
 A Gateway with five policies in front of many backends with five each: the most that the limits let through, ten rules
 a policy, all three generations, with HTTP matchers, expressions and an authorizer among them. `decide` is the decision
-alone, `request + decide` makes the request too, as an engine does, `ask` reads a question and writes its document.
+alone, `request + decide` makes the request too, as an engine does, `ask` reads a question and gives the answer, and
+`ask + document` writes that as JSON has it.
 """
 
 from __future__ import annotations
@@ -101,21 +102,20 @@ def run() -> None:
 
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
-    from tierwall.tool.asked import read
     from tierwall.tool.decide import decide
-    from tierwall.tool.question import ask
+    from tierwall.tool.question import ToolQuestion, ask, read
     from tierwall.tool.request import request
 
     given = list(objects())
     snapshot = Snapshot.of(load_objects(given))
     asked = questions()
     start = time.perf_counter()
-    ready = [read(snapshot, one) for one in asked]
+    ready = [read(snapshot, ToolQuestion.from_dict(question)) for question in asked]
     loading = time.perf_counter() - start
     print(f"tool plane, Python {platform.python_version()}, {platform.machine()}; {len(given):,} objects")
     print(f"first reading of every policy and {len(asked):,} questions: {loading:.2f} s")
     verdicts = Counter(str(decide(way.stack, one, answers).verdict) for way, one, answers in ready)
-    evaluated = sum(len(decide(way.stack, one, answers).looked) for way, one, answers in ready) / len(ready)
+    evaluated = sum(len(decide(way.stack, one, answers).evaluated) for way, one, answers in ready) / len(ready)
     print(f"verdicts {dict(sorted(verdicts.items()))}, {evaluated:.1f} policies evaluated a decision")
 
     def alone() -> None:
@@ -134,11 +134,16 @@ def run() -> None:
             )
             decide(way.stack, made, answers)
 
-    def whole() -> None:
+    def answers() -> None:
         for question in asked:
-            ask(snapshot, question, {})
+            ask(snapshot, ToolQuestion.from_dict(question))
 
-    for name, work in (("decide", alone), ("request + decide", with_request), ("ask", whole)):
+    def documents() -> None:
+        for question in asked:
+            ask(snapshot, ToolQuestion.from_dict(question)).to_dict()
+
+    rounds = ("decide", alone), ("request + decide", with_request), ("ask", answers), ("ask + document", documents)
+    for name, work in rounds:
         by_clock, by_cpu = _rate(work, len(asked))
         print(f"{name}: {by_clock:,.0f} a second, {by_cpu:,.0f} a second of CPU time")
     print(f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

@@ -27,6 +27,11 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
             {"verdict": "Allow", "level": "Backend", "policy": "P/a/c", "rule": "rules[1]"},
         ),
         (
+            said((GATEWAY, "allowed", "P/a/b rules[0] ask")),
+            "ext_authz_denied",
+            {"verdict": "Deny", "level": "Gateway", "policy": "P/a/b", "rule": "rules[0]", "name": "ask"},
+        ),
+        (
             said((GATEWAY, "allowed", "P/a/b rules[0]"), (BACKEND, "denied", "P/a/c")),
             "rbac_access_denied_matched_policy[P/a/c]",
             {"verdict": "Deny", "level": "Backend", "policy": "P/a/c", "rule": ""},

@@ -20,7 +20,7 @@ from http2_client import Answer, Header, Http2, post
 from tierwall.engines.envoy import external_auth
 from tierwall.engines.envoy.options import Address
 from tierwall.engines.envoy.rbac import NO_AUTHORIZER
-from tierwall.tool.question import ask
+from tierwall.tool.question import ToolQuestion, ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
@@ -192,7 +192,7 @@ class World:
             **({"tool": tool} if tool else {}),
             "externalAuth": {f"XAccessPolicy/prod/{name}": word for name, word in answers.items()},
         }
-        return str(ask(self.attacked.snapshot, question, {})["verdict"])
+        return str(ask(self.attacked.snapshot, ToolQuestion.from_dict(question)).verdict)
 
     def close(self) -> None:
         self.attacked.close()

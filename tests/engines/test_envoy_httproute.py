@@ -10,7 +10,7 @@ import pytest
 from envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
 from envoy_routes import SERVICES, Routed, route, silent, to
 
-from tierwall.tool.question import ask
+from tierwall.tool.question import ToolQuestion, ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
@@ -645,7 +645,7 @@ def test_policies_see_the_request_as_it_came_in() -> None:
                     "http": {"method": "GET", "path": asked, "host": host},
                 }
                 got = running.get(host, asked)
-                verdict = ask(running.snapshot, question, {})["verdict"]
+                verdict = ask(running.snapshot, ToolQuestion.from_dict(question)).verdict
                 assert verdict == ("Allow" if asked.startswith("/outside") and host == "p.test" else "Deny")
                 assert (got.request is not None) is (verdict == "Allow")
                 if got.request is not None:

@@ -15,7 +15,7 @@ from tierwall.policytest.run import run
 from tierwall.policytest.suite import Case, Suite, suites
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.question import ask
+from tierwall.tool.question import ToolQuestion, ask
 
 sys.path.insert(0, str(ROOT / "tests" / "tool"))
 import tool_objects as objects
@@ -23,7 +23,7 @@ import tool_worlds
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 Object = dict[str, Any]
-COMPARED = ("verdict", "level", "evaluated")
+COMPARED = ("plane", "verdict", "level", "evaluated", "request")
 
 
 def cel(text: str) -> Object:
@@ -44,11 +44,15 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
             skipped.append(answer.skipped)
             continue
         compared += 1
-        model = ask(snapshot, question, {})
-        got = answer.got or {}
+        model = ask(snapshot, ToolQuestion.from_dict(question)).to_dict()
+        got = answer.got.to_dict() if answer.got is not None else {}
         deciders = [[one["policy"] for one in found.get("decidedBy", ())] for found in (model, got)]
         rules = [model["decidedBy"], got.get("decidedBy")] if model["verdict"] == "Allow" else [None, None]
-        same = all(got.get(key) == model[key] for key in COMPARED)
+        # The reasons of all that allow; Envoy does not say why a policy denies.
+        reasons = [
+            [step["reason"] for step in found.get("trace", ()) if step["verdict"] == "Allow"] for found in (model, got)
+        ]
+        same = all(got.get(key) == model[key] for key in COMPARED) and reasons[0] == reasons[1]
         if answer.error or not same or deciders[0] != deciders[1] or rules[0] != rules[1]:
             wrong.append((question, answer, {key: model[key] for key in (*COMPARED, "decidedBy")}))
     return wrong, compared, skipped

@@ -254,7 +254,27 @@ def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: A
     assert (one["verdict"], one["level"], one["policy"]) == ("Deny", "Backend", "XAccessPolicy/shop/orders-team")
     assert (one["gateway"], one["listener"], one["backend"]) == ("shop/agents", "mcp", "XBackend/shop/orders")
     metrics = running.get("/metrics").text
-    assert 'tierwall_decisions_total{plane="tool",policy="XAccessPolicy/shop/orders-team",verdict="Deny"}' in metrics
+    policy = 'plane="tool",policy="XAccessPolicy/shop/orders-team"'
+    assert f'tierwall_decisions_total{{name="",{policy},rule="",verdict="Deny"}}' in metrics
+
+
+def test_the_decision_log_and_the_metrics_name_the_rule_that_allowed(agents: Agents, running: Running) -> None:
+    caller = Caller(agents.context("shopper"), agents.port)
+    caller.call("place_order")
+    caller.close()
+
+    def allowed() -> list[dict[str, Any]]:
+        return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["verdict"] == "Allow"]
+
+    assert eventually(lambda: bool(allowed()))
+    last = allowed()[-1]
+    assert (last["policy"], last["rule"], last["name"]) == (
+        "XAccessPolicy/shop/orders-team",
+        "rules[0]",
+        "shopper",
+    )
+    labels = f'name="{last["name"]}",plane="tool",policy="{last["policy"]}",rule="{last["rule"]}",verdict="Allow"'
+    assert f"tierwall_decisions_total{{{labels}}}" in running.get("/metrics").text
 
 
 def test_an_edit_takes_effect_and_a_broken_one_keeps_the_last_good_state(agents: Agents, running: Running) -> None:

@@ -26,7 +26,7 @@ def test_readiness_names_every_check_that_does_not_hold() -> None:
     async def main() -> None:
         health, metrics = Health(), Metrics()
         health.add("good", lambda: Readiness(True))
-        metrics.decisions.labels("tool", "Deny", "AccessPolicy/a/b").inc()
+        metrics.decisions.labels("tool", "Allow", "AccessPolicy/a/b", "rules[0]", "pay").inc()
         server = HttpServer([*health.routes(), *metrics.routes()])
         port = await server.start("127.0.0.1", 0)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
@@ -37,7 +37,8 @@ def test_readiness_names_every_check_that_does_not_hold() -> None:
             assert answer.status_code == 503
             assert answer.json()["bad"] == {"ready": False, "message": "not yet"}
             page = (await client.get("/metrics")).text
-            assert 'tierwall_decisions_total{plane="tool",policy="AccessPolicy/a/b",verdict="Deny"} 1.0' in page
+            labels = 'name="pay",plane="tool",policy="AccessPolicy/a/b",rule="rules[0]",verdict="Allow"'
+            assert f"tierwall_decisions_total{{{labels}}} 1.0" in page
         await server.stop()
 
     asyncio.run(main())

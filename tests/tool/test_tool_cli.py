@@ -44,10 +44,10 @@ def test_explain_tool_answers_in_a_sentence_and_shows_every_policy_with_its_line
     first, _, *rest = done.stdout.splitlines()
     assert first == (
         "spiffe://cluster.local/ns/prod/sa/agent may call tool pay at XBackend/prod/payment-service through "
-        "Gateway/prod/prod-gateway: XAccessPolicy/prod/gateway-policy rules[0] and XAccessPolicy/prod/backend-policy "
-        "rules[0] allow it (Gateway and Backend)"
+        "Gateway/prod/prod-gateway: XAccessPolicy/prod/gateway-policy rules[0] (r0) and "
+        "XAccessPolicy/prod/backend-policy rules[0] (r0) allow it (Gateway and Backend)"
     )
-    assert rest[0] == "Gateway: XAccessPolicy/prod/gateway-policy rules[0] allowed"
+    assert rest[0] == "Gateway: XAccessPolicy/prod/gateway-policy rules[0] (r0) allowed"
     assert f"{manifests}:" in rest[1]
 
 
@@ -55,7 +55,9 @@ def test_explain_tool_says_why_a_call_is_denied(manifests: str) -> None:
     done = run("explain", "tool", *ASK, "--tool", "refund", "-f", manifests)
     assert done.exit_code == 3
     assert "no rule of XAccessPolicy/prod/backend-policy on the Backend grants it" in done.stdout
-    assert "rules[0]: `refund` is not among pay; rules[1]: the expression fails: no such key: x-env" in done.stdout
+    assert "Backend: XAccessPolicy/prod/backend-policy spec denied\n" in done.stdout
+    why = "rules[0] (r0): `refund` is not among pay; rules[1] (r1): the expression fails: no such key: x-env"
+    assert why in done.stdout
     assert run("explain", "tool", *ASK, "--tool", "refund", "--header", "X-Env: test", "-f", manifests).exit_code == 0
 
 
@@ -72,7 +74,25 @@ def test_explain_tool_prints_the_document_of_a_decision(manifests: str) -> None:
     document = json.loads(done.stdout)
     assert (document["verdict"], document["level"]) == ("Allow", "Backend")
     assert document["evaluated"] == ["XAccessPolicy/prod/gateway-policy", "XAccessPolicy/prod/backend-policy"]
-    assert document["request"]["method"] == "tools/list"
+    assert document["request"] == {
+        "gateway": "prod/prod-gateway",
+        "listener": "web",
+        "backend": "XBackend/prod/payment-service",
+        "caller": "spiffe://cluster.local/ns/prod/sa/agent",
+        "method": "tools/list",
+        "http": "POST /mcp",
+    }
+    assert (document["plane"], document["notConsidered"]) == ("tool", [])
+    first = document["trace"][0]
+    assert first["source"]["file"] == manifests
+    assert {key: value for key, value in first.items() if key != "source"} == {
+        "tier": "Gateway",
+        "verdict": "Allow",
+        "reason": "RuleMatched",
+        "policy": "XAccessPolicy/prod/gateway-policy",
+        "rule": "rules[0]",
+        "name": "r0",
+    }
 
 
 def test_explain_tool_takes_the_whole_request(tmp_path: Path) -> None:
@@ -111,8 +131,10 @@ def test_tools_lists_what_a_caller_may_use_with_the_rules_that_grant_it(manifest
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "XBackend/prod/payment-service through Gateway/prod/prod-gateway#web",
-        "  pay     Allow        XAccessPolicy/prod/gateway-policy rules[0], XAccessPolicy/prod/backend-policy rules[0]",
-        "  refund  Conditional  XAccessPolicy/prod/gateway-policy rules[0], XAccessPolicy/prod/backend-policy rules[1]",
+        "  pay     Allow        XAccessPolicy/prod/gateway-policy rules[0] (r0), "
+        "XAccessPolicy/prod/backend-policy rules[0] (r0)",
+        "  refund  Conditional  XAccessPolicy/prod/gateway-policy rules[0] (r0), "
+        "XAccessPolicy/prod/backend-policy rules[1] (r1)",
         '                   if  request.headers["x-env"] == "test"',
     ]
 
@@ -132,7 +154,8 @@ def test_tools_as_a_document(manifests: str) -> None:
     (way,) = document["ways"]
     assert way["initialize"]["verdict"] == "Allow"
     assert [one["tool"] for one in way["tools"]] == ["pay", "refund"]
-    assert way["tools"][0]["decidedBy"][-1] == {"policy": "XAccessPolicy/prod/backend-policy", "rule": "rules[0]"}
+    by = {"policy": "XAccessPolicy/prod/backend-policy", "rule": "rules[0]", "name": "r0"}
+    assert way["tools"][0]["decidedBy"][-1] == by
     assert way["tools"][1]["conditions"] == ['request.headers["x-env"] == "test"']
 
 
@@ -158,7 +181,7 @@ def test_tools_through_one_gateway_at_one_backend(manifests: str) -> None:
     assert done.stdout.count("\n") == 4
     wrong = run("tools", "--gateway", "prod/x", "--backend", "prod/payment-srvice", "-f", manifests)
     assert wrong.exit_code == 1
-    assert "there is no backend `prod/payment-srvice` (did you mean `prod/payment-service`?)" in wrong.stderr
+    assert "there is no XBackend `prod/payment-srvice` (did you mean `prod/payment-service`?)" in wrong.stderr
     assert run("tools", "--caller", "spiffe://X/y", "-f", manifests).exit_code == 1
 
 

@@ -24,8 +24,9 @@ from tool_worlds import HEADERS, HOSTS, TOOLS, World, seeds, snapshot
 
 from tierwall.core.verdict import Verdict
 from tierwall.tool.decide import decide
-from tierwall.tool.grants import Listing, combinations, known_tools, listings, passages
+from tierwall.tool.grants import Grants, grants, known_tools
 from tierwall.tool.model import model
+from tierwall.tool.passages import combinations
 from tierwall.tool.possible import OTHER, possible
 from tierwall.tool.request import request
 
@@ -54,21 +55,20 @@ def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None
                     headers=chance.choice(HEADERS),
                     port=way.listener.port,
                 )
-                answers = {policy.reference: chance.choice(VERDICTS) for policy in (*stack.gateway, *stack.backend)}
+                policies = [policy for tier in stack for policy in tier.policies]
+                answers = {policy.reference: chance.choice(VERDICTS) for policy in policies}
                 verdict = decide(stack, one, answers).verdict
                 assert found.verdict in (Verdict.CONDITIONAL, verdict)
             assert (found.verdict is Verdict.CONDITIONAL) is bool(found.conditions)
 
 
-def listed(*policies: Object) -> Listing:
+def listed(*policies: Object) -> Grants:
     objects = [gateway(), backend(), route("r", "prod-gateway", "payment-service"), *policies]
-    this = snapshot(objects)
-    (found,) = listings(this, AGENT, passages(this))
-    return found
+    return grants(snapshot(objects), AGENT)
 
 
-def words(listing: Listing) -> dict[str, tuple[str, tuple[str, ...]]]:
-    return {name: (str(one.verdict), one.conditions) for name, one in listing.tools.items()}
+def words(granted: Grants) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {row.tool: (str(row.verdict), row.conditions) for row in granted.rows}
 
 
 def test_tools_are_known_from_policies_of_both_levels() -> None:
@@ -82,11 +82,12 @@ def test_tools_are_known_from_policies_of_both_levels() -> None:
         "c": "Deny",
         "*": "Deny",
     }
-    assert [part.policy.reference for part in found.tools["b"].parts] == [
-        "XAccessPolicy/prod/g",
-        "XAccessPolicy/prod/b",
+    assert [str(decider) for decider in found.rows[1].decided_by] == [
+        "XAccessPolicy/prod/g rules[0] (r0)",
+        "XAccessPolicy/prod/b rules[0] (r0)",
     ]
-    assert found.initialize.verdict is Verdict.DENY
+    assert [str(decider) for decider in found.rows[0].decided_by] == ["XAccessPolicy/prod/b spec"]
+    assert found.rows[0].initialize.verdict is Verdict.DENY
 
 
 def test_tools_are_known_from_expressions_and_annotations() -> None:
@@ -101,8 +102,8 @@ def test_tools_are_known_from_expressions_and_annotations() -> None:
             v1("p", on_gateway(), {"authorization": expression}),
         ]
     )
-    (found,) = listings(this, AGENT, passages(this))
-    assert list(found.tools) == ["add", "look", "sub", "take", "touch", "*"]
+    found = grants(this, AGENT)
+    assert [row.tool for row in found.rows] == ["add", "look", "sub", "take", "touch", "*"]
     assert words(found)["add"] == ("Conditional", ('request.headers["x-env"] == "prod"',))
     assert words(found)["look"] == words(found)["*"] == ("Deny", ())
 
@@ -122,7 +123,7 @@ def test_conditions_name_hosts_headers_and_authorizers() -> None:
         "Conditional",
         ("the host is x.org and header x-env: prod", "the authorizer of XAccessPolicy/prod/b allows it"),
     )
-    assert found.initialize.verdict is Verdict.CONDITIONAL
+    assert found.rows[0].initialize.verdict is Verdict.CONDITIONAL
 
 
 def test_without_policies_every_tool_passes() -> None:
@@ -133,6 +134,6 @@ def test_a_scoped_name_is_known_at_its_backend_only() -> None:
     policy = v1("p", on_gateway(), {"authorization": mcp(calls("bank/pay"))})
     objects = [gateway(), backend("bank"), backend("shop"), route("r", "prod-gateway", "bank", "shop"), policy]
     this = snapshot(objects)
-    bank, shop = listings(this, AGENT, passages(this))
+    bank, shop = (grants(this, AGENT, backend=name) for name in ("prod/bank", "prod/shop"))
     assert words(bank) == {"pay": ("Allow", ()), "*": ("Deny", ())}
     assert words(shop) == {"*": ("Deny", ())}

@@ -27,8 +27,14 @@ from tool_objects import (
 )
 from tool_worlds import snapshot
 
+from tierwall.core.answer import DEFAULT, Answer, Decider
 from tierwall.core.diagnostics import InputError, UnknownName
-from tierwall.tool.question import ask, mismatches
+from tierwall.core.expectation import mismatches
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import Verdict
+from tierwall.policytest import planes
+from tierwall.tool.model import Level
+from tierwall.tool.question import EXPECTATIONS, ToolDetail, ToolQuestion, ask
 
 PLAIN = [gateway(), backend()]
 A_SPIFFE_ID = "expected a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent` as `caller`"
@@ -39,7 +45,7 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
     usual = {"gateway": "prod/prod-gateway", "backend": "prod/payment-service"}
     whole = {key: value for key, value in {**usual, **question}.items() if value is not ...}
     with pytest.raises(InputError) as caught:
-        ask(snapshot(objects), whole, {})
+        planes.ask("tool", snapshot(objects), whole, {})
     codes = ["TW704" if one.message.startswith("there is no ") else "TW703" for one in caught.value.diagnostics]
     assert [one.code for one in caught.value.diagnostics] == codes
     assert isinstance(caught.value, UnknownName) == (set(codes) == {"TW704"})
@@ -86,7 +92,7 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
         ({"http": {"header": {}}}, "unknown key `header` in `http`", "did you mean `headers`?"),
         ({"http": {"headers": {"x": ["y"]}}}, "expected a text as header `x`, found `['y']`", ""),
         ({"http": {"headers": {"x": "1", "X": "2"}}}, "header `x` is given twice", ""),
-        ({"tol": "x"}, "unknown key `tol` in a tool question", "did you mean `tool`?"),
+        ({"tol": "x"}, "unknown key `tol` in a question of the tool plane", "did you mean `tool`?"),
         ({"time": "noon"}, "expected an RFC 3339 time as `time`, found `noon`", ""),
         (
             {"externalAuth": {"XAccessPolicy/prod/p": "allow"}},
@@ -199,12 +205,8 @@ def test_a_service_must_exist_where_services_are_known() -> None:
 def test_a_question_without_a_method_is_about_plain_http() -> None:
     objects = [gateway(), backend(), v0("p", on_gateway(), {"source": sa(), "authorization": inline("x")})]
     assert asked(objects, tool="x")["verdict"] == "Allow"
-    plain = ask(
-        snapshot(objects),
-        {"gateway": "prod/prod-gateway", "backend": "prod/payment-service", "caller": AGENT, "tool": "x"},
-        {},
-    )
-    assert plain["verdict"] == "Deny"
+    plain = ToolQuestion(gateway="prod/prod-gateway", backend="prod/payment-service", caller=AGENT, tool="x")
+    assert ask(snapshot(objects), plain).verdict is Verdict.DENY
 
 
 def test_a_trace_says_why_no_rule_matched() -> None:
@@ -220,8 +222,8 @@ def test_a_trace_says_why_no_rule_matched() -> None:
     ]
     note = asked(guarded(*rules), tool="rm")["trace"][0]["note"]
     assert note == (
-        "rules[1]: `rm` is not among add; rules[2]: the expression fails: no such key: x-env; "
-        "rules[3]: a request without a host does not match example.com; rules[4]: tools/call is not among prompts/*"
+        "rules[1] (r1): `rm` is not among add; rules[2] (r2): the expression fails: no such key: x-env; rules[3] (r3): "
+        "a request without a host does not match example.com; rules[4] (r4): tools/call is not among prompts/*"
     )
     assert (
         asked(guarded(*rules[:4]), caller="spiffe://td/x", tool="rm")["trace"][0]["note"]
@@ -237,16 +239,19 @@ def test_an_invalid_policys_trace_says_what_is_wrong_with_it() -> None:
 # Expectations
 
 
-GOT = {
-    "verdict": "Allow",
-    "level": "Backend",
-    "evaluated": ["XAccessPolicy/prod/a", "XAccessPolicy/prod/b"],
-    "decidedBy": [
-        {"policy": "XAccessPolicy/prod/a", "rule": "rules[0]"},
-        {"policy": "XAccessPolicy/prod/b", "rule": "rules[1]"},
-    ],
-}
-DEFAULT = {"verdict": "Allow", "level": "Default", "evaluated": [], "decidedBy": [{"policy": "Default"}]}
+A, B = Reference("XAccessPolicy", "prod", "a"), Reference("XAccessPolicy", "prod", "b")
+
+
+def answer(level: Level, evaluated: tuple[Reference, ...], *decided_by: Decider) -> Answer:
+    """An allowing answer with what expectations look at."""
+    plain = [gateway(), backend()]
+    request = ask(snapshot(plain), ToolQuestion(gateway="prod/prod-gateway", backend="prod/payment-service")).detail
+    detail = ToolDetail(evaluated=evaluated, level=level, request=request.request)
+    return Answer(plane="tool", verdict=Verdict.ALLOW, sentence="", decided_by=decided_by, steps=(), detail=detail)
+
+
+GOT = answer(Level.BACKEND, (A, B), Decider(A, "rules[0]"), Decider(B, "rules[1]", "pay"))
+BY_DEFAULT = answer(Level.DEFAULT, (), DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -257,19 +262,21 @@ DEFAULT = {"verdict": "Allow", "level": "Default", "evaluated": [], "decidedBy":
         {"evaluated": ["XAccessPolicy/prod/a", "XAccessPolicy/prod/b"]},
         {"decidedBy": "XAccessPolicy/prod/b"},
         {"decidedBy": "XAccessPolicy/prod/b rules[1]"},
+        {"decidedBy": "XAccessPolicy/prod/b pay"},
+        {"decidedBy": {"policy": "XAccessPolicy/prod/b", "name": "pay"}},
         {"decidedBy": ["XAccessPolicy/prod/a", "XAccessPolicy/prod/b"]},
         {"decidedBy": {"policy": "XAccessPolicy/prod/b"}},
         {"decidedBy": [{"policy": "XAccessPolicy/prod/b", "rule": "rules[1]"}]},
     ],
 )
 def test_an_expectation_that_holds(expect: Object) -> None:
-    assert mismatches(expect, GOT) == []
+    assert mismatches(expect, GOT, EXPECTATIONS) == []
 
 
 @pytest.mark.parametrize("wanted", [[], "Default", ["Default"], [{"policy": "Default"}]])
 def test_every_spelling_of_the_default_is_taken(wanted: Any) -> None:
-    assert mismatches({"decidedBy": wanted, "evaluated": []}, DEFAULT) == []
-    assert mismatches({"decidedBy": wanted}, GOT)
+    assert mismatches({"decidedBy": wanted, "evaluated": []}, BY_DEFAULT, EXPECTATIONS) == []
+    assert mismatches({"decidedBy": wanted}, GOT, EXPECTATIONS)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +297,7 @@ def test_every_spelling_of_the_default_is_taken(wanted: Any) -> None:
     ],
 )
 def test_an_expectation_that_does_not_hold_says_what_was_got(expect: Object, words: str) -> None:
-    (found,) = mismatches(expect, GOT)
+    (found,) = mismatches(expect, GOT, EXPECTATIONS)
     assert found.startswith(words)
 
 
@@ -309,5 +316,5 @@ def test_an_expectation_that_does_not_hold_says_what_was_got(expect: Object, wor
 )
 def test_a_malformed_expectation_is_an_error(expect: Object) -> None:
     with pytest.raises(InputError) as caught:
-        mismatches(expect, GOT)
+        mismatches(expect, GOT, EXPECTATIONS)
     assert [one.code for one in caught.value.diagnostics] == ["TW701"]

@@ -60,7 +60,7 @@ def test_deny_is_decided_by_the_one_policy_that_denied() -> None:
 
 def test_allow_ends_with_the_last_policy_and_its_rule() -> None:
     got = asked([*guarded(ANY, created=T1), v1("q", on_gateway(), NOBODY_HERE, ANY, created=T2)], tool="x")
-    assert got["decidedBy"][-1] == {"policy": "XAccessPolicy/prod/q", "rule": "rules[1]"}
+    assert got["decidedBy"][-1] == {"policy": "XAccessPolicy/prod/q", "rule": "rules[1]", "name": "r1"}
 
 
 def test_without_a_policy_the_default_decides() -> None:

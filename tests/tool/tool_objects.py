@@ -6,7 +6,7 @@ from typing import Any
 
 from tool_worlds import snapshot
 
-from tierwall.tool.question import ask
+from tierwall.tool.question import ToolQuestion, ask
 
 Object = dict[str, Any]
 PROTOTYPE, NETWORKING = "agentic.prototype.x-k8s.io", "agentic.networking.x-k8s.io"
@@ -112,12 +112,13 @@ def calls(*tools: str) -> Object:
 
 
 def asked(objects: list[Object], **question: Any) -> Object:
-    """The answer to a question; Gateway, backend and caller are the usual ones unless given."""
+    """The document of the answer to a question; Gateway, backend and caller are the usual ones unless given."""
     usual: Object = {"gateway": "prod/prod-gateway", "backend": "prod/payment-service", "caller": AGENT}
     whole = {**usual, **question}
     if "tool" in question and "method" not in question:
         whole["method"] = "tools/call"
-    return ask(snapshot(objects), {key: value for key, value in whole.items() if value is not None}, {})
+    given = {key: value for key, value in whole.items() if value is not None}
+    return ask(snapshot(objects), ToolQuestion.from_dict(given)).to_dict()
 
 
 def verdict(objects: list[Object], **question: Any) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from tool_reference import EXPRESSIONS, Object
 
+from reference.expressions import EXPRESSIONS
+from reference.tool import Object
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

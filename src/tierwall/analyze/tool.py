@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from tierwall.attach.acceptance import refusals
 from tierwall.attach.index import ACCESS_POLICIES, attachments
@@ -14,7 +15,7 @@ from tierwall.cel.analysis import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.source import Path
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
 from tierwall.tool.model import model
 from tierwall.tool.request import CALL
 from tierwall.tool.rules import Policy, Rule
@@ -49,7 +50,7 @@ def finding(code: str, policy: Policy, path: Path, message: str, hint: str = "")
 def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
     source, path = rule.source, (*rule.path, "source")
     if source.nobody:
-        words = f"the source of {rule.label} matches nobody: {source.nobody}"
+        words = f"the source of {rule} matches nobody: {source.nobody}"
         yield finding(NEVER_SOURCE, policy, path, words, "give the member that `type` names, and no other")
         return
     if source.spiffe is None:
@@ -57,7 +58,7 @@ def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnost
     yield from _account(snapshot, policy, rule, source.spiffe)
     there = guarded_listeners(snapshot, policy)
     if there and all(one.protocol == "HTTP" for one in there):
-        words = f"{rule.label} asks for an identity, and {policy.reference} guards only listeners without TLS"
+        words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
         yield finding(NO_IDENTITY, policy, path, words, "callers prove who they are by a client certificate, on HTTPS")
 
 
@@ -68,12 +69,12 @@ def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Ite
         return
     namespace, name = parts[0], parts[2]
     if not name:
-        words = f"the source of {rule.label} matches nobody: its ServiceAccount has no name"
+        words = f"the source of {rule} matches nobody: its ServiceAccount has no name"
         yield finding(NEVER_SOURCE, policy, (*rule.path, "source"), words)
         return
     known = [one.name for one in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
-        words = f"{rule.label} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
+        words = f"{rule} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
         yield finding(NO_ACCOUNT, policy, (*rule.path, "source"), words, near_miss(name, known))
 
 
@@ -90,12 +91,12 @@ def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
 
 def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
     if not rule.clauses:
-        words = f"{rule.label} can never match: its expression is about tools/call, which its `mcp` leaves out"
+        words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
         yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "mcp"), words, "add the method tools/call")
     there = guarded_listeners(snapshot, policy)
     if rule.http.ports and there and not any(one.port in rule.http.ports for one in there):
         ports = ", ".join(map(str, sorted({one.port for one in there})))
-        words = f"{rule.label} can never match: no listener of what it guards has one of its ports"
+        words = f"{rule} can never match: no listener of what it guards has one of its ports"
         yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "ports"), words, f"the listeners have {ports}")
 
 
@@ -106,7 +107,7 @@ def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
             and clause.condition is not None
             and _uses_arguments(clause.condition.program.tree)
         ):
-            words = f"{rule.label} looks at `request.mcp.arguments`, which other implementations do not have"
+            words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")
             yield finding(NOT_PORTABLE, policy, path, words)
 
@@ -130,17 +131,35 @@ def _base(policy: Policy) -> Iterator[Diagnostic]:
             continue
         seen.add(source)
         if not _opens(policy.allows.of(source.spiffe)):
-            words = f"{rule.label} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
+            words = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
             hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
             yield finding(NO_BASE, policy, rule.path, words, hint)
 
 
 def _grants_calls(clause: Clause) -> bool:
-    if isinstance(clause, Method):
-        return clause.name == CALL
-    return isinstance(clause, Anything) or (isinstance(clause, Category) and clause.name == "tools")
+    match clause:
+        case Anything():
+            return True
+        case Method(name=name):
+            return name == CALL
+        case Category(name=name):
+            return CALL.startswith(f"{name}/")
+        case BaseProtocol() | SessionHttp() | AllButCalls():
+            return False
+        case _:
+            assert_never(clause)
 
 
 def _opens(rules: Iterable[Rule]) -> bool:
     """Whether some rule lets `initialize` through."""
-    return any(isinstance(clause, Anything | BaseProtocol | AllButCalls) for rule in rules for clause in rule.clauses)
+    return any(_grants_initialize(clause) for rule in rules for clause in rule.clauses)
+
+
+def _grants_initialize(clause: Clause) -> bool:
+    match clause:
+        case Anything() | BaseProtocol() | AllButCalls():
+            return True
+        case Method() | Category() | SessionHttp():  # no rule can name it as its method
+            return False
+        case _:
+            assert_never(clause)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +12,8 @@ from tierwall.cli.tool_options import caller as caller_of
 from tierwall.cli.tool_options import caller_option, pairs
 
 if TYPE_CHECKING:
+    from tierwall.core.answer import Answer
     from tierwall.resources.load import Loaded
-    from tierwall.tool.question import Asked
 
 
 @click.command(
@@ -69,35 +68,36 @@ def command(
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
-    from tierwall.render import json
-    from tierwall.tool.question import answer, document
+    from tierwall.render import json, tool_text
+    from tierwall.tool.question import ToolQuestion, ask
 
     http = {"method": http_method, "path": path, "host": host, "headers": pairs(headers, "--header", ":") or None}
-    question: dict[str, Any] = {
-        "gateway": gateway,
-        "listener": listener,
-        "backend": backend,
-        "caller": caller_of(caller),
-        "method": "tools/call" if method is None and tool is not None else method,
-        "tool": tool,
-        "uri": uri,
-        "arguments": _arguments(arguments),
-        "http": {key: value for key, value in http.items() if value is not None},
-        "externalAuth": pairs(answers, "--external-auth", "="),
-        "time": time,
-    }
+    question = ToolQuestion(
+        gateway=gateway,
+        listener=listener,
+        backend=backend,
+        caller=caller_of(caller),
+        method="tools/call" if method is None and tool is not None else method,
+        tool=tool,
+        uri=uri,
+        arguments=_arguments(arguments),
+        http={key: value for key, value in http.items() if value is not None},
+        external_auth=pairs(answers, "--external-auth", "="),
+        time=time,
+    )
     loaded = loaded_from(paths)
     try:
-        asked = answer(loaded.snapshot, question)
+        answer = ask(loaded.snapshot, question)
     except InputError as error:
         fail(error, loaded)
     if output == "json":
-        click.echo(json.dump(document(asked)))
+        click.echo(json.dump(answer.to_dict()))
     else:
-        for line in _lines(asked, loaded):
+        for line in tool_text.lines(answer, loaded.line):
             click.echo(line)
-        _note_missing_route(asked, loaded)
-    sys.exit(EXIT_CODES[asked.decision.verdict])
+        _note_missing_route(answer, loaded)
+    assert answer.verdict is not None
+    sys.exit(EXIT_CODES[answer.verdict])
 
 
 def _arguments(text: str | None) -> Any:
@@ -114,28 +114,10 @@ def _arguments(text: str | None) -> Any:
     return found
 
 
-def _note_missing_route(asked: Asked, loaded: Loaded) -> None:
+def _note_missing_route(answer: Answer, loaded: Loaded) -> None:
     """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
-    from tierwall.tool.grants import passages
+    from tierwall.tool.passages import is_unrouted
 
-    way, ways = asked.way, passages(loaded.snapshot)
-    if ways and not any(one.gateway is way.gateway and one.backend == way.backend for one in ways):
-        words = f"note: no route in the manifests leads from {way.gateway.reference} to {way.backend}"
-        click.echo(words, err=True)
-
-
-def _lines(asked: Asked, loaded: Loaded) -> Iterator[str]:
-    from tierwall.render.text import shortened
-    from tierwall.tool.question import steps
-    from tierwall.tool.sentence import sentence
-
-    yield sentence(*asked)
-    yield ""
-    for step in steps(asked.decision):
-        subject = f"{step.policy} {step.rule}" if step.policy is not None else ""
-        yield f"{step.tier + ':':9}{subject + ' ' if subject else ''}{step.outcome}"
-        if step.note:
-            yield f"         {step.note}"
-        position = step.position
-        if position is not None:
-            yield f"         {position}: {shortened((loaded.line(position.file, position.line) or '').strip())}"
+    request = answer.detail.request
+    if is_unrouted(loaded.snapshot, request.gateway, request.backend):
+        click.echo(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)

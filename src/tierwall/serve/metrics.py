@@ -18,8 +18,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.decisions = Counter(
             "tierwall_decisions",
-            "Decisions by plane, verdict and the policy that settled it.",
-            ("plane", "verdict", "policy"),
+            "Decisions by plane, verdict, and the policy and rule that settled it.",
+            ("plane", "verdict", "policy", "rule", "name"),
             registry=self.registry,
         )
         self.loads = Counter(

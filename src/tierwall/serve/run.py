@@ -171,7 +171,9 @@ class Run:
 
     def _decided(self, record: accesslog.Record) -> None:
         self.log.write(record)
-        self.metrics.decisions.labels("tool", record["verdict"], record.get("policy", "")).inc()
+        # Without a policy, `rule` says what Envoy had against a request, in words that nobody has counted.
+        place = (record.get("rule", ""), record.get("name", "")) if record["policy"] != "Default" else ("", "")
+        self.metrics.decisions.labels("tool", record["verdict"], record["policy"], *place).inc()
 
     def _changed(self) -> None:
         if self.server.is_settled:

@@ -9,89 +9,90 @@ does not ends it. Without any policy the request is allowed by default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from tierwall.core.verdict import Verdict
-from tierwall.tool.model import Stack
+from tierwall.core.answer import Decider, Reason
+from tierwall.core.reference import Reference
+from tierwall.core.stack import Claim, Stack, Tier, fall
+from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.tool.model import Level
 from tierwall.tool.request import Request
-from tierwall.tool.rules import Policy, Rule
+from tierwall.tool.rules import EVERY_RULE, Policy, Rule
 
-# What authorizers say, by the reference of the policy that asks; one that is not listed cannot be reached.
-Answers: TypeAlias = Mapping[str, Verdict]
-NO_ANSWERS: Answers = {}
-
-
-class Level(StrEnum):
-    """Whose policy settled a request."""
-
-    GATEWAY = "Gateway"
-    BACKEND = "Backend"
-    DEFAULT = "Default"
+# What authorizers say, by the policy that asks; one that is not listed cannot be reached.
+ExternalAuth: TypeAlias = Mapping[Reference, Verdict]
+NO_AUTHORIZERS: ExternalAuth = {}
+# Looking up a member of an enum costs as much as matching a rule.
+_ALLOW, _DENY, _ALLOWED = StepVerdict.ALLOW, StepVerdict.DENY, Verdict.ALLOW
+_RULE_MATCHED, _NO_RULE_MATCHED, _NOT_SELECTED = Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED, Reason.NOT_SELECTED
 
 
-class Reason(StrEnum):
-    """What a policy found, for the trace."""
-
-    GRANTED = "allowed"
-    NOT_SELECTED = "not asked"
-    AUTHORIZED = "allowed by its authorizer"
-    NO_RULE = "denied, no rule matches"
-    REFUSED = "denied by its authorizer"
-    UNREACHABLE = "denied, its authorizer cannot be reached"
-    INVALID = "denied, the policy is invalid"
-    UNREAD = "denied, the request is not read as MCP"
-
-
-class Looked(Struct, frozen=True, eq=False):
+class Evaluated(Struct, frozen=True, eq=False):
     """One policy that was evaluated: what it said, why, and the rule that says so."""
 
-    level: Level
+    level: str
     policy: Policy
-    verdict: Verdict
+    verdict: StepVerdict
     reason: Reason
     rule: Rule | None = None
 
+    @property
+    def decider(self) -> Decider:
+        """The policy and the rule as answers name them; a policy may say no as a whole."""
+        rule = self.rule or EVERY_RULE
+        return Decider(self.policy.reference, rule.label, rule.name)
 
-class Decision(Struct, frozen=True, eq=False):
-    """The verdict and every policy that was evaluated, in order; the last one settled it."""
+
+class Walk(Struct, frozen=True, eq=False):
+    """A request's way through the stack: the verdict, and every policy that was evaluated, in order."""
 
     request: Request
     verdict: Verdict
-    level: Level
-    looked: tuple[Looked, ...] = ()
+    evaluated: tuple[Evaluated, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The level of the policy that was evaluated last (docs/semantics.md#the-level-of-a-decision)."""
+        return Level(self.evaluated[-1].level) if self.evaluated else Level.DEFAULT
 
 
-def decide(stack: Stack, request: Request, answers: Answers = NO_ANSWERS) -> Decision:
+def decide(stack: Stack[Policy], request: Request, external_auth: ExternalAuth = NO_AUTHORIZERS) -> Walk:
     """May this request pass?"""
-    looked: list[Looked] = []
-    for level, policies in ((Level.GATEWAY, stack.gateway), (Level.BACKEND, stack.backend)):
-        for policy in policies:
-            one = evaluate(level, policy, request, answers)
-            looked.append(one)
-            if one.verdict is Verdict.DENY:
-                return Decision(request, Verdict.DENY, level, tuple(looked))
-    return Decision(request, Verdict.ALLOW, looked[-1].level if looked else Level.DEFAULT, tuple(looked))
+    evaluated: list[Evaluated] = []
+
+    def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
+        entry = evaluate(tier.name, policy, request, external_auth)
+        evaluated.append(entry)
+        return _NOTHING if entry.verdict is _ALLOW else _DENIAL
+
+    ((outcome, _),) = fall(stack, 1, ask, False)
+    verdict = Verdict.DENY if outcome.verdict is _DENY else Verdict.ALLOW
+    return Walk(request, verdict, tuple(evaluated))
 
 
-def evaluate(level: Level, policy: Policy, request: Request, answers: Answers) -> Looked:
+# What a policy that allows claims: the request goes on. What one that denies claims; `evaluated` knows who it was.
+_NOTHING: tuple[Claim, ...] = ()
+_DENIAL = (Claim(None, _DENY, 1),)
+
+
+def evaluate(level: str, policy: Policy, request: Request, external_auth: ExternalAuth) -> Evaluated:
     """What one policy says to a request."""
     if policy.closed:
-        return Looked(level, policy, Verdict.DENY, Reason.INVALID)
+        return Evaluated(level, policy, _DENY, Reason.FAILS_CLOSED)
     if request.unread:
-        return Looked(level, policy, Verdict.DENY, Reason.UNREAD)
+        return Evaluated(level, policy, _DENY, Reason.NOT_READ_AS_MCP)
     asked = policy.asks.match(request) if policy.asks.all else None
     if asked is not None:
-        answer = answers.get(policy.reference)
-        if answer is not Verdict.ALLOW:
-            reason = Reason.UNREACHABLE if answer is None else Reason.REFUSED
-            return Looked(level, policy, Verdict.DENY, reason, asked)
+        said = external_auth.get(policy.reference)
+        if said is not _ALLOWED:
+            reason = Reason.AUTHORIZER_UNREACHABLE if said is None else Reason.AUTHORIZER_DENIED
+            return Evaluated(level, policy, _DENY, reason, asked)
     granted = policy.allows.match(request)
     if granted is None:
-        return Looked(level, policy, Verdict.DENY, Reason.NO_RULE)
+        return Evaluated(level, policy, _DENY, _NO_RULE_MATCHED)
     if asked is not None:
-        return Looked(level, policy, Verdict.ALLOW, Reason.AUTHORIZED, asked)
-    reason = Reason.NOT_SELECTED if policy.asks.all and granted.label == "spec" else Reason.GRANTED
-    return Looked(level, policy, Verdict.ALLOW, reason, granted)
+        return Evaluated(level, policy, _ALLOW, Reason.AUTHORIZER_ALLOWED, asked)
+    reason = _NOT_SELECTED if policy.only_asks else _RULE_MATCHED
+    return Evaluated(level, policy, _ALLOW, reason, granted)

@@ -1,4 +1,6 @@
-"""What a caller may use, way by way: every tool that is known by name, and whether others pass too.
+"""What a caller may use: every tool that is known by name on every way, and whether others pass too.
+
+docs/tool.md#what-tierwall-tools-lists.
 
 Manifests do not list the tools of an MCP server. Known are those that policies name, those that expressions compare
 `request.mcp.tool_name` with, and those that a backend declares in the annotation `tierwall.io/tools` (names separated
@@ -8,111 +10,164 @@ by commas or white space).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from msgspec import Struct
 
-from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import GATEWAY, SERVICE
-from tierwall.attach.reach import reach
+from tierwall.attach.place import GATEWAY
 from tierwall.cel.analysis import constant_conjuncts
-from tierwall.resources.once import per_snapshot
+from tierwall.core.answer import Decider
+from tierwall.core.diagnostics import input_error, near_miss
+from tierwall.core.reference import Reference
+from tierwall.core.stack import Stack
+from tierwall.core.verdict import Verdict
+from tierwall.resources.names import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import Method
-from tierwall.tool.model import BACKENDS, Model, Stack, backend_of, model
-from tierwall.tool.possible import OTHER, TOOL_NAME, Possibility, possible
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.model import Model, backend_of, model
+from tierwall.tool.passages import Passage, combinations, passages
+from tierwall.tool.places import backend_named
+from tierwall.tool.possible import OTHER, TOOL_NAME, possible
+from tierwall.tool.question import caller_of
 from tierwall.tool.request import CALL, Backend, request
 from tierwall.tool.rules import Policy
 
 TOOLS_ANNOTATION = "tierwall.io/tools"
 
 
-class Passage(Struct, frozen=True, eq=False):
-    """A way from a listener to a backend that some route takes."""
+class Permit(Struct, frozen=True, kw_only=True):
+    """Whether requests of one form may pass: the verdict, the rules that give it, and all that must hold."""
 
-    gateway: Resource
-    listener: Listener
-    resource: Resource
-    backend: Backend
+    verdict: Verdict
+    decided_by: tuple[Decider, ...]
+    conditions: tuple[str, ...] = ()
+
+
+class ToolRow(Permit, frozen=True, kw_only=True):
+    """Whether a caller may call one tool on one way; `*` is any tool that has no row of its own."""
+
+    gateway: Reference
+    listener: str
+    backend: Reference
+    tool: str
+    # Whether a client of this caller gets as far as calling: it must open a session first.
+    initialize: Permit
+
+
+class Grants(Struct, frozen=True, kw_only=True):
+    """What a caller may use, way by way, tools by name, `*` last.
+
+    Where no route takes any of the ways that were asked for, `routed` is False and every Gateway is taken to lead to
+    every backend, as in a folder of policies alone.
+    """
+
+    caller: str | None
+    # The rows of each way; every way has at least the one for `*`.
+    ways: tuple[tuple[ToolRow, ...], ...]
+    routed: bool
 
     @property
-    def entrance(self) -> str:
-        """The Gateway and its listener, as references name them."""
-        return f"{self.gateway.reference}#{self.listener.name}"
+    def rows(self) -> tuple[ToolRow, ...]:
+        """All rows."""
+        return tuple(row for rows in self.ways for row in rows)
 
 
-class Listing(Struct, frozen=True, eq=False):
-    """What a caller may use on one way; `initialize` is whether a client gets as far as asking."""
+def grants(
+    snapshot: Snapshot,
+    caller: object = None,
+    gateway: str | None = None,
+    backend: str | None = None,
+    tools: Iterable[str] = (),
+) -> Grants:
+    """What a caller may use, of the tools that are known and of `tools` beside them.
 
-    passage: Passage
-    initialize: Possibility
-    tools: dict[str, Possibility]
+    `caller`, `gateway` and `backend` are those of a question; InputError names everything wrong with them.
+    """
+    find = Finder(snapshot, [])
+    spiffe = caller_of(caller, find)
+    through = find.by_name("gateway", gateway, (GATEWAY,)) if gateway is not None else None
+    at = _backend(find, backend) if backend is not None else None
+    if find.problems:
+        raise input_error(find.problems)
 
+    def is_meant(passage: Passage) -> bool:
+        return through in (None, passage.gateway) and at in (None, passage.resource)
 
-@per_snapshot
-def passages(snapshot: Snapshot) -> tuple[Passage, ...]:
-    """Every way that a route takes from a listener to an XBackend or Service, each once, by name."""
-    found: dict[tuple[str, str], Passage] = {}
-    for way in reach(snapshot).ways():
-        place = way.backend.place if way.backend is not None else None
-        resource = place.resource(snapshot) if place is not None else None
-        if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE):
-            one = Passage(way.gateway, way.listener, resource, backend_of(resource))
-            found.setdefault((one.entrance, f"{resource.group}/{one.backend}"), one)
-    return tuple(one for _, one in sorted(found.items()))
-
-
-def combinations(snapshot: Snapshot) -> tuple[Passage, ...]:
-    """Every listener of every Gateway with every XBackend, for manifests that hold no routes."""
-    gateways = sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name))
-    backends = sorted(
-        (one for kind in BACKENDS for one in snapshot.of_kind(*kind)), key=lambda one: (one.namespace, one.name)
-    )
-    return tuple(
-        Passage(gateway, listener, backend, backend_of(backend))
-        for gateway in gateways
-        for listener in gateway_listeners(snapshot, gateway)
-        for backend in backends
-    )
+    routed = [passage for passage in passages(snapshot) if is_meant(passage)]
+    ways = routed or [passage for passage in combinations(snapshot) if is_meant(passage)]
+    tools = tuple(tools)
+    listed = (tuple(_rows(model(snapshot), passage, spiffe, tools)) for passage in ways)
+    return Grants(caller=spiffe, ways=tuple(listed), routed=bool(routed) or not ways)
 
 
-def listings(
-    snapshot: Snapshot, caller: str | None, ways: Iterable[Passage], more: Iterable[str] = ()
-) -> Iterator[Listing]:
-    """What a caller may use on each of these ways, tools by name, `*` (any other tool) last."""
-    this, more = model(snapshot), tuple(more)
-    for passage in ways:
-        stack = this.stack(passage.gateway, passage.listener, passage.resource)
-        backend, port = passage.backend, passage.listener.port
-        names = sorted({*known_tools(stack, backend), *declared_tools(passage.resource), *more} - {OTHER})
-        yield Listing(
-            passage,
-            possible(stack, request(backend, caller, "initialize", port=port)),
-            {name: possible(stack, request(backend, caller, CALL, name, port=port)) for name in (*names, OTHER)},
+def _backend(find: Finder, value: str) -> Resource | None:
+    backend = backend_named(find, value)
+    if isinstance(backend, Backend):
+        # A question may be about a Service that nobody declares; no way leads there.
+        find.absent(f"there is no Service `{backend.namespace}/{backend.name}`")
+        return None
+    return backend
+
+
+def _rows(this: Model, passage: Passage, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
+    stack = this.stack(passage.gateway, passage.listener, passage.resource)
+    backend, port = passage.backend, passage.listener.port
+    opening = possible(stack, request(backend, caller, "initialize", port=port))
+    initialize = Permit(verdict=opening.verdict, decided_by=opening.decided_by, conditions=opening.conditions)
+    known = {*known_tools(stack, backend), *declared_tools(passage.resource), *tools} - {OTHER}
+    for tool in (*sorted(known), OTHER):
+        calling = possible(stack, request(backend, caller, CALL, tool, port=port))
+        yield ToolRow(
+            gateway=passage.gateway.reference,
+            listener=passage.listener.name,
+            backend=backend.reference,
+            tool=tool,
+            initialize=initialize,
+            verdict=calling.verdict,
+            decided_by=calling.decided_by,
+            conditions=calling.conditions,
         )
 
 
-def known_tools(stack: Stack, backend: Backend) -> set[str]:
+def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:
+    """A hint at the nearest caller that some rule names, where none names this one."""
+    this = model(snapshot)
+    named = {
+        rule.source.spiffe
+        for resource in this.resources
+        for rule in this.policy(resource).allows.all
+        if rule.source.spiffe is not None
+    }
+    return near_miss(caller, named) if caller is not None and caller not in named else ""
+
+
+def known_tools(stack: Stack[Policy], backend: Backend) -> set[str]:
     """The tools that the policies on a way name, as far as they are about this backend."""
-    return {name for policy in (*stack.gateway, *stack.backend) for name in named_tools(policy, backend)}
+    return {name for tier in stack for policy in tier.policies for name in named_tools(policy, backend)}
 
 
 def named_tools(policy: Policy, backend: Backend) -> set[str]:
     """The tools that a policy names, as far as they are about this backend."""
-    found: set[str] = set()
-    for rule in (*policy.allows.all, *policy.asks.all):
-        for clause in rule.clauses:
-            if not isinstance(clause, Method) or clause.name != CALL:
-                continue
+    rules = (*policy.allows.all, *policy.asks.all)
+    return {name for rule in rules for clause in rule.clauses for name in _named(clause, backend)}
+
+
+def _named(clause: Clause, backend: Backend) -> Iterator[str]:
+    match clause:
+        case Method(name="tools/call"):
             if clause.names is not None:
-                found |= clause.names.bare
+                yield from clause.names.bare
                 here = backend.namespace, backend.name
-                found |= {one.tool for one in clause.names.scoped if (one.namespace, one.backend) == here}
+                yield from (name.tool for name in clause.names.scoped if (name.namespace, name.backend) == here)
             if clause.condition is not None:
                 for demand in constant_conjuncts(clause.condition.program.tree):
                     if demand.path == TOOL_NAME:
-                        found |= {value for value in demand.values if isinstance(value, str)}
-    return found
+                        yield from (value for value in demand.values if isinstance(value, str))
+        case Method() | Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
+            pass
+        case _:
+            assert_never(clause)
 
 
 def declared_tools(resource: Resource) -> set[str]:
@@ -125,4 +180,4 @@ def declared_tools(resource: Resource) -> set[str]:
 def offered_tools(this: Model, resource: Resource) -> set[str]:
     """The tools that a backend is known to offer: those it declares and those that policies on it name."""
     backend = backend_of(resource)
-    return declared_tools(resource) | known_tools(Stack((), this.on_backend(resource)), backend)
+    return declared_tools(resource) | known_tools((this.backend_tier(resource),), backend)

@@ -9,7 +9,7 @@ sections. A policy that admission or a controller would refuse closes its target
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from enum import StrEnum
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from tierwall.attach.limits import is_rejected
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
 from tierwall.core.order import Seniority
+from tierwall.core.stack import Combining, Stack, Tier
 from tierwall.resources.admission.admit import with_defaults
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
@@ -36,11 +37,12 @@ BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
 DEFAULT_PATH = "/mcp"
 
 
-class Stack(NamedTuple):
-    """The policies on a request's way, in the order in which they are evaluated."""
+class Level(StrEnum):
+    """Whose policy settles a request: the names of the tiers, and what stands where there is no policy."""
 
-    gateway: tuple[Policy, ...] = ()
-    backend: tuple[Policy, ...] = ()
+    GATEWAY = "Gateway"
+    BACKEND = "Backend"
+    DEFAULT = "Default"
 
 
 class Model:
@@ -105,16 +107,21 @@ class Model:
             if not any(place.whole in touched for place in places)
         }
 
-    def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack:
+    def stack(self, gateway: Resource, listener: Listener | None, backend: Resource | None) -> Stack[Policy]:
         """The policies that guard the way from a listener of a Gateway to a backend."""
         places = [Place.of(gateway)]
         if listener is not None and listener.owner is gateway:
             places.append(Place.of(gateway, listener.name))
-        return Stack(self.at(*places), self.on_backend(backend) if backend is not None else ())
+        return (
+            Tier(str(Level.GATEWAY), self.at(*places), Combining.EVERY_ONE_MUST_ALLOW),
+            self.backend_tier(backend),
+        )
 
-    def on_backend(self, backend: Resource) -> tuple[Policy, ...]:
+    def backend_tier(self, backend: Resource | None) -> Tier[Policy]:
         """The policies on a backend; a Service has none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
-        return self.at(Place.of(backend)) if (backend.group, backend.kind) in BACKENDS else ()
+        if backend is None or (backend.group, backend.kind) not in BACKENDS:
+            return Tier(str(Level.BACKEND), (), Combining.EVERY_ONE_MUST_ALLOW)
+        return Tier(str(Level.BACKEND), self.at(Place.of(backend)), Combining.EVERY_ONE_MUST_ALLOW)
 
     def at(self, *places: Place) -> tuple[Policy, ...]:
         """The policies that guard any of these places, by age and then name."""
@@ -183,7 +190,7 @@ def _read(snapshot: Snapshot, resource: Resource) -> Policy:
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
     if refused:
-        return Policy(resource, NO_RULES, NO_RULES, tuple(refused), str(resource.reference))
+        return Policy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
     spec = with_defaults(resource.value)["spec"]
     read = v1alpha1.read if resource.version == "v1alpha1" else v0alpha0.read
     return read(resource, spec, _names(snapshot, resource))

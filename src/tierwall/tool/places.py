@@ -10,12 +10,14 @@ from typing import NamedTuple
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, SERVICE
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.stack import Stack
 from tierwall.resources.names import Finder, near_or_all
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import BACKENDS, Stack, backend_of, model
+from tierwall.tool.model import BACKENDS, backend_of, model
 from tierwall.tool.request import Backend
+from tierwall.tool.rules import Policy
 
 
 class Way(NamedTuple):
@@ -24,7 +26,7 @@ class Way(NamedTuple):
     gateway: Resource
     listener: Listener | None
     backend: Backend
-    stack: Stack
+    stack: Stack[Policy]
 
 
 def way(
@@ -52,7 +54,7 @@ def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object)
     find = Finder(snapshot, [])
     found_gateway = find.by_name("gateway", gateway, (GATEWAY,))
     found_listener = _listener(find, found_gateway, listener) if found_gateway is not None else None
-    found_backend = _backend(find, backend)
+    found_backend = backend_named(find, backend)
     if find.problems or found_gateway is None or found_backend is None:
         raise InputError(find.problems)
     resource = found_backend if isinstance(found_backend, Resource) else None
@@ -83,7 +85,8 @@ def _listener(find: Finder, gateway: Resource, name: object) -> Listener | None:
     return next(iter(on_gateway or named), None)
 
 
-def _backend(find: Finder, value: object) -> Resource | Backend | None:
+def backend_named(find: Finder, value: object) -> Resource | Backend | None:
+    """The backend that a question names; a Service that no object declares has no object."""
     form = "`namespace/name` or `Service/namespace/name`"
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
@@ -102,8 +105,3 @@ def _backend(find: Finder, value: object) -> Resource | Backend | None:
 
 def _knows_no_service(snapshot: Snapshot) -> bool:
     return not any(True for _ in snapshot.of_kind(*SERVICE))
-
-
-def problem(message: str, hint: str = "") -> Diagnostic:
-    """Something wrong with a question."""
-    return Diagnostic("TW703", message, hint=hint)

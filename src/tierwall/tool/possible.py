@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from msgspec import Struct, structs
 
@@ -17,13 +17,14 @@ from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.analysis import constant_conjuncts
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
-from tierwall.core.verdict import Verdict
+from tierwall.core.answer import Decider, deciders
+from tierwall.core.stack import Claim, Stack, Tier, fall
+from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.condition import Condition
 from tierwall.tool.http_match import HttpMatch
-from tierwall.tool.methods import Method
-from tierwall.tool.model import Stack
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
 from tierwall.tool.request import Request
-from tierwall.tool.rules import Policy, Rule
+from tierwall.tool.rules import EVERY_RULE, Policy, Rule
 
 OTHER = "*"
 TOOL_NAME = ("request", "mcp", "tool_name")
@@ -50,22 +51,46 @@ class Possibility(Struct, frozen=True, eq=False):
     @property
     def conditions(self) -> tuple[str, ...]:
         """All conditions, each once."""
-        return tuple(dict.fromkeys(one for part in self.parts for one in part.conditions))
+        return tuple(dict.fromkeys(condition for part in self.parts for condition in part.conditions))
+
+    @property
+    def decided_by(self) -> tuple[Decider, ...]:
+        """The rules that may grant it, or the policy that denies."""
+        return deciders(
+            Decider(part.policy.reference, rule.label, rule.name)
+            for part in self.parts
+            for rule in part.rules or (EVERY_RULE,)
+        )
 
 
-def possible(stack: Stack, request: Request) -> Possibility:
-    """Whether requests like this one may pass."""
+def possible(stack: Stack[Policy], request: Request) -> Possibility:
+    """Whether requests like this one may pass. A policy that allows under conditions may deny, and is asked as such."""
     parts: list[Part] = []
-    for policy in (*stack.gateway, *stack.backend):
-        part = _policy(policy, request)
+
+    def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
+        part = _part(policy, request)
+        parts.append(part or Part(policy, ()))
         if part is None:
-            return Possibility(Verdict.DENY, (Part(policy, ()),))
-        parts.append(part)
-    conditional = any(part.conditions for part in parts)
-    return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
+            return _DENIES
+        return _MAY_DENY if part.conditions else _ALLOWS
+
+    ((outcome, _),) = fall(stack, 1, ask, False)
+    match outcome.verdict:
+        case StepVerdict.DENY:
+            return Possibility(Verdict.DENY, (parts[-1],))
+        case StepVerdict.CONDITIONAL:
+            return Possibility(Verdict.CONDITIONAL, tuple(parts))
+        case _:
+            return Possibility(Verdict.ALLOW, tuple(parts))
 
 
-def _policy(policy: Policy, request: Request) -> Part | None:
+_ALLOWS: tuple[Claim, ...] = ()
+_DENIES = (Claim(None, StepVerdict.DENY, 1),)
+_MAY_DENY = (Claim(None, StepVerdict.DENY, 0, maybe=1),)
+
+
+def _part(policy: Policy, request: Request) -> Part | None:
+    """A policy's part in letting requests like this one pass; None if it denies them all."""
     if policy.closed:
         return None
     granting = _any(policy.allows.of(request.caller), request)
@@ -78,7 +103,7 @@ def _policy(policy: Policy, request: Request) -> Part | None:
     asked = f"the authorizer of {policy.reference} allows it"
     if asking[1]:
         asked = f"{asked} or not ({asking[1][0]})"
-    return Part(policy, asking[0] if rules[0].label == "spec" else rules, (*conditions, asked))
+    return Part(policy, asking[0] if policy.only_asks else rules, (*conditions, asked))
 
 
 def _any(rules: Iterable[Rule], request: Request) -> tuple[tuple[Rule, ...], tuple[str, ...]] | None:
@@ -100,12 +125,9 @@ def _rule(rule: Rule, request: Request) -> Iterable[tuple[str, ...]]:
     if http is None:
         return
     for clause in rule.clauses:
-        if isinstance(clause, Method):
-            terms = _method(clause, request)
-            if terms is not None:
-                yield (*http, *terms)
-        elif clause.matches(request):
-            yield http
+        terms = _clause(clause, request)
+        if terms is not None:
+            yield (*http, *terms)
 
 
 def _http(http: HttpMatch, request: Request) -> Terms:
@@ -114,6 +136,16 @@ def _http(http: HttpMatch, request: Request) -> Terms:
         return None
     hosts = (f"the host is {' or '.join(sorted(http.hosts))}",) if http.hosts else ()
     return (*hosts, *(f"header {one}" for one in http.headers))
+
+
+def _clause(clause: Clause, request: Request) -> Terms:
+    match clause:
+        case Method():
+            return _method(clause, request)
+        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
+            return () if clause.matches(request) else None
+        case _:
+            assert_never(clause)
 
 
 def _method(clause: Method, request: Request) -> Terms:

@@ -1,139 +1,251 @@
-"""Questions to the tool plane and their answers as documents.
+"""Questions to the tool plane: every key checked, every problem told at once, and the answer.
 
 docs/policy-tests.md#tool, docs/semantics.md#who-decided-a-request.
+
+`time` is an addition: an RFC 3339 time for expressions that use `request.time`, which is unknown without it, because a
+decision never looks at a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
-from tierwall.core.trace import DEFAULT, Step
-from tierwall.core.verdict import Verdict
+from msgspec import Struct
+
+from tierwall.attach.index import ACCESS_POLICIES
+from tierwall.cel.failure import Failure
+from tierwall.cel.library.time import parse_timestamp
+from tierwall.core.answer import Answer, Reason, Step, deciders
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_keys
+from tierwall.core.expectation import list_of_texts, one_of
+from tierwall.core.question import Question
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.resources.names import Finder
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.asked import read
-from tierwall.tool.decide import Decision, Level, Reason, decide
-from tierwall.tool.places import Way
-from tierwall.tool.sentence import sentence, why_none
+from tierwall.tool.decide import Evaluated, ExternalAuth, Walk, decide
+from tierwall.tool.model import Level
+from tierwall.tool.places import Way, way
+from tierwall.tool.request import Request, request
+from tierwall.tool.rules import EVERY_RULE
+from tierwall.tool.sentence import note, sentence
+from tierwall.tool.sources import is_spiffe_id, service_account_id
 
-EXPECTED = ("verdict", "decidedBy", "evaluated", "level")
-_VERDICTS = (str(Verdict.ALLOW), str(Verdict.DENY))
-
-
-class Asked(NamedTuple):
-    """A question and its decision."""
-
-    way: Way
-    decision: Decision
+HTTP_KEYS = ("method", "path", "host", "headers")
+_DENY = StepVerdict.DENY
 
 
-def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision document; InputError lists all that is wrong with the question."""
-    return document(answer(snapshot, question))
+class ToolQuestion(Question, frozen=True, kw_only=True):
+    """May this caller use this tool of this backend through this Gateway?"""
+
+    plane: ClassVar[str] = "tool"
+
+    gateway: str | None = None
+    listener: str | None = None
+    backend: str | None = None
+    # A SPIFFE id, `{serviceAccount: namespace/name}`, or None for a caller without an identity.
+    caller: str | Mapping[str, str] | None = None
+    method: str | None = None
+    tool: str | None = None
+    uri: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    http: Mapping[str, Any] | None = None
+    external_auth: Mapping[str, str] | None = None
+    time: str | None = None
 
 
-def answer(snapshot: Snapshot, question: Mapping[str, Any]) -> Asked:
-    """The decision itself; InputError lists all that is wrong with the question."""
-    way, request, answers = read(snapshot, question)
-    return Asked(way, decide(way.stack, request, answers))
+class RequestDetail(Struct, frozen=True, kw_only=True):
+    """The request that was judged, defaults filled in."""
+
+    gateway: Reference
+    listener: str | None
+    backend: Reference
+    caller: str | None
+    method: str | None
+    tool: str | None
+    uri: str | None
+    http_method: str
+    path: str
 
 
-def document(asked: Asked) -> dict[str, Any]:
-    """A decision as `tierwall test` and `tierwall explain` print it."""
-    way, decision = asked
-    request = decision.request
-    about: dict[str, Any] = {
-        "gateway": f"{way.gateway.namespace}/{way.gateway.name}",
-        "listener": way.listener.name if way.listener is not None else None,
-        "backend": str(way.backend),
-        "caller": request.caller,
-        "method": request.method,
-        "tool": request.tool,
-        "uri": request.uri,
-        "http": f"{request.http_method} {request.path}",
-    }
-    return {
-        "sentence": sentence(way, decision),
-        "verdict": str(decision.verdict),
-        "decidedBy": decided_by(decision),
-        "level": str(decision.level),
-        "evaluated": [one.policy.reference for one in decision.looked],
-        "request": {key: value for key, value in about.items() if value is not None},
-        "trace": [step.document() for step in steps(decision)],
-    }
+class ToolDetail(Struct, frozen=True, kw_only=True):
+    """What only a tool answer has: who was evaluated, in order, and the level of the last of them."""
+
+    evaluated: tuple[Reference, ...]
+    level: Level
+    request: RequestDetail
+    # The HTTP status with which a real proxy answered, where one was asked.
+    status: int | None = None
 
 
-def decided_by(decision: Decision) -> list[dict[str, str]]:
-    """On Deny the one policy that denied; on Allow every policy that was evaluated, in order."""
-    if not decision.looked:
-        return [DEFAULT.document()]
-    settling = decision.looked[-1:] if decision.verdict is Verdict.DENY else decision.looked
-    return [{"policy": one.policy.reference, "rule": one.rule.label if one.rule else "spec"} for one in settling]
+QUESTION = ToolQuestion
+EXPECTATIONS = {
+    "evaluated": list_of_texts("references", lambda answer: map(str, answer.detail.evaluated)),
+    "level": one_of(Level, lambda answer: answer.detail.level),
+}
 
 
-def steps(decision: Decision) -> Iterator[Step]:
-    """What was evaluated, in order."""
-    for one in decision.looked:
-        note = ""
-        if one.reason is Reason.INVALID:
-            note = "; ".join(one.policy.closed[:3])
-        elif one.reason is Reason.UNREAD:
-            note = decision.request.unread
-        elif one.reason is Reason.NO_RULE:
-            note = why_none(one.policy, decision.request)
-        resource = one.policy.resource
-        label, path = (one.rule.label, one.rule.path) if one.rule else ("spec", ("spec",))
-        yield Step(str(one.level), str(one.reason), resource.reference, label, note, resource, path)
-    if not decision.looked:
-        yield Step(str(Level.DEFAULT), "allowed", note="no policy guards this way")
+def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
+    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
+    asked_way, asked_request, external_auth = read(snapshot, question, problems)
+    return answer(asked_way, decide(asked_way.stack, asked_request, external_auth))
 
 
-def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
-    """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a tool case")
-    out: list[str] = []
-    for key, words in (("verdict", _VERDICTS), ("level", tuple(map(str, Level)))):
-        if key in expect:
-            if expect[key] not in words:
-                found = f"expected one of {', '.join(words)} as `{key}`, found `{expect[key]}`"
-                problems.append(_malformed(found, near_miss(str(expect[key]), words)))
-            elif got[key] != expect[key]:
-                out.append(f"{key}: expected {expect[key]}, got {got[key]}")
-    if "evaluated" in expect:
-        wanted = expect["evaluated"]
-        if not isinstance(wanted, list) or not all(isinstance(one, str) and one for one in wanted):
-            problems.append(_malformed(f"expected a list of references as `evaluated`, found `{wanted}`"))
-        elif wanted != got["evaluated"]:
-            out.append(f"evaluated: expected {_listed(wanted)}, got {_listed(got['evaluated'])}")
-    if "decidedBy" in expect:
-        out += _not_decided_by(expect["decidedBy"], got["decidedBy"], problems)
-    if problems:
-        raise InputError(problems)
-    return out
+def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
+    """The answer that a walk comes to. On Deny the last policy decided, on Allow every one that was evaluated."""
+    settling = walk.evaluated[-1:] if walk.verdict is Verdict.DENY else walk.evaluated
+    asked = walk.request
+    return Answer(
+        plane="tool",
+        verdict=walk.verdict,
+        sentence=sentence(way, walk),
+        decided_by=deciders(entry.decider for entry in settling),
+        steps=tuple(_step(entry, asked) for entry in walk.evaluated) or (_NO_POLICY,),
+        detail=ToolDetail(
+            evaluated=tuple(entry.policy.reference for entry in walk.evaluated),
+            level=walk.level,
+            request=RequestDetail(
+                gateway=way.gateway.reference,
+                listener=way.listener.name if way.listener is not None else None,
+                backend=way.backend.reference,
+                caller=asked.caller,
+                method=asked.method,
+                tool=asked.tool,
+                uri=asked.uri,
+                http_method=asked.http_method,
+                path=asked.path,
+            ),
+            status=status,
+        ),
+    )
 
 
-def _not_decided_by(expected: Any, entries: list[dict[str, str]], problems: list[Diagnostic]) -> Iterator[str]:
-    found = ", ".join(" ".join(entry.values()) for entry in entries)
-    wanted = expected if isinstance(expected, list) else [expected]
-    if not wanted:  # nobody decided
-        wanted = [DEFAULT.policy]
-    for one in wanted:
-        text = " ".join(map(str, one.values())) if isinstance(one, Mapping) and "policy" in one else one
-        if not isinstance(text, str) or not text:
-            problems.append(_malformed(f"expected a reference in `decidedBy`, found `{one}`"))
-        elif not any(_named(text, entry) for entry in entries):
-            yield f"decidedBy: expected {text}, got {found}"
+_NO_POLICY = Step(
+    tier=str(Level.DEFAULT), verdict=StepVerdict.ALLOW, reason=Reason.NO_POLICY, note="no policy guards this way"
+)
 
 
-def _named(wanted: str, entry: Mapping[str, str]) -> bool:
-    policy, _, rule = wanted.partition(" ")
-    return policy == entry["policy"] and (not rule or rule == entry.get("rule"))
+def _step(entry: Evaluated, asked: Request) -> Step:
+    policy, rule = entry.policy, entry.rule or EVERY_RULE
+    return Step(
+        tier=entry.level,
+        verdict=entry.verdict,
+        reason=entry.reason,
+        policy=policy.reference,
+        rule=rule.label,
+        name=rule.name,
+        note=note(entry, asked) if entry.verdict is _DENY else None,
+        origin=policy.resource,
+        path=rule.path,
+    )
 
 
-def _listed(references: list[str]) -> str:
-    return ", ".join(references) or "none"
+def read(
+    snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnostic] = ()
+) -> tuple[Way, Request, ExternalAuth]:
+    """The way, the request on it, and what authorizers say; InputError names everything wrong with the question."""
+    find = Finder(snapshot, list(problems))
+    asked_way = way(snapshot, question.gateway, question.listener, question.backend, find.problems)
+    caller = caller_of(question.caller, find)
+    method, tool, uri = (_text(key, getattr(question, key), find) for key in ("method", "tool", "uri"))
+    arguments = _map("arguments", question.arguments, find)
+    http = _map("http", question.http, find) or {}
+    find.problems += unknown_keys("TW703", http, HTTP_KEYS, "`http`")
+    http_method, path, host = (_text(f"http.{key}", http.get(key), find) for key in ("method", "path", "host"))
+    headers = _headers(http.get("headers"), find)
+    time = _time(question.time, find)
+    external_auth = _external_auth(question.external_auth, find)
+    if asked_way is None or find.problems:
+        raise input_error(find.problems)
+    port = asked_way.listener.port if asked_way.listener is not None else 0
+    http_method = "POST" if http_method is None else http_method
+    backend = asked_way.backend
+    asked = request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
+    return asked_way, asked, external_auth
 
 
-def _malformed(message: str, hint: str = "") -> Diagnostic:
-    return Diagnostic("TW701", message, hint=hint)
+def caller_of(value: object, find: Finder) -> str | None:
+    """The SPIFFE id that `caller` of a question names, None for a caller without an identity."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if not is_spiffe_id(value):
+            form = "a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent`"
+            hint = "a ServiceAccount is {serviceAccount: namespace/name}" if value.count("/") == 1 else ""
+            find.wrong(f"expected {form} as `caller`, found `{value}`", hint)
+        return value
+    account = value.get("serviceAccount") if isinstance(value, Mapping) and len(value) == 1 else None
+    if isinstance(account, str) and account.count("/") == 1 and all(account.split("/")):
+        namespace, _, name = account.partition("/")
+        return service_account_id(namespace, name)
+    written = value if account is None else account
+    find.wrong(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{written}`")
+    return None
+
+
+def _text(key: str, value: object, find: Finder) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    find.wrong(f"expected a text as `{key}`, found `{value}`")
+    return None
+
+
+def _map(key: str, value: object, find: Finder) -> Mapping[Any, Any] | None:
+    if value is None or isinstance(value, Mapping):
+        return value
+    find.wrong(f"expected a map as `{key}`, found `{value}`")
+    return None
+
+
+def _headers(value: object, find: Finder) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, text in (_map("http.headers", value, find) or {}).items():
+        if type(text) is int:  # a number that YAML read as one; on the wire every header is a text
+            text = str(text)
+        if not isinstance(name, str) or not isinstance(text, str):
+            find.wrong(f"expected a text as header `{name}`, found `{text}`")
+        elif name.lower() in headers:
+            find.wrong(f"header `{name.lower()}` is given twice")
+        else:
+            headers[name.lower()] = text
+    return headers
+
+
+def _time(value: object, find: Finder) -> object:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return parse_timestamp(value)
+    except Failure:
+        pass
+    find.wrong(f"expected an RFC 3339 time as `time`, found `{value}`")
+    return None
+
+
+def _external_auth(value: object, find: Finder) -> ExternalAuth:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        find.wrong(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
+        return {}
+    known = _policies(find.snapshot)
+    said: dict[Reference, Verdict] = {}
+    for policy, word in value.items():
+        if policy not in known:
+            find.absent(f"there is no policy `{policy}`", near_miss(str(policy), known))
+        if word not in ("Allow", "Deny"):
+            hint = near_miss(str(word), ("Allow", "Deny"))
+            find.wrong(f"expected Allow or Deny as answer for `{policy}`, found `{word}`", hint)
+        elif policy in known:
+            said[known[policy]] = Verdict(word)
+    return said
+
+
+@per_snapshot
+def _policies(snapshot: Snapshot) -> Mapping[str, Reference]:
+    """The references of all AccessPolicies, by how they are written."""
+    references = (resource.reference for kind in ACCESS_POLICIES for resource in snapshot.of_kind(*kind))
+    return {str(reference): reference for reference in references}

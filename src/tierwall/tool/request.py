@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tierwall.core.reference import Reference
+
 CALL = "tools/call"
 SESSION_HEADER = "mcp-session-id"
 # Methods that name a resource by `params.uri`; all others name theirs by `params.name`.
@@ -24,6 +26,11 @@ class Backend(Struct, frozen=True):
     kind: str = "XBackend"
     # Where its MCP endpoint is: `spec.mcp.path`.
     path: str = "/mcp"
+
+    @property
+    def reference(self) -> Reference:
+        """Its reference; the two groups of XBackend are spelled alike."""
+        return Reference(self.kind, self.namespace, self.name)
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from tierwall.core.reference import Reference
 from tierwall.core.source import Path
 from tierwall.resources.resource import Resource
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
@@ -28,6 +29,8 @@ class Rule(Struct, frozen=True, eq=False):
 
     label: str
     path: Path
+    # Its own name; the oldest generation lets rules go without one.
+    name: str | None = None
     source: Source = EVERYBODY
     http: HttpMatch = EVERY_REQUEST
     clauses: tuple[Clause, ...] = (ANYTHING,)
@@ -35,6 +38,9 @@ class Rule(Struct, frozen=True, eq=False):
     def matches(self, request: Request) -> bool:
         """Whether the rule is about this request, its caller included."""
         return self.source.matches(request.caller) and self.fits(request)
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.name})" if self.name else self.label
 
     def fits(self, request: Request) -> bool:
         """Whether the rule is about this request, if it is about its caller."""
@@ -59,15 +65,17 @@ class Rules:
         self.all = tuple(rules)
         self._unnamed = tuple(one for one in self.all if one.source.matches(None))
         ids = {one.source.spiffe for one in self.all if one.source.spiffe is not None and not one.source.nobody}
-        self._named = {spiffe: tuple(one for one in self.all if one.source.matches(spiffe)) for spiffe in ids}
+        self._named: dict[str | None, tuple[Rule, ...]] = {
+            spiffe: tuple(one for one in self.all if one.source.matches(spiffe)) for spiffe in ids
+        }
 
     def of(self, caller: str | None) -> tuple[Rule, ...]:
         """The rules that are about a caller, in their order."""
-        return self._named.get(caller, self._unnamed) if caller is not None else self._unnamed
+        return self._named.get(caller, self._unnamed)
 
     def match(self, request: Request) -> Rule | None:
         """The first rule that matches a request."""
-        for rule in self.of(request.caller):
+        for rule in self._named.get(request.caller, self._unnamed):
             if rule.fits(request):
                 return rule
         return None
@@ -80,9 +88,11 @@ class Policy(Struct, frozen=True, eq=False):
     """An AccessPolicy in the one form. `closed` says why nothing passes it: it is invalid."""
 
     resource: Resource
-    allows: Rules = field(default_factory=Rules)
-    asks: Rules = field(default_factory=Rules)
-    closed: tuple[str, ...] = ()
-    reference: str = ""
+    allows: Rules
+    asks: Rules
+    closed: tuple[str, ...]
+    reference: Reference
     # Whom `asks` are sent to: the Gateway API's `HTTPExternalAuthFilter`, defaults filled in.
     authorizer: Mapping[str, Any] | None = None
+    # Whether it only asks: what no rule of `asks` selects passes.
+    only_asks: bool = False

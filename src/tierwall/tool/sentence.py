@@ -1,28 +1,37 @@
-"""A decision in plain words: one sentence, and, where no rule of a policy grants a request, why each does not."""
+"""An answer in plain words: one sentence, and, where no rule of a policy grants a request, why each does not."""
 
 from __future__ import annotations
 
+from typing import assert_never
+
+from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
-from tierwall.tool.decide import Decision, Level, Looked, Reason
-from tierwall.tool.methods import Category, Method
+from tierwall.tool.decide import Evaluated, Walk
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
 from tierwall.tool.places import Way
 from tierwall.tool.request import CALL, Request
 from tierwall.tool.rules import Policy, Rule
 
 # A sentence names this many policies and counts the rest; the document names them all.
 MOST_NAMED = 3
+# A note gives this many reasons why a policy is invalid.
+MOST_REASONS = 3
 
 
-def sentence(way: Way, decision: Decision) -> str:
+def sentence(way: Way, walk: Walk) -> str:
     """Whether the request passes, and what settled it."""
-    request = decision.request
-    who = request.caller or "a caller without an identity"
-    what = f"{purpose(request)} at {way.backend} through {way.gateway.reference}"
-    if decision.verdict is Verdict.DENY:
-        return f"{who} may not {what}: {_denial(decision.looked[-1])}"
-    if not decision.looked:
+    who = caller_words(walk.request.caller)
+    what = f"{purpose(walk.request)} at {way.backend} through {way.gateway.reference}"
+    if walk.verdict is Verdict.DENY:
+        return f"{who} may not {what}: {_denial(walk.evaluated[-1])}"
+    if not walk.evaluated:
         return f"{who} may {what}: no policy guards this way, so the default allows it"
-    return f"{who} may {what}: {_permission(decision)}"
+    return f"{who} may {what}: {_permission(walk)}"
+
+
+def caller_words(caller: str | None) -> str:
+    """A caller as sentences name it."""
+    return caller or "a caller without an identity"
 
 
 def purpose(request: Request) -> str:
@@ -34,38 +43,53 @@ def purpose(request: Request) -> str:
     return f"use {request.method}" + (f" of {request.named}" if request.named is not None else "")
 
 
-def _denial(one: Looked) -> str:
-    what = f"{one.policy.reference} on the {one.level}"
-    return {
-        Reason.NO_RULE: f"no rule of {what} grants it",
-        Reason.REFUSED: f"the authorizer of {what} denies it",
-        Reason.UNREACHABLE: f"the authorizer of {what} cannot be reached",
-        Reason.INVALID: f"{what} is invalid, which closes what it guards",
-        Reason.UNREAD: f"{what} guards it, and the request is not read as MCP",
-    }[one.reason]
+def _denial(entry: Evaluated) -> str:
+    policy = f"{entry.policy.reference} on the {entry.level}"
+    asking = f"{entry.decider.short} on the {entry.level}"
+    match entry.reason:
+        case Reason.NO_RULE_MATCHED:
+            return f"no rule of {policy} grants it"
+        case Reason.AUTHORIZER_DENIED:
+            return f"the authorizer of {asking} denies it"
+        case Reason.AUTHORIZER_UNREACHABLE:
+            return f"the authorizer of {asking} cannot be reached"
+        case Reason.FAILS_CLOSED:
+            return f"{policy} is invalid, which closes what it guards"
+        case Reason.NOT_READ_AS_MCP:
+            return f"{policy} guards it, and the request is not read as MCP"
+        case _:
+            raise AssertionError(f"a policy of the tool plane does not deny by {entry.reason}")
 
 
-def _permission(decision: Decision) -> str:
-    names = [
-        f"{one.policy.reference} {one.rule.label}" if one.rule and one.rule.label != "spec" else one.policy.reference
-        for one in decision.looked
-    ]
+def _permission(walk: Walk) -> str:
+    names = [entry.decider.short for entry in walk.evaluated]
     shown = names[:MOST_NAMED] + ([f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else [])
     listed = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    levels = " and ".join(dict.fromkeys(str(one.level) for one in decision.looked))
-    verb = "allows" if len(names) == 1 else "allow"
-    return f"{listed} {verb} it" + (f" ({levels})" if levels != Level.DEFAULT else "")
+    levels = " and ".join(dict.fromkeys(entry.level for entry in walk.evaluated))
+    return f"{listed} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
+
+
+def note(entry: Evaluated, request: Request) -> str | None:
+    """What else there is to say about a policy that denies."""
+    match entry.reason:
+        case Reason.FAILS_CLOSED:
+            return "; ".join(entry.policy.closed[:MOST_REASONS])
+        case Reason.NOT_READ_AS_MCP:
+            return request.unread
+        case Reason.NO_RULE_MATCHED:
+            return why_none(entry.policy, request)
+        case _:
+            return None
 
 
 def why_none(policy: Policy, request: Request) -> str:
     """Why no rule of a policy fits a request, rule by rule."""
     if not policy.allows.all:
         return "it has no rules"
-    own = policy.allows.of(request.caller)
-    if not own:
-        caller = request.caller or "a caller without an identity"
-        return f"no rule is about {caller}"
-    return "; ".join(f"{rule.label}: {_why_not(rule, request)}" for rule in own)
+    rules = policy.allows.of(request.caller)
+    if not rules:
+        return f"no rule is about {caller_words(request.caller)}"
+    return "; ".join(f"{rule}: {_why_not(rule, request)}" for rule in rules)
 
 
 def _why_not(rule: Rule, request: Request) -> str:
@@ -81,12 +105,18 @@ def _why_not(rule: Rule, request: Request) -> str:
                 return f"{named} is not among {clause.names}"
             if clause.condition is not None:
                 return clause.condition.why_not(request)
-    listed = ", ".join(
-        clause.name
-        if isinstance(clause, Method)
-        else f"{clause.name}/*"
-        if isinstance(clause, Category)
-        else str(clause)
-        for clause in rule.clauses
-    )
+    listed = ", ".join(map(_granted, rule.clauses))
     return f"{request.method} is not among {listed or 'anything, because no method can match'}"
+
+
+def _granted(clause: Clause) -> str:
+    """What a clause is about, without the names and the condition that may narrow it."""
+    match clause:
+        case Method(name=name):
+            return name
+        case Category(name=name):
+            return f"{name}/*"
+        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls():
+            return str(clause)
+        case _:
+            assert_never(clause)

@@ -32,17 +32,18 @@ def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterab
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
         source = source_of(rule["source"], policy.namespace)
         if authorization["type"] == "ExternalAuth":
-            asks.append(_rule(index, source, Method(CALL)))
+            asks.append(_rule(index, rule, source, Method(CALL)))
             authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
         elif authorization["type"] == "CEL":
-            allows.append(_rule(index, source, Method(CALL, None, condition(authorization["cel"]["expression"]))))
+            call = Method(CALL, None, condition(authorization["cel"]["expression"]))
+            allows.append(_rule(index, rule, source, call))
         else:
-            allows.append(_rule(index, source, Method(CALL, names(CALL, authorization["tools"]))))
+            allows.append(_rule(index, rule, source, Method(CALL, names(CALL, authorization["tools"]))))
     named = {one.source for one in allows}
     allows += [one for one in asks if one.source not in named]
-    return Policy(policy, Rules(allows), Rules(asks), (), str(policy.reference), authorizer)
+    return Policy(policy, Rules(allows), Rules(asks), (), policy.reference, authorizer)
 
 
-def _rule(index: int, source: Source, call: Method) -> Rule:
+def _rule(index: int, rule: Mapping[str, Any], source: Source, call: Method) -> Rule:
     clauses = (ALL_BUT_CALLS, SESSION_HTTP, call)
-    return Rule(f"rules[{index}]", ("spec", "rules", index), source, EVERY_REQUEST, clauses)
+    return Rule(f"rules[{index}]", ("spec", "rules", index), rule.get("name"), source, EVERY_REQUEST, clauses)

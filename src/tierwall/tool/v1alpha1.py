@@ -26,10 +26,10 @@ def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterab
     """An admitted policy; `spec` has its defaults, `names` reads names that a method may be used on."""
     listed = spec.get("rules")
     rules = None if listed is None else Rules(_rules(policy, listed, names))
-    reference = str(policy.reference)
+    reference = policy.reference
     if spec["action"] == "ExternalAuth":
         asks = rules if listed and rules else Rules((EVERY_RULE,))
-        return Policy(policy, Rules((EVERY_RULE,)), asks, (), reference, spec["externalAuth"])
+        return Policy(policy, Rules((EVERY_RULE,)), asks, (), reference, spec["externalAuth"], only_asks=True)
     return Policy(policy, Rules((EVERY_RULE,)) if rules is None else rules, NO_RULES, (), reference)
 
 
@@ -42,6 +42,7 @@ def _rules(
         yield Rule(
             f"rules[{index}]",
             ("spec", "rules", index),
+            rule["name"],
             source_of(rule.get("source"), policy.namespace),
             EVERY_REQUEST if found == EVERY_REQUEST else found,
             tuple(_clauses(authorization, names)) if authorization else (ANYTHING,),

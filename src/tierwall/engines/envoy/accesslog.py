@@ -18,7 +18,7 @@ from envoy.service.accesslog.v3 import als_pb2 as service_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster
+from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, told
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
@@ -93,15 +93,16 @@ def record(entry: Any) -> Record:
 
 
 def verdict(said: Mapping[str, Any], details: str, reached: bool = False) -> Record:
-    """Verdict, policy and rule: of the policy that denied, or of the last that allowed; `reached` is a backend."""
+    """Verdict, level and who gave it: the policy that denied, or the last that allowed; `reached` is a backend."""
     looked = list(_looked(said))
     is_allowed = reached or details.startswith(_PASSED)
     is_denied_by_policy = bool(looked) and (looked[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
     if looked and (is_allowed or is_denied_by_policy):
         level, _, decider = looked[-1]
-        policy, _, rule = decider.partition(" ")
         word = "Deny" if is_denied_by_policy else "Allow"
-        return {"verdict": word, "level": level, "policy": policy, "rule": rule}
+        policy, rule, name = told(decider)
+        record = {"verdict": word, "level": level, "policy": policy, "rule": rule}
+        return record | {"name": name} if name else record
     if is_allowed:
         return {"verdict": "Allow", "policy": "Default"}
     # Refused before every policy was asked: what cannot be read, or leads nowhere, is never let through.

@@ -7,11 +7,12 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tierwall.core.stack import Stack
 from tierwall.engines.envoy.guards import Protection
 from tierwall.tool.methods import Method
-from tierwall.tool.model import Stack
+from tierwall.tool.question import ToolQuestion
 from tierwall.tool.request import Request
-from tierwall.tool.rules import Rule
+from tierwall.tool.rules import Policy, Rule
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
 # Requests have these whatever a question says: the client must send them, or Envoy adds them.
@@ -31,15 +32,15 @@ _SPELT = frozenset(("tools/call", "tools/list", "prompts/get", "prompts/list", "
 }
 
 
-def obstacle(request: Request, stack: Stack, protection: Protection, question: Mapping[str, Any]) -> str:
+def obstacle(request: Request, stack: Stack[Policy], protection: Protection, question: ToolQuestion) -> str:
     """Why a question cannot be put to Envoy as a request, or nothing."""
     return next(_obstacles(request, stack, protection, question), "")
 
 
-def _obstacles(request: Request, stack: Stack, protection: Protection, question: Mapping[str, Any]) -> Iterator[str]:
+def _obstacles(request: Request, stack: Stack[Policy], protection: Protection, question: ToolQuestion) -> Iterator[str]:
     for one in protection.diagnostics:
         yield one.message
-    if question.get("time") is not None:
+    if question.time is not None:
         yield "Envoy takes the time of its clock"
     if request.http_method not in METHODS:
         yield f"HTTP method `{request.http_method}` cannot be sent"
@@ -80,7 +81,7 @@ def _path_obstacles(path: str) -> Iterator[str]:
         yield f"path `{path}` is normalised before policies see it"
 
 
-def _header_obstacles(request: Request, stack: Stack) -> Iterator[str]:
+def _header_obstacles(request: Request, stack: Stack[Policy]) -> Iterator[str]:
     for name, value in request.headers.items():
         if name in _OF_CONNECTIONS or name in ("host", "content-length") or name.startswith(_OF_ENVOY):
             yield f"header `{name}` is not a caller's to send"
@@ -96,7 +97,7 @@ def _header_obstacles(request: Request, stack: Stack) -> Iterator[str]:
         yield f"host `{request.host}` cannot be sent"
 
 
-def mentioned(stack: Stack) -> set[str]:
+def mentioned(stack: Stack[Policy]) -> set[str]:
     """The headers that rules look at; `host` also where they look at the host."""
     found: set[str] = set()
     for rule in _rules(stack):
@@ -110,10 +111,11 @@ def mentioned(stack: Stack) -> set[str]:
     return found
 
 
-def _rules(stack: Stack) -> Iterator[Rule]:
-    for policy in (*stack.gateway, *stack.backend):
-        yield from policy.allows.all
-        yield from policy.asks.all
+def _rules(stack: Stack[Policy]) -> Iterator[Rule]:
+    for tier in stack:
+        for policy in tier.policies:
+            yield from policy.allows.all
+            yield from policy.asks.all
 
 
 def _argument_obstacles(request: Request, protection: Protection) -> Iterator[str]:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from envoy.config.route.v3 import route_components_pb2
 
-from tierwall.core.diagnostics import InputError
+from tierwall.core.answer import Reason
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
-from tierwall.core.trace import DEFAULT, Step
-from tierwall.core.verdict import Verdict
+from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy import clusters
 from tierwall.engines.envoy.askable import obstacle
 from tierwall.engines.envoy.cache import Cache
@@ -28,8 +28,9 @@ from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.external_auth import Authorizer
 from tierwall.engines.envoy.guards import Guards, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
-from tierwall.engines.envoy.names import RBAC, SLOTS
+from tierwall.engines.envoy.names import RBAC, Slot
 from tierwall.engines.envoy.options import Address, Options
+from tierwall.engines.envoy.rbac import denier_name, rule_name
 from tierwall.engines.envoy.recorder import AUTHORIZE, REACHED, Recorder
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.standalone import Standalone
@@ -38,11 +39,11 @@ from tierwall.policytest.run import Answer
 from tierwall.policytest.suite import Suite
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.asked import read
-from tierwall.tool.decide import Answers, Level
-from tierwall.tool.model import Stack
+from tierwall.tool.decide import Evaluated, ExternalAuth, Walk
 from tierwall.tool.places import Way
+from tierwall.tool.question import ToolQuestion, answer, read
 from tierwall.tool.request import Request
+from tierwall.tool.rules import Policy, Rule
 
 WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
@@ -50,13 +51,22 @@ _LARGEST_PATTERN = 10_000
 _HOST = "tierwall.test"
 
 
-class Asked(NamedTuple):
-    """A question that can be asked: the number of its way, the request, what authorizers say, who could decide."""
+class Turn(NamedTuple):
+    """A policy on a way: its level, and the slot in which Envoy tells what it said."""
 
-    way: int
+    level: str
+    policy: Policy
+    slot: Slot
+
+
+class Asked(NamedTuple):
+    """A question that can be asked: its way and the way's number, the request, what authorizers say, whose turn."""
+
+    number: int
+    way: Way
     request: Request
-    answers: Answers
-    stack: Stack
+    external_auth: ExternalAuth
+    turns: tuple[Turn, ...]
 
 
 class Engine:
@@ -90,7 +100,7 @@ class Ways:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._policies: dict[str, int] = {}
+        self._policies: dict[Reference, int] = {}
         self._options = Options(static=True, largest_pattern=_LARGEST_PATTERN)
         self._guards = Guards(snapshot, self._options, Cache(), self._authorizer)
         self._ways: list[tuple[Way, Protection]] = []
@@ -98,20 +108,23 @@ class Ways:
 
     def _authorizer(self, snapshot: Snapshot, policy: Resource) -> Authorizer:
         """The recorder answers for every authorizer; the policy's number in the path says for which."""
-        number = self._policies.setdefault(str(policy.reference), len(self._policies))
+        number = self._policies.setdefault(policy.reference, len(self._policies))
         return Authorizer(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
 
-    def add(self, question: Mapping[str, Any]) -> Asked | str:
-        """A question that can be asked, or why it cannot; InputError if it is none."""
-        way, request, answers = read(self._snapshot, question)
+    def add(self, value: Mapping[str, Any]) -> Asked | str:
+        """A question that can be asked, or why it cannot; InputError names everything wrong with it."""
+        problems: list[Diagnostic] = []
+        question = ToolQuestion.read(value, problems)
+        way, request, external_auth = read(self._snapshot, question, problems)
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
         if key not in self._known:
             port = way.listener.port if way.listener is not None else 0
             self._known[key] = len(self._ways)
             self._ways.append((way, self._guards.protection(way.stack, way.backend, port)))
         number = self._known[key]
-        why = obstacle(request, way.stack, self._ways[number][1], question)
-        return why or Asked(number, request, answers, way.stack)
+        protection = self._ways[number][1]
+        why = obstacle(request, way.stack, protection, question)
+        return why or Asked(number, way, request, external_auth, _turns(way, protection))
 
     def ask(self, questions: list[Asked]) -> list[Answer]:
         """One answer a question, in order."""
@@ -128,8 +141,11 @@ class Ways:
             recorder.close()
 
     def _ask(self, one: Asked, client: Client, recorder: Recorder) -> Answer:
-        numbers = self._policies.items()
-        recorder.answers = {number: one.answers[policy] for policy, number in numbers if policy in one.answers}
+        recorder.answers = {
+            number: one.external_auth[policy]
+            for policy, number in self._policies.items()
+            if policy in one.external_auth
+        }
         before = len(recorder.requests)
         status, headers, body = client.send(one)
         return _answer(one, status, headers, body, len(recorder.requests) > before)
@@ -175,18 +191,16 @@ class Client:
         """The answer to a question's request: status code, headers and body."""
         request = asked.request
         body = json.dumps(message(request)).encode() if request.method is not None else b""
-        headers = {WAY: str(asked.way), "host": request.host or _HOST}
+        headers = {WAY: str(asked.number), "host": request.host or _HOST}
         if body:
             headers |= {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         headers |= request.headers
         if body or request.http_method in ("POST", "PUT", "PATCH"):
             headers["content-length"] = str(len(body))
         connection = self._open.pop(request.caller, None) or self._connect(request.caller)
-        for name, value in (("", ""), *headers.items()):
-            if not name:
-                connection.putrequest(request.http_method, request.path, skip_host=True, skip_accept_encoding=True)
-            else:
-                connection.putheader(name, value)
+        connection.putrequest(request.http_method, request.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name, value)
         connection.endheaders(body or None)
         answer = connection.getresponse()
         found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
@@ -219,66 +233,66 @@ def message(request: Request) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": params}
 
 
+def _turns(way: Way, protection: Protection) -> tuple[Turn, ...]:
+    """The policies on a way in their order; a checkpoint has those of a level that has any."""
+    guarded = [tier for tier in way.stack if tier.policies]
+    return tuple(
+        Turn(tier.name, policy, slot)
+        for tier, checkpoint in zip(guarded, protection.checkpoints, strict=True)
+        for policy, slot in zip(tier.policies, checkpoint.slots, strict=True)
+    )
+
+
 def _answer(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> Answer:
     if reached != (headers.get(REACHED) == "1"):
         return Answer(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
-    told = headers.get(TOLD, "")
-    found: Mapping[str, str] = json.loads(told) if told.startswith("{") else {}
-    if not reached and status in (400, 413) and WHY not in headers:
-        return (
-            Answer(_unread(asked, body))
-            if (asked.stack.gateway or asked.stack.backend)
-            else Answer(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
-        )
-    looked: list[tuple[Level, str, str]] = []
-    for slot in SLOTS:
-        decided = found.get(slot.asked if found.get(slot.asks) == "allowed" else slot.decider)
-        if decided is not None:
-            policy, _, rule = decided.partition(" ")
-            looked.append((Level(slot.level.capitalize()), policy, rule or "spec"))
+    if not reached and status in (400, 413) and WHY not in headers and asked.turns:
+        # Envoy did not read the message: the first policy denies it
+        # (docs/semantics.md#messages-that-cannot-be-read-are-denied).
+        level, policy, _ = asked.turns[0]
+        unread = Evaluated(level, policy, StepVerdict.DENY, Reason.NOT_READ_AS_MCP)
+        return Answer(answer(asked.way, Walk(asked.request, Verdict.DENY, (unread,)), status))
+    said = headers.get(TOLD, "")
+    metadata: Mapping[str, str] = json.loads(said) if said.startswith("{") else {}
+    evaluated = list(_allowing(asked, metadata))
     if not reached:
-        denier = _denier(headers.get(WHY, ""))
-        if denier:
-            in_gateway = any(one.reference == denier for one in asked.stack.gateway)
-            looked.append((Level.GATEWAY if in_gateway else Level.BACKEND, denier, "spec"))
-        elif headers.get(WHY, "").startswith("ext_authz"):
-            # The authorizer that denied is the last that was asked.
-            pass
-        else:
+        denial = _denial(asked, evaluated, headers.get(WHY, ""))
+        if denial is None:
             return Answer(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
-    return Answer(_document(Verdict.ALLOW if reached else Verdict.DENY, looked, status))
+        evaluated = denial
+    verdict = Verdict.ALLOW if reached else Verdict.DENY
+    return Answer(answer(asked.way, Walk(asked.request, verdict, tuple(evaluated)), status))
 
 
-def _denier(why: str) -> str:
-    return why.partition("[")[2].rstrip("]") if why.startswith("rbac_access_denied") else ""
+def _allowing(asked: Asked, metadata: Mapping[str, str]) -> Iterator[Evaluated]:
+    """The policies that Envoy says allowed the request, or asked their authorizer about it."""
+    for level, policy, slot in asked.turns:
+        is_asked = metadata.get(slot.asks) == "allowed"
+        name = metadata.get(slot.asked if is_asked else slot.decider)
+        if name is None:
+            return
+        rule = _rule(policy, name)
+        reason = Reason.NOT_SELECTED if policy.only_asks else Reason.RULE_MATCHED
+        yield Evaluated(level, policy, StepVerdict.ALLOW, Reason.AUTHORIZER_ALLOWED if is_asked else reason, rule)
 
 
-def _unread(asked: Asked, body: bytes) -> dict[str, Any]:
-    """The first policy denies what Envoy did not read (docs/semantics.md#messages-that-cannot-be-read-are-denied)."""
-    level = Level.GATEWAY if asked.stack.gateway else Level.BACKEND
-    first = (*asked.stack.gateway, *asked.stack.backend)[0]
-    return _document(Verdict.DENY, [(level, first.reference, "spec")], 400)
+def _rule(policy: Policy, name: str) -> Rule:
+    """The rule that Envoy calls by this name."""
+    return {rule_name(policy, rule): rule for rule in (*policy.allows.all, *policy.asks.all)}[name]
 
 
-def _document(verdict: Verdict, looked: list[tuple[Level, str, str]], status: int) -> dict[str, Any]:
-    settling = looked[-1:] if verdict is Verdict.DENY else looked
-    denied = len(looked) - 1 if verdict is Verdict.DENY else len(looked)
-    return {
-        "verdict": str(verdict),
-        "decidedBy": [{"policy": policy, "rule": rule} for _, policy, rule in settling] or [DEFAULT.document()],
-        "level": str(looked[-1][0] if looked else Level.DEFAULT),
-        "evaluated": [policy for _, policy, _ in looked],
-        "trace": [
-            Step(str(level), "allowed" if number < denied else "denied", _reference(policy), rule).document()
-            for number, (level, policy, rule) in enumerate(looked)
-        ],
-        "response": {"status": status},
-    }
-
-
-def _reference(text: str) -> Reference:
-    kind, namespace, name = text.split("/", 2)
-    return Reference(kind, namespace, name)
+def _denial(asked: Asked, evaluated: list[Evaluated], why: str) -> list[Evaluated] | None:
+    """What was evaluated with the policy that denied, which Envoy gives as reason; None if no policy did."""
+    turn = asked.turns[len(evaluated)] if len(evaluated) < len(asked.turns) else None
+    if turn is not None and why == f"rbac_access_denied_matched_policy[{denier_name(turn.policy)}]":
+        reason = Reason.FAILS_CLOSED if turn.policy.closed else Reason.NO_RULE_MATCHED
+        return [*evaluated, Evaluated(turn.level, turn.policy, StepVerdict.DENY, reason)]
+    if evaluated and evaluated[-1].reason is Reason.AUTHORIZER_ALLOWED and why.startswith("ext_authz"):
+        # The authorizer that denied is the last that was asked.
+        *before, last = evaluated
+        reason = Reason.AUTHORIZER_DENIED if why == "ext_authz_denied" else Reason.AUTHORIZER_UNREACHABLE
+        return [*before, Evaluated(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
+    return None
 
 
 def _free_port() -> int:

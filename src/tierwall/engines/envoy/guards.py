@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.stack import Stack
 from tierwall.engines.envoy import mcp
 from tierwall.engines.envoy.cache import Cache
 from tierwall.engines.envoy.checkpoints import Checkpoint, on
@@ -27,7 +28,8 @@ from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import Stack, model
+from tierwall.tool.methods import Method
+from tierwall.tool.model import model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy
 
@@ -96,14 +98,14 @@ class Guards:
         self._made: dict[tuple[object, ...], Made] = {}
         self._needs: dict[tuple[Policy, ...], frozenset[str]] = {}
 
-    def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack:
+    def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack[Policy]:
         """The policies between a listener and a backend, in their order."""
         return model(self._snapshot).stack(gateway, listener, backend)
 
-    def protection(self, stack: Stack, backend: Backend, port: int) -> Protection:
+    def protection(self, stack: Stack[Policy], backend: Backend, port: int) -> Protection:
         """What stands between a listener's port and a backend."""
-        found = (("gateway", stack.gateway), ("backend", stack.backend))
-        return Protection(tuple(self._at(level, those, backend, port) for level, those in found if those))
+        guarded = (tier for tier in stack if tier.policies)
+        return Protection(tuple(self._at(tier.name.lower(), tier.policies, backend, port) for tier in guarded))
 
     def _at(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Checkpoint:
         needs = self._needs.get(policies)
@@ -147,7 +149,7 @@ class Guards:
         found = kept.get(key)
         if found is None:
             found = kept[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
-        return (policy.resource.group, policy.reference, self._cache.tag(policy.resource), key), found
+        return (policy.resource.group, str(policy.reference), self._cache.tag(policy.resource), key), found
 
     def done(self) -> None:
         """Let go of the ones before."""
@@ -190,7 +192,8 @@ def _scoped(policy: Policy) -> list[str]:
         str(one)
         for rule in (*policy.allows.all, *policy.asks.all)
         for clause in rule.clauses
-        for one in getattr(getattr(clause, "names", None), "scoped", ())
+        if isinstance(clause, Method) and clause.names is not None
+        for one in clause.names.scoped
     )
 
 

@@ -127,6 +127,20 @@ def authorizer_cluster(namespace: str, name: str, port: int, grpc: bool) -> str:
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
 
 
+class Told(NamedTuple):
+    """Who decided, as Envoy tells it; a policy that denies as a whole has no rule."""
+
+    policy: str
+    rule: str
+    name: str
+
+
+def told(decider: str) -> Told:
+    """What Envoy calls a policy or a rule (`rbac.rule_name`), in its parts."""
+    policy, rule, name, *_ = (*decider.split(" ", 2), "", "")
+    return Told(policy, rule, name)
+
+
 def backend_of_cluster(name: str) -> str | None:
     """The reference of the backend that a cluster leads to: `XBackend/shop/orders`; None for any other cluster."""
     kind, *rest = name.split("/")

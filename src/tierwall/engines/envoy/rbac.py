@@ -8,7 +8,7 @@ nothing: it writes which rule says so, and the ext_authz filter behind it asks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, assert_never
 
 from envoy.config.rbac.v3 import rbac_pb2
 from msgspec import Struct
@@ -20,7 +20,7 @@ from tierwall.engines.envoy.external_auth import Authorizer, route_settings
 from tierwall.engines.envoy.http_predicate import TooLarge, http_predicate, session_predicate
 from tierwall.engines.envoy.matchers import OnMatch, Predicate, all_of, holds, packed, typed
 from tierwall.engines.envoy.tree import Tree
-from tierwall.tool.methods import BaseProtocol, Clause, Method, SessionHttp
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy, Rule
 
@@ -60,15 +60,15 @@ def guard(policy: Policy, backend: Backend, port: int, asks: Authorizer | str | 
 
 
 def _trees(policy: Policy, backend: Backend, asks: Authorizer | str | None, making: _Making, plain: bool) -> Trees:
-    denied = action(policy.reference, rbac_pb2.RBAC.DENY)
+    denied = action(denier_name(policy), rbac_pb2.RBAC.DENY)
     if policy.closed:
         return Trees(denied)
-    granted = {rule: action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
+    granted = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
     decision = Tree(backend, granted.__getitem__, denied, making.needed, plain).of(policy.allows)
     if not policy.asks.all:
         return Trees(decision)
     if isinstance(asks, Authorizer):
-        asked = {rule: action(_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
+        asked = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
         return Trees(decision, Tree(backend, asked.__getitem__, None, making.asked, plain).of(policy.asks))
     return Trees(Tree(backend, lambda rule: denied, decision, making.asked, plain).of(policy.asks))
 
@@ -108,7 +108,7 @@ class _Making:
                 one = make(rule, clause)
             except (Inexpressible, TooLarge) as error:
                 words = "it never matches" if closed is False else "its authorizer is asked in any case"
-                self.problem(INEXPRESSIBLE, f"Envoy cannot evaluate {rule.label}, so {words}: {error}", rule)
+                self.problem(INEXPRESSIBLE, f"Envoy cannot evaluate {rule}, so {words}: {error}", rule)
                 one = closed
             if one is False:
                 return False
@@ -130,8 +130,15 @@ class _Making:
         return holds(parsed)
 
 
-def _name(policy: Policy, rule: Rule) -> str:
-    return f"{policy.reference} {rule.label}"
+def denier_name(policy: Policy) -> str:
+    """What Envoy calls a policy that denies: no rule of it does, but the whole policy."""
+    return str(policy.reference)
+
+
+def rule_name(policy: Policy, rule: Rule) -> str:
+    """What Envoy calls a rule: policy, place and, where it has one, its own name; `names.told` reads it."""
+    place = f"{policy.reference} {rule.label}"
+    return f"{place} {rule.name}" if rule.name else place
 
 
 def action(name: str, what: Any) -> OnMatch:
@@ -141,11 +148,17 @@ def action(name: str, what: Any) -> OnMatch:
 
 def depends_on(policy: Policy) -> Iterator[str]:
     """What besides the policy its filters depend on: `backend` (scoped names), `path` (base set), `port`."""
-    rules = (*policy.allows.all, *policy.asks.all)
-    clauses = [clause for rule in rules for clause in rule.clauses]
-    if any(isinstance(one, Method) and one.names is not None and one.names.scoped for one in clauses):
-        yield "backend"
-    if any(isinstance(one, BaseProtocol | SessionHttp) for one in clauses):
-        yield "path"
-    if any(rule.http.ports for rule in rules):
-        yield "port"
+    for rule in (*policy.allows.all, *policy.asks.all):
+        if rule.http.ports:
+            yield "port"
+        for clause in rule.clauses:
+            match clause:
+                case Method(names=names):
+                    if names is not None and names.scoped:
+                        yield "backend"
+                case BaseProtocol() | SessionHttp():
+                    yield "path"
+                case Anything() | AllButCalls() | Category():
+                    pass
+                case _:
+                    assert_never(clause)

@@ -1,0 +1,298 @@
+"""The tool plane as the AccessPolicy proposal and docs/semantics.md#tool-plane say it: short, slow, and on its own.
+
+Only admission is taken from the library. The meanings of expressions are in a table of Python functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from reference.expressions import EXPRESSIONS, holds
+from tierwall.resources.admission.admit import admit
+
+Object = dict[str, Any]
+GATEWAY = ("gateway.networking.k8s.io", "Gateway")
+
+
+class Tier(NamedTuple):
+    name: str
+    policies: list[Object]
+
+
+class Rule(NamedTuple):
+    """Where a rule is written, and its own name."""
+
+    label: str
+    name: str | None
+
+
+class Evaluated(NamedTuple):
+    """What a policy says to a request; `rule` is the one that says so."""
+
+    policy: str
+    verdict: str
+    rule: Rule
+
+
+SPEC = Rule("spec", None)
+
+
+def decide(objects: list[Object], question: Mapping[str, Any]) -> dict[str, Any]:
+    """Verdict, `decidedBy`, `evaluated` and `level`: the first policy that denies ends it, else all have decided."""
+    gateway, listener, backend = way(objects, question)
+    request = request_of(question, backend, listener)
+    evaluated: list[Evaluated] = []
+    level = "Default"
+    for tier in stack(objects, gateway, listener, backend):
+        for policy in tier.policies:
+            entry = evaluate(policy, request, question.get("externalAuth") or {})
+            evaluated.append(entry)
+            level = tier.name
+            if entry.verdict == "Deny":
+                return answer("Deny", [entry], evaluated, level)
+    return answer("Allow", evaluated, evaluated, level)
+
+
+def answer(verdict: str, settling: list[Evaluated], evaluated: list[Evaluated], level: str) -> dict[str, Any]:
+    named = ({"policy": entry.policy, "rule": entry.rule.label, "name": entry.rule.name} for entry in settling)
+    decided_by = [{key: text for key, text in decider.items() if text} for decider in named]
+    references = [entry.policy for entry in evaluated]
+    decided = decided_by or [{"policy": "Default"}]
+    return {"verdict": verdict, "decidedBy": decided, "evaluated": references, "level": level}
+
+
+def stack(objects: list[Object], gateway: Object, listener: Object, backend: Object | None) -> list[Tier]:
+    """The policies on the Gateway, then those on the backend; the older first, then the smaller name."""
+    policies = sorted((value for value in objects if value["kind"].endswith("AccessPolicy")), key=seniority)
+    kept = [policy for policy in policies if not over_limit(policy, policies)]
+    return [
+        Tier(name, [policy for policy in kept if target is not None and targets(policy, target, listener)])
+        for name, target in (("Gateway", gateway), ("Backend", backend))
+    ]
+
+
+def name_of(value: Object) -> str:
+    return f"{value['metadata']['namespace']}/{value['metadata']['name']}"
+
+
+def reference(value: Object) -> str:
+    return f"{value['kind']}/{name_of(value)}"
+
+
+def key(value: Object) -> tuple[str, str, str]:
+    """Group, kind, and namespace with name."""
+    return value["apiVersion"].rpartition("/")[0], value["kind"], name_of(value)
+
+
+def way(objects: list[Object], question: Mapping[str, Any]) -> tuple[Object, Object, Object | None]:
+    """The Gateway, the listener and the XBackend asked about; a Service is none."""
+    gateway = next(value for value in objects if key(value)[:2] == GATEWAY and name_of(value) == question["gateway"])
+    wanted = question.get("listener", gateway["spec"]["listeners"][0]["name"])
+    listener = next(value for value in gateway["spec"]["listeners"] if value["name"] == wanted)
+    backends = (value for value in objects if value["kind"] == "XBackend" and name_of(value) == question["backend"])
+    return gateway, listener, next(backends, None)
+
+
+def request_of(question: Mapping[str, Any], backend: Object | None, listener: Object) -> dict[str, Any]:
+    """The request with every default filled in."""
+    caller = question.get("caller")
+    if isinstance(caller, dict):
+        namespace, _, name = caller["serviceAccount"].partition("/")
+        caller = f"spiffe://cluster.local/ns/{namespace}/sa/{name}"
+    home = backend["spec"]["mcp"].get("path", "/mcp") if backend else "/mcp"
+    http = question.get("http") or {}
+    return {
+        "caller": caller,
+        "method": question.get("method"),
+        "tool": question.get("tool"),
+        "uri": question.get("uri"),
+        "http_method": http.get("method", "POST"),
+        "path": http.get("path", home),
+        "host": http.get("host"),
+        "headers": {name.lower(): value for name, value in (http.get("headers") or {}).items()},
+        "port": listener["port"],
+        "home": home,
+    }
+
+
+def seniority(policy: Object) -> tuple[bool, float, str]:
+    created = policy["metadata"].get("creationTimestamp")
+    when = datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp() if created else 0.0
+    return created is None, when, name_of(policy)
+
+
+def target_refs(policy: Object) -> Iterator[tuple[tuple[str, str, str], str | None]]:
+    for ref in policy["spec"].get("targetRefs") or ():
+        yield (ref["group"], ref["kind"], f"{policy['metadata']['namespace']}/{ref['name']}"), ref.get("sectionName")
+
+
+def targets(policy: Object, target: Object, listener: Object) -> bool:
+    """Whether a policy names the target, or the listener asked about of it."""
+    sections = [section for named, section in target_refs(policy) if named == key(target)]
+    return None in sections or (target["kind"] == "Gateway" and listener["name"] in sections)
+
+
+def over_limit(policy: Object, policies: list[Object]) -> bool:
+    """Whether a target has five more senior policies, or a more senior one with action ExternalAuth too."""
+    seniors = policies[: next(number for number, other in enumerate(policies) if other is policy)]
+    for target in {target for target, _ in target_refs(policy)}:
+        there = [senior for senior in seniors if target in {other for other, _ in target_refs(senior)}]
+        actions = [value["spec"].get("action") for value in (policy, *there)]
+        if len(there) >= 5 or (actions[0] == "ExternalAuth" and "ExternalAuth" in actions[1:]):
+            return True
+    return False
+
+
+def invalid(policy: Object) -> bool:
+    if any(problem.refuses for problem in admit(policy)):
+        return True
+    for rule in policy["spec"].get("rules") or ():
+        authorization = rule.get("authorization") or {}
+        if "cel" in authorization and EXPRESSIONS[authorization["cel"]["expression"]] is None:
+            return True
+        for matcher in (*(authorization.get("paths") or ()), *(authorization.get("headers") or ())):
+            if matcher.get("type") == "RegularExpression" and matcher["value"] == "[":
+                return True
+    return False
+
+
+def evaluate(policy: Object, request: Mapping[str, Any], external_auth: Mapping[str, str]) -> Evaluated:
+    name, says = reference(policy), external_auth.get(reference(policy))
+    if invalid(policy):
+        return Evaluated(name, "Deny", SPEC)
+    asked, granted = (v1alpha1 if policy["apiVersion"].endswith("v1alpha1") else v0alpha0)(policy, request)
+    if asked is not None and (says != "Allow" or granted is not None):
+        return Evaluated(name, "Allow" if says == "Allow" else "Deny", asked)
+    return Evaluated(name, "Deny" if granted is None else "Allow", granted or SPEC)
+
+
+# The rule by which the authorizer is asked, and the rule that grants the request.
+Found = tuple[Rule | None, Rule | None]
+
+
+def v1alpha1(policy: Object, request: Mapping[str, Any]) -> Found:
+    """What some rule matches; without rules everything is granted, or asked about."""
+    namespace, listed = policy["metadata"]["namespace"], policy["spec"].get("rules")
+    about = ((rule, value) for rule, value in named(policy) if source(value.get("source"), namespace, request))
+    matching = (rule for rule, value in about if authorized(value, request))
+    if policy["spec"]["action"] == "ExternalAuth":
+        return (next(matching, None) if listed else SPEC), SPEC
+    return None, SPEC if listed is None else next(matching, None)
+
+
+def v0alpha0(policy: Object, request: Mapping[str, Any]) -> Found:
+    """Rules grant a caller that they name every method but calls, and the calls that they list."""
+    mine = [
+        (rule, value.get("authorization") or {"type": "InlineTools", "tools": value.get("tools", [])})
+        for rule, value in named(policy)
+        if source(value["source"], policy["metadata"]["namespace"], request)
+    ]
+    if request["method"] is None and not session(request):
+        return None, None
+    asked = next((rule for rule, authorization in mine if authorization["type"] == "ExternalAuth"), None)
+    others = [(rule, authorization) for rule, authorization in mine if authorization["type"] != "ExternalAuth"]
+    if not others:
+        return asked, asked
+    is_call = request["method"] == "tools/call"
+    return asked, next((rule for rule, value in others if not is_call or granted_v0(value, request)), None)
+
+
+def named(policy: Object) -> list[tuple[Rule, Object]]:
+    rules = policy["spec"].get("rules") or ()
+    return [(Rule(f"rules[{number}]", value.get("name")), value) for number, value in enumerate(rules)]
+
+
+def granted_v0(authorization: Object, request: Mapping[str, Any]) -> bool:
+    if authorization["type"] == "CEL":
+        return holds(authorization["cel"], request)
+    return request["tool"] in authorization["tools"]
+
+
+def source(value: Object | None, namespace: str, request: Mapping[str, Any]) -> bool:
+    """All members given must be the caller's, and the one that `type` names must be given."""
+    if not value:
+        return True
+    ids = [value["spiffe"]] if "spiffe" in value else []
+    if "serviceAccount" in value:
+        account = value["serviceAccount"]
+        ids.append(f"spiffe://cluster.local/ns/{account.get('namespace') or namespace}/sa/{account['name']}")
+    member = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}.get(value.get("type", ""))
+    return set(ids) == {request["caller"]} and (member is None or member in value)
+
+
+def authorized(rule: Object, request: Mapping[str, Any]) -> bool:
+    authorization = rule.get("authorization")
+    if not authorization:
+        return True
+    if not http(authorization, request) or not mcp(authorization.get("mcp") or {}, request):
+        return False
+    is_call = request["method"] == "tools/call"
+    return authorization["type"] != "CEL" or (is_call and holds(authorization["cel"], request))
+
+
+def mcp(value: Object, request: Mapping[str, Any]) -> bool:
+    methods, base = value.get("methods") or [], value.get("mcpBaseProtocolMethodsOption", "").startswith("MATCH")
+    if not methods and not base:
+        return True
+    return any(method(value, request) for value in methods) or (base and in_base_set(request))
+
+
+def method(value: Object, request: Mapping[str, Any]) -> bool:
+    asked = request["method"]
+    if asked is None:
+        return False
+    if "/" not in value["name"]:
+        return bool(asked.startswith(value["name"] + "/"))
+    named = request["uri"] if asked.startswith("resources/") else request["tool"]
+    return asked == value["name"] and (not value.get("params") or named in value["params"])
+
+
+def in_base_set(request: Mapping[str, Any]) -> bool:
+    asked = request["method"]
+    if asked is None:
+        return session(request)
+    prefixes = ("completion/", "logging/", "notifications/")
+    return asked in ("initialize", "tools/list", "ping") or asked.startswith(prefixes)
+
+
+def session(request: Mapping[str, Any]) -> bool:
+    """GET, or DELETE of a session, on exactly the backend's path."""
+    ends = request["http_method"] == "DELETE" and "mcp-session-id" in request["headers"]
+    return (request["http_method"] == "GET" or ends) and request["path"].partition("?")[0] == request["home"]
+
+
+def http(value: Object, request: Mapping[str, Any]) -> bool:
+    path = request["path"].partition("?")[0]
+    families = [
+        [wanted == request["http_method"] for wanted in value.get("methods") or ()],
+        [text(matcher, path, "PathPrefix") for matcher in value.get("paths") or ()],
+        [host(wanted, request["host"]) for wanted in value.get("hosts") or ()],
+        [wanted == request["port"] for wanted in value.get("ports") or ()],
+    ]
+    headers = [header(matcher, request["headers"]) for matcher in value.get("headers") or ()]
+    return all(any(family) for family in families if family) and all(headers)
+
+
+def header(matcher: Object, headers: Mapping[str, str]) -> bool:
+    name = matcher["name"].lower()
+    return name in headers and text(matcher, headers[name], "Exact")
+
+
+def text(matcher: Object, value: str, default: str) -> bool:
+    kind, wanted = matcher.get("type", default), matcher.get("value", "")
+    if kind == "Exact":
+        return bool(value == wanted)
+    if kind == "RegularExpression":
+        return re.fullmatch(wanted, value) is not None
+    elements = [element for element in wanted.split("/") if element]
+    return value.split("/")[1 : len(elements) + 1] == elements
+
+
+def host(wanted: str, value: str | None) -> bool:
+    if value is None:
+        return False
+    name = re.sub(r":\d+$", "", value).lower()
+    return name.endswith(wanted[1:]) and name != wanted[1:] if wanted.startswith("*.") else name == wanted

@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class Upstream:
 
     def __init__(self, folder: Path) -> None:
         self.asked: list[dict[str, Any]] = []
+        # Those who ask wait here for each other.
+        self.meeting = threading.Barrier(1)
         self.answer: bytes = b""
         self.status = 200
         authority = trustme.CA()
@@ -42,6 +45,7 @@ class Upstream:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 upstream.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                upstream.meeting.wait(timeout=10)
                 self.send_response(upstream.status)
                 self.send_header("content-length", str(len(upstream.answer)))
                 self.end_headers()
@@ -160,12 +164,34 @@ def test_a_kubeconfig_that_cannot_be_used_is_decided_by_the_failure_policy(upstr
     assert (decision.verdict, "kubeconfig" in decision.error) == ("Deny", True)
 
 
-def test_the_server_asks_on_a_thread_and_answers(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.says(allowed=True, reason="because upstream says so")
+@pytest.fixture
+def served(upstream: Upstream, tmp_path: Path) -> Served:
     folder = tmp_path / "served"
     folder.mkdir()
-    served = Served(folder)
-    served.write([], configuration(upstream))
-    assert served.reload()
+    found = Served(folder)
+    found.write([], configuration(upstream))
+    assert found.reload()
+    return found
+
+
+def test_the_server_asks_on_a_thread_and_answers(upstream: Upstream, served: Served) -> None:
+    upstream.says(allowed=True, reason="because upstream says so")
     assert served.post("/authorize", access()).json["status"]["allowed"] is True
     assert served.get("/healthz").status == 200
+
+
+def test_reviews_that_wait_for_the_other_server_do_not_wait_for_each_other(upstream: Upstream, served: Served) -> None:
+    upstream.says(allowed=True)
+    upstream.meeting = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda number: served.post("/authorize", access(f"user-{number}")), range(4)))
+    assert [answer.json["status"]["allowed"] for answer in answers] == [True] * 4
+    assert sorted(asked["spec"]["user"] for asked in upstream.asked) == [f"user-{number}" for number in range(4)]
+
+
+def test_a_failure_of_the_other_server_is_over_when_it_answers_again(upstream: Upstream, served: Served) -> None:
+    upstream.says(allowed=True)
+    upstream.status = 500
+    assert served.post("/authorize", access()).json["status"]["allowed"] is False
+    upstream.status = 200
+    assert served.post("/authorize", access()).json["status"]["allowed"] is True

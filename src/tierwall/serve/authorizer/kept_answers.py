@@ -2,7 +2,7 @@
 
 The API server is told to keep no answers, so that a change of policies counts at once; here they are kept for exactly
 as long as the policies and the key are in force. Two generations bound the memory: when the younger is full, it becomes
-the older, and what was not asked for again since is forgotten.
+the older, and what was not asked for again since is forgotten. Policies that ask another server are no such function.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ ELSEWHERE = {
 }
 # Another value for each key of `expect`, so that a case that has the key must fail.
 WRONG: dict[str, Any] = {
-    "decidedBy": "NetworkPolicy/nowhere/nobody",
     "evaluated": ["XAccessPolicy/nowhere/nobody"],
     "called": ["nobody"],
     "conditionSets": [{"authorizer": "nobody", "allowed": True}],
@@ -69,6 +68,9 @@ def wrong(key: str, value: Any) -> Any:
         return not value
     if key == "effective":
         return {path: None if entry is not None else {"from": "nobody"} for path, entry in value.items()}
+    if key == "decidedBy":
+        # docs/semantics.md#expected-deciders: the empty list asks that no policy decided.
+        return "NetworkPolicy/nowhere/nobody" if value in ([], "Default") else []
     return WRONG[key]
 
 

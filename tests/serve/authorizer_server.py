@@ -76,6 +76,7 @@ class Served:
         key: bytes = KEY,
         settle: float = 0.0,
         read_seconds: float = 10.0,
+        log: BytesIO | None = None,
     ) -> None:
         self.folder = folder
         self.clock = Clock()
@@ -84,8 +85,17 @@ class Served:
         self.issuer = Issuer(key)
         self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
         self.metrics = Metrics()
-        self.log = BytesIO()
-        self.app = App(self.reviews, self.store, self.metrics, DecisionLog(self.log), read_seconds=read_seconds)
+        self.log = BytesIO() if log is None else log
+        # What the process would tell its operator.
+        self.said: list[str] = []
+        self.app = App(
+            self.reviews,
+            self.store,
+            self.metrics,
+            DecisionLog(self.log),
+            read_seconds=read_seconds,
+            say=lambda event, **fields: self.said.append(f"{event}: {fields}"),
+        )
 
     def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:
         """Put policies (name, effect, expression) in place of those in the folder."""

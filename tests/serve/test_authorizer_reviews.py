@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -478,6 +479,20 @@ def test_metrics_count_decisions_by_authorizer_verdict_and_phase(served: Served)
     assert 'tierwall_authorizer_decisions_total{authorizer="policies",phase="authorize",verdict="Allow"} 1.0' in page
     assert 'tierwall_authorizer_request_duration_seconds_count{phase="authorize"} 2.0' in page
     assert 'tierwall_authorizer_refused_requests_total{phase="authorize",status="400"} 1.0' in page
+
+
+class FullDisk(BytesIO):
+    """A file that nothing more goes into."""
+
+    def write(self, _: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing_and_is_told_once(tmp_path: Path) -> None:
+    served = Served(tmp_path, log=FullDisk())
+    for user in ("alice", "bob", "carol"):
+        assert served.post("/authorize", access(user)).status == 200
+    assert served.said == ["decision log refused: {'why': '[Errno 28] No space left on device'}"]
 
 
 def test_without_a_log_the_counters_say_the_same(served: Served) -> None:

@@ -9,7 +9,6 @@ GET  /healthz /readyz /metrics
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -63,6 +62,7 @@ class App:
         *,
         read_seconds: float = READ_SECONDS,
         only_pages: bool = False,
+        say: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self._reviews = reviews
         self._store = store
@@ -70,6 +70,7 @@ class App:
         self._log = log
         self._read_seconds = read_seconds
         self._only_pages = only_pages
+        self._say = say
         self.stopping = False
         # While policies are made ready for the first time: reviews are answered, but somebody else would be faster.
         self.warming = False
@@ -151,7 +152,7 @@ class App:
             except OSError as why:
                 # A full disk must not stop authorization; the counter and the first message tell.
                 if self._metrics.log_failures._value.get() == 0:
-                    print(f"the decision log cannot be written: {why}", file=sys.stderr)
+                    self._say("decision log refused", why=str(why))
                 self._metrics.log_failures.inc()
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:

@@ -105,7 +105,9 @@ class Server:
             settle=settings.settle,
             logged=self.log is not None,
         )
-        make = partial(App, self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds)
+        make = partial(
+            App, self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds, say=say
+        )
         self.app, self.pages = make(), make(only_pages=True)
         self.app.warming = self.pages.warming = True
         self.begun, self.stop = asyncio.Event(), asyncio.Event()

@@ -2,39 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from tierwall.core.diagnostics import InputError, unknown_keys
-from tierwall.core.verdict import Verdict
-from tierwall.resources.admission import admit
+from msgspec import UNSET
+
+from tierwall.core.answer import Answer, Reason, Step
+from tierwall.core.diagnostics import Diagnostic, input_error
+from tierwall.core.expectation import Expectation, malformed
+from tierwall.core.question import Question
+from tierwall.core.reference import Reference
+from tierwall.core.source import Origin, Path
+from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.resources.admission import Problem, admit
 from tierwall.resources.snapshot import Snapshot
 
-EXPECTED = ("verdict", "message")
+# A sentence names this many objects and counts the rest.
+MOST_NAMED = 3
 
 
-def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict on `object`, or on every object in `objects` (what a `file` held), with each problem in the trace."""
-    objects = question["objects"] if "objects" in question else [question.get("object")]
-    problems = [problem for value in objects for problem in admit(value) if not problem.is_warning]
-    return {
-        "verdict": str(Verdict.DENY if problems else Verdict.ALLOW),
-        "decidedBy": [],
-        "trace": [{"tier": "admission", "outcome": "Deny", "note": problem.message} for problem in problems],
-    }
+class Written(NamedTuple):
+    """A value and where it was written: who can say it, and the path there."""
+
+    value: Any
+    origin: Origin
+    path: Path = ()
 
 
-def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
-    """`verdict` must be equal, `message` a part of some problem's message."""
-    unknown = unknown_keys("TW701", expect, EXPECTED, "`expect` of an admit case")
-    if unknown:
-        raise InputError(unknown)
-    out = []
-    if "verdict" in expect and expect["verdict"] != got["verdict"]:
-        out.append(f"verdict: expected `{expect['verdict']}`, got `{got['verdict']}`")
-    if "message" in expect:
-        messages = [step["note"] for step in got["trace"]]
-        if not any(str(expect["message"]) in message for message in messages):
-            heard = "; ".join(f"`{message}`" for message in messages) or "no message"
-            out.append(f"message: expected a message with `{expect['message']}`, got {heard}")
-    return out
+class AdmitQuestion(Question, frozen=True, kw_only=True):
+    """Would an API server take this object, or each of these?"""
+
+    plane: ClassVar[str] = "admit"
+
+    object: Any = UNSET
+    # Relative to the policy test, which reads it and asks about `objects`.
+    file: str | None = None
+    # Plain values, or `Written` ones.
+    objects: Sequence[Any] | None = None
+
+
+class Judged(NamedTuple):
+    """A value and what speaks against it."""
+
+    value: Any
+    refusals: Sequence[tuple[Problem, Origin | None, Path]]
+
+
+def _message_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        yield malformed(key, "a part of a message", value)
+
+
+def _message_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    messages = [step.note or "" for step in answer.steps]
+    if not any(str(value) in message for message in messages):
+        heard = "; ".join(f"`{message}`" for message in messages) or "no message"
+        yield f"{key}: expected a message with `{value}`, got {heard}"
+
+
+QUESTION = AdmitQuestion
+EXPECTATIONS = {"message": Expectation(_message_problems, _message_differences)}
+
+
+def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
+    """Allow if admission refuses none of the objects; every refusal is a step. No policy decides, so none is named."""
+    values = _values(question, found := list(problems))
+    if found:
+        raise input_error(found)
+    judged = [_judge(value) for value in values]
+    refused = any(one.refusals for one in judged)
+    return Answer(
+        plane="admit",
+        verdict=Verdict.DENY if refused else Verdict.ALLOW,
+        sentence=_sentence(judged),
+        decided_by=(),
+        steps=tuple(
+            Step(
+                tier="admission",
+                verdict=StepVerdict.DENY,
+                reason=Reason.OBJECT_REFUSED,
+                note=problem.message,
+                origin=origin,
+                path=path,
+            )
+            for one in judged
+            for problem, origin, path in one.refusals
+        ),
+    )
+
+
+def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any]:
+    defaults = {"object": UNSET, "file": None, "objects": None}
+    given = [key for key, default in defaults.items() if getattr(question, key) is not default]
+    if len(given) != 1:
+        found = " and ".join(f"`{key}`" for key in given) or "neither"
+        problems.append(Diagnostic("TW703", f"expected `object` or `file`, found {found}"))
+    elif question.file is not None:
+        hint = "give what the file holds as `objects`"
+        problems.append(Diagnostic("TW703", "only a policy test reads the `file` of an admit question", hint=hint))
+    return (question.object,) if question.objects is None else question.objects
+
+
+def _judge(value: Any) -> Judged:
+    plain, origin, path = value if isinstance(value, Written) else (value, None, ())
+    refusals = [(problem, origin, (*path, *problem.path)) for problem in admit(plain) if problem.refuses]
+    return Judged(plain, refusals)
+
+
+def _sentence(judged: Sequence[Judged]) -> str:
+    refused = [one for one in judged if one.refusals]
+    if not judged:
+        return "there is no object that an API server could refuse"
+    if not refused:
+        return f"an API server would take {_listed(judged)}"
+    first, count = refused[0].refusals[0][0], sum(len(one.refusals) for one in refused)
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return f"an API server would refuse {_listed(refused)}: {first.message}{more}"
+
+
+def _listed(judged: Sequence[Judged]) -> str:
+    names = [_name(one.value) for one in judged[:MOST_NAMED]]
+    if len(judged) > MOST_NAMED:
+        names.append(f"{len(judged) - MOST_NAMED} more")
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _name(value: Any) -> str:
+    """The reference of an object as far as it says what it is."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    metadata = value.get("metadata") if isinstance(value, Mapping) else None
+    name, namespace = (metadata.get("name"), metadata.get("namespace")) if isinstance(metadata, Mapping) else ("", "")
+    if not isinstance(kind, str) or not kind:
+        return "an object without a kind"
+    return str(Reference(kind, str(namespace or ""), str(name))) if name else f"a {kind} without a name"

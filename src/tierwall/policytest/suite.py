@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order
+from tierwall.policytest.admit import Written
 from tierwall.policytest.planes import PLANES
 from tierwall.resources.load import Loaded, load, load_objects
 from tierwall.resources.resource import Resource
@@ -113,14 +114,16 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         path = ("spec", "cases", index)
         plane_name = next(name for name in PLANES if name in case)
         question = dict(case[plane_name])
-        if plane_name == "admit" and "file" in question:
+        if plane_name == "admit" and question.keys() == {"object"}:
+            question = {"objects": (Written(question["object"], resource, (*path, "admit", "object")),)}
+        if plane_name == "admit" and question.keys() == {"file"}:
             file_loaded = load([str(folder / question["file"])])
             diagnostics += [
                 Diagnostic("TW702", f"`{question['file']}`: {one.message}", resource.position((*path, "admit", "file")))
                 for one in file_loaded.diagnostics
                 if one.code == "TW001"
             ]
-            question = {"objects": [one.value for one in file_loaded.resources]}
+            question = {"objects": [Written(one.value, one) for one in file_loaded.resources]}
         cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
     if diagnostics:
         raise InputError(diagnostics)

@@ -22,6 +22,7 @@ _REASONS = {
     Reason.NOT_SELECTED: "not asked",
     Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",
+    Reason.OBJECT_REFUSED: "refused",
 }
 # Reasons that are told beside the verdict.
 _BESIDE = {

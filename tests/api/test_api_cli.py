@@ -132,6 +132,17 @@ def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> No
     assert run(folder, "can-i", *words, "-q").stdout == ""
 
 
+def test_what_can_only_be_denied_is_a_no_although_it_is_conditional(folder: Path) -> None:
+    spec = {"effect": "Deny", "expression": "request.userInfo.username == 'carol' && object.spec.huge"}
+    value = {"apiVersion": "tierwall.io/v1alpha1", "kind": "ClusterAuthorizationPolicy", "metadata": {"name": "huge"}}
+    (folder / "policies" / "huge.json").write_text(json.dumps(value | {"spec": spec}))
+    result = run(folder, "can-i", "create", "pods", "--as", "carol")
+    assert (result.exit_code, result.stdout) == (3, "no\n")
+    result = run(folder, "explain", "api", "--user", "carol", "--verb", "create", "--resource", "pods")
+    assert result.exit_code == 5
+    assert result.stdout.startswith("`carol` may not create pods: whatever the object is, nothing allows it\n")
+
+
 def test_can_i_lists_denials_that_fail_and_no_contradictions(folder: Path) -> None:
     kind = "{apiVersion: tierwall.io/v1alpha1, kind: ClusterAuthorizationPolicy, metadata: {name: %s}, spec: {%s}}"
     texts = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
-from authorizer_server import Served, access
+from authorizer_server import POLICIES, Served, access, readable, series
 
 import tierwall.core.verdict as verdicts
 from tierwall.api.attributes import Attributes
@@ -195,3 +195,22 @@ def test_a_failure_of_the_other_server_is_over_when_it_answers_again(upstream: U
     assert served.post("/authorize", access()).json["status"]["allowed"] is False
     upstream.status = 200
     assert served.post("/authorize", access()).json["status"]["allowed"] is True
+
+
+@pytest.mark.parametrize("bridged", [False, True])
+@pytest.mark.parametrize("more", [{}, readable(), series()])
+@pytest.mark.parametrize("verb", ["create", "list"])
+def test_a_review_calls_a_webhook_behind_conditions_at_most_once(
+    upstream: Upstream, tmp_path: Path, bridged: bool, more: dict[str, Any], verb: str
+) -> None:
+    upstream.says(allowed=False)
+    folder = tmp_path / "behind"
+    folder.mkdir()
+    served = Served(folder, bridged=bridged)
+    setup = configuration(upstream)
+    setup["authorizers"][0]["webhook"] |= {"cacheUnauthorizedRequests": False}
+    setup["authorizers"].insert(0, {"type": "CEL", "name": "policies"})
+    served.write([*POLICIES, ("anybody", "Allow", "object.metadata.name == 'x'")], setup)
+    assert served.reload()
+    assert served.post("/authorize", access(verb=verb, **more)).status == 200
+    assert len(upstream.asked) <= 1

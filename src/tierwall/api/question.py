@@ -34,7 +34,7 @@ _OF_RESOURCES = ("group", "version", "resource", "subresource", "namespace", "na
 _DATA = ("operation", "object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
-class ApiQuestion(Question, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ApiQuestion(Question, frozen=True, kw_only=True):
     """May this user do this? The second phase is evaluated if any data is given, also if it is null."""
 
     plane: ClassVar[str] = "api"
@@ -69,6 +69,7 @@ class ApiQuestion(Question, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 QUESTION = ApiQuestion
+_KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True))
 
 
 def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
@@ -110,7 +111,7 @@ def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attribut
             return None
         found = of(value)
         if found is None:
-            problems.append(_problem(_key(field), expected, value))
+            problems.append(_problem(_KEYS[field], expected, value))
         return found
 
     texts = {field: read(field, _text, "a string") or "" for field in _TEXTS}
@@ -144,11 +145,6 @@ def data_of(question: ApiQuestion, requester: Attributes, problems: list[Diagnos
 
 def _problem(key: str, expected: str, value: Any) -> Diagnostic:
     return Diagnostic("TW703", f"expected {expected} as `{key}`, found `{value}`")
-
-
-def _key(field: str) -> str:
-    first, *more = field.split("_")
-    return first + "".join(word.title() for word in more)
 
 
 def _text(value: Any) -> str | None:

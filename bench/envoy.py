@@ -43,7 +43,7 @@ from tierwall.tool.methods import Method
 from tierwall.tool.request import CALL, Backend
 from tierwall.tool.rules import Policy, Rule, Rules
 from tierwall.tool.scope import Names
-from tierwall.tool.sources import Source
+from tierwall.tool.sources import Identity
 
 ROUNDS, REQUESTS, PROCESSES = 6, 1280, 6
 AT_ONCE = (1, 16)
@@ -60,7 +60,7 @@ def policy_of(rules: int) -> Policy:
     made = []
     for number in range(rules):
         caller, tool = divmod(number, min(TOOLS_PER_CALLER, rules))
-        source = Source(f"spiffe://cluster.local/ns/agents/sa/agent-{caller}")
+        source = Identity(f"spiffe://cluster.local/ns/agents/sa/agent-{caller}")
         method = Method(CALL, Names(frozenset((f"tool-{tool}",))))
         made.append(Rule(f"rules[{number}]", ("spec", "rules", number), f"rule-{number}", source, clauses=(method,)))
     resource = Resource("agentic.networking.x-k8s.io", "v1alpha1", "XAccessPolicy", "bench", "policy", {})

@@ -15,11 +15,11 @@ from tierwall.cel.analysis import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.source import Path
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
 from tierwall.tool.model import model
 from tierwall.tool.request import CALL
 from tierwall.tool.rules import Policy, Rule
-from tierwall.tool.sources import TRUST_DOMAIN, Source
+from tierwall.tool.sources import TRUST_DOMAIN, Everybody, Identity, Nobody, Source, named_caller
 
 NEVER_SOURCE, NO_ACCOUNT, NO_BASE = "TW403", "TW404", "TW405"
 OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "TW412"
@@ -48,18 +48,22 @@ def finding(code: str, policy: Policy, path: Path, message: str, hint: str = "")
 
 
 def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
-    source, path = rule.source, (*rule.path, "source")
-    if source.nobody:
-        words = f"the source of {rule} matches nobody: {source.nobody}"
-        yield finding(NEVER_SOURCE, policy, path, words, "give the member that `type` names, and no other")
-        return
-    if source.spiffe is None:
-        return
-    yield from _account(snapshot, policy, rule, source.spiffe)
-    there = guarded_listeners(snapshot, policy)
-    if there and all(one.protocol == "HTTP" for one in there):
-        words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
-        yield finding(NO_IDENTITY, policy, path, words, "callers prove who they are by a client certificate, on HTTPS")
+    path = (*rule.path, "source")
+    match rule.source:
+        case Everybody():
+            return
+        case Nobody(why=why):
+            words = f"the source of {rule} matches nobody: {why}"
+            yield finding(NEVER_SOURCE, policy, path, words, "give the member that `type` names, and no other")
+        case Identity(spiffe=spiffe):
+            yield from _account(snapshot, policy, rule, spiffe)
+            listeners = guarded_listeners(snapshot, policy)
+            if listeners and all(listener.protocol == "HTTP" for listener in listeners):
+                words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
+                hint = "callers prove who they are by a client certificate, on HTTPS"
+                yield finding(NO_IDENTITY, policy, path, words, hint)
+        case _:
+            assert_never(rule.source)
 
 
 def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Iterator[Diagnostic]:
@@ -101,12 +105,8 @@ def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnosti
 
 
 def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
-    for clause in rule.clauses:
-        if (
-            isinstance(clause, Method)
-            and clause.condition is not None
-            and _uses_arguments(clause.condition.program.tree)
-        ):
+    for method in filter(None, map(as_method, rule.clauses)):
+        if method.condition is not None and _uses_arguments(method.condition.program.tree):
             words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")
             yield finding(NOT_PORTABLE, policy, path, words)
@@ -127,10 +127,10 @@ def _base(policy: Policy) -> Iterator[Diagnostic]:
     seen: set[Source] = set()
     for rule in policy.allows.all:
         source = rule.source
-        if source in seen or source.nobody or not any(_grants_calls(clause) for clause in rule.clauses):
+        if source in seen or isinstance(source, Nobody) or not any(map(_grants_calls, rule.clauses)):
             continue
         seen.add(source)
-        if not _opens(policy.allows.of(source.spiffe)):
+        if not _opens(policy.allows.of(named_caller(source))):
             words = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
             hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
             yield finding(NO_BASE, policy, rule.path, words, hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from tierwall.analyze.tool import finding
 from tierwall.attach.place import Place
@@ -12,13 +13,14 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import declared_tools, offered_tools
-from tierwall.tool.methods import Method
+from tierwall.tool.methods import as_method
 from tierwall.tool.model import BACKENDS, Level, Model, is_on_gateways, model
 from tierwall.tool.passages import Passage, passages
 from tierwall.tool.possible import possible
 from tierwall.tool.request import CALL, request
 from tierwall.tool.rules import Policy, Rule
 from tierwall.tool.scope import Scoped
+from tierwall.tool.sources import Everybody, Identity, Nobody
 
 ONE_LEVEL, AMBIGUOUS, NO_SCOPE = "TW406", "TW407", "TW408"
 MOST_SHOWN = 5
@@ -60,10 +62,16 @@ class Levels:
 
     def callers(self, way: Passage, level: Level, rule: Rule) -> set[str | None]:
         """Whom a rule at a level is about: its caller, or everybody whom the other level knows."""
-        if rule.source.spiffe is not None:
-            return {rule.source.spiffe}
-        others = self.tier(way, OTHER_LEVEL[level]).policies
-        return {None, *(other.source.spiffe for policy in others for other in policy.allows.all)}
+        match rule.source:
+            case Identity(spiffe=spiffe):
+                return {spiffe}
+            case Everybody():
+                others = self.tier(way, OTHER_LEVEL[level]).policies
+                return {None, *(caller for policy in others for caller in policy.allows.callers())}
+            case Nobody():
+                return set()
+            case _:
+                assert_never(rule.source)
 
 
 def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -76,7 +84,9 @@ def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
         if not ways or policy.closed:
             continue
         for rule in policy.allows.all:
-            dead = [tool for tool in _tools(rule) if not rule.source.nobody and _dead(this, ways, level, rule, tool)]
+            if isinstance(rule.source, Nobody):
+                continue
+            dead = [tool for tool in _tools(rule) if _dead(this, ways, level, rule, tool)]
             if dead:
                 yield _one_level(policy, rule, dead, ways, level)
 
@@ -84,9 +94,9 @@ def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _tools(rule: Rule) -> list[Scoped | str]:
     """The tools that a rule names, scoped ones with their backend."""
     found: set[Scoped | str] = set()
-    for clause in rule.clauses:
-        if isinstance(clause, Method) and clause.name == CALL and clause.names is not None:
-            found |= clause.names.bare | clause.names.scoped
+    for method in filter(None, map(as_method, rule.clauses)):
+        if method.name == CALL and method.names is not None:
+            found |= method.names.bare | method.names.scoped
     return sorted(found, key=str)
 
 

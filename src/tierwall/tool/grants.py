@@ -10,7 +10,6 @@ by commas or white space).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
 
 from msgspec import Struct
 
@@ -24,7 +23,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.names import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.methods import Clause, as_method
 from tierwall.tool.model import Model, backend_of, model
 from tierwall.tool.passages import Passage, combinations, passages
 from tierwall.tool.places import backend_named
@@ -133,12 +132,7 @@ def _rows(this: Model, passage: Passage, caller: str | None, tools: Iterable[str
 def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:
     """A hint at the nearest caller that some rule names, where none names this one."""
     this = model(snapshot)
-    named = {
-        rule.source.spiffe
-        for resource in this.resources
-        for rule in this.policy(resource).allows.all
-        if rule.source.spiffe is not None
-    }
+    named = {named for resource in this.resources for named in this.policy(resource).allows.callers()}
     return near_miss(caller, named) if caller is not None and caller not in named else ""
 
 
@@ -154,20 +148,17 @@ def named_tools(policy: Policy, backend: Backend) -> set[str]:
 
 
 def _named(clause: Clause, backend: Backend) -> Iterator[str]:
-    match clause:
-        case Method(name="tools/call"):
-            if clause.names is not None:
-                yield from clause.names.bare
-                here = backend.namespace, backend.name
-                yield from (name.tool for name in clause.names.scoped if (name.namespace, name.backend) == here)
-            if clause.condition is not None:
-                for demand in constant_conjuncts(clause.condition.program.tree):
-                    if demand.path == TOOL_NAME:
-                        yield from (value for value in demand.values if isinstance(value, str))
-        case Method() | Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
-            pass
-        case _:
-            assert_never(clause)
+    method = as_method(clause)
+    if method is None or method.name != CALL:
+        return
+    if method.names is not None:
+        yield from method.names.bare
+        here = backend.namespace, backend.name
+        yield from (name.tool for name in method.names.scoped if (name.namespace, name.backend) == here)
+    if method.condition is not None:
+        for demand in constant_conjuncts(method.condition.program.tree):
+            if demand.path == TOOL_NAME:
+                yield from (value for value in demand.values if isinstance(value, str))
 
 
 def declared_tools(resource: Resource) -> set[str]:

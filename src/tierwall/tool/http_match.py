@@ -7,8 +7,9 @@ left out or empty asks nothing. Paths are compared without the query string, hos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, assert_never
 
 from msgspec import Struct
 
@@ -16,32 +17,53 @@ from tierwall.attach.section import maps
 from tierwall.cel.library.regex import compiled
 from tierwall.tool.request import Request
 
-EXACT, PREFIX, REGEX = "Exact", "PathPrefix", "RegularExpression"
+
+class Comparison(StrEnum):
+    """How a text is compared: as it is, by path element, or by a pattern of the whole value."""
+
+    EXACT = "Exact"
+    PREFIX = "PathPrefix"
+    REGEX = "RegularExpression"
+
+
+EXACT: Final = Comparison.EXACT
+PREFIX: Final = Comparison.PREFIX
+REGEX: Final = Comparison.REGEX
 
 # Policies are few and live long: their patterns stay compiled whatever else is asked of the engine.
 _pattern = lru_cache(maxsize=4096)(compiled)
 
 
 class TextMatch(Struct, frozen=True):
-    """A text and how it is compared: Exact, PathPrefix (by path element) or RegularExpression (the whole value)."""
+    """A text and how it is compared."""
 
-    type: str
+    type: Comparison
     value: str
 
     def matches(self, text: str) -> bool:
         """Whether a text fits; capitals count."""
-        if self.type == EXACT:
+        if self.type is EXACT:
             return text == self.value
-        if self.type == PREFIX:
+        if self.type is PREFIX:
             prefix = self.value.removesuffix("/")
             return text == prefix or text.startswith(f"{prefix}/")
-        try:
-            return bool(_pattern(self.value).fullmatch(text.encode()))
-        except UnicodeEncodeError:
-            return False
+        if self.type is REGEX:
+            try:
+                return bool(_pattern(self.value).fullmatch(text.encode()))
+            except UnicodeEncodeError:
+                return False
+        assert_never(self.type)
 
     def __str__(self) -> str:
-        return {EXACT: "{}", PREFIX: "{}/*", REGEX: "~{}"}[self.type].format(self.value)
+        match self.type:
+            case Comparison.EXACT:
+                return self.value
+            case Comparison.PREFIX:
+                return f"{self.value}/*"
+            case Comparison.REGEX:
+                return f"~{self.value}"
+            case _:
+                assert_never(self.type)
 
 
 class HeaderMatch(Struct, frozen=True):
@@ -71,13 +93,19 @@ class HttpMatch(Struct, frozen=True):
 
     def matches(self, request: Request) -> bool:
         """Whether every family fits."""
-        return (
-            (not self.methods or request.http_method in self.methods)
-            and (not self.ports or request.port in self.ports)
-            and (not self.paths or any(one.matches(request.url_path) for one in self.paths))
-            and (not self.hosts or host_matches(self.hosts, request.hostname))
-            and (not self.headers or all(one.matches(request.headers) for one in self.headers))
-        )
+        if (
+            (self.methods and request.http_method not in self.methods)
+            or (self.ports and request.port not in self.ports)
+            or (self.hosts and not host_matches(self.hosts, request.hostname))
+        ):
+            return False
+        for header in self.headers:
+            if not header.matches(request.headers):
+                return False
+        for path in self.paths:
+            if path.matches(request.url_path):
+                return True
+        return not self.paths
 
     def why_not(self, request: Request) -> str:
         """The first family that does not fit, in words."""
@@ -115,9 +143,12 @@ def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
     """The matchers of a rule's `authorization`, defaults filled in."""
     return HttpMatch(
         frozenset(authorization.get("methods") or ()),
-        tuple(TextMatch(one.get("type", PREFIX), one.get("value", "")) for one in maps(authorization.get("paths"))),
         tuple(
-            HeaderMatch(one["name"].lower(), TextMatch(one.get("type", EXACT), one["value"]))
+            TextMatch(Comparison(one.get("type", PREFIX)), one.get("value", ""))
+            for one in maps(authorization.get("paths"))
+        ),
+        tuple(
+            HeaderMatch(one["name"].lower(), TextMatch(Comparison(one.get("type", EXACT)), one["value"]))
             for one in maps(authorization.get("headers"))
         ),
         frozenset(host.lower() for host in authorization.get("hosts") or ()),

@@ -5,7 +5,7 @@ A rule has several clauses of which one must match. Each clause is a plain value
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -100,6 +100,18 @@ class Method(Struct, frozen=True):
 
 
 Clause: TypeAlias = Anything | BaseProtocol | SessionHttp | AllButCalls | Category | Method
+
+
+def as_method(clause: Clause) -> Method | None:
+    """The clause if it can be narrowed to names and to a condition; no other can."""
+    match clause:
+        case Method():
+            return clause
+        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
+            return None
+        case _:
+            assert_never(clause)
+
 
 ANYTHING = Anything()
 BASE_PROTOCOL = BaseProtocol()

@@ -28,7 +28,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
 from tierwall.tool import v0alpha0, v1alpha1
-from tierwall.tool.methods import Method
+from tierwall.tool.methods import as_method
 from tierwall.tool.request import CALL, Backend
 from tierwall.tool.rules import NO_RULES, Policy
 from tierwall.tool.scope import Names, names_of
@@ -174,9 +174,10 @@ def _identity(resource: Resource) -> tuple[str, str, str, str]:
 
 def _may_have_scope(policy: Policy) -> bool:
     return any(
-        isinstance(clause, Method) and clause.names is not None and (clause.names.scoped or "/" in str(clause.names))
+        method.names is not None and (method.names.scoped or "/" in str(method.names))
         for rule in (*policy.allows.all, *policy.asks.all)
         for clause in rule.clauses
+        if (method := as_method(clause)) is not None
     )
 
 

@@ -21,7 +21,7 @@ from tierwall.resources.resource import Resource
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
 from tierwall.tool.methods import ANYTHING, Clause
 from tierwall.tool.request import Request
-from tierwall.tool.sources import EVERYBODY, Source
+from tierwall.tool.sources import EVERYBODY, Source, named_caller
 
 
 class Rule(Struct, frozen=True, eq=False):
@@ -63,11 +63,15 @@ class Rules:
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self.all = tuple(rules)
-        self._unnamed = tuple(one for one in self.all if one.source.matches(None))
-        ids = {one.source.spiffe for one in self.all if one.source.spiffe is not None and not one.source.nobody}
+        self._unnamed = tuple(rule for rule in self.all if rule.source.matches(None))
+        # None is never among the keys: the rules about a caller without an identity are the unnamed ones.
         self._named: dict[str | None, tuple[Rule, ...]] = {
-            spiffe: tuple(one for one in self.all if one.source.matches(spiffe)) for spiffe in ids
+            caller: tuple(rule for rule in self.all if rule.source.matches(caller)) for caller in self.callers()
         }
+
+    def callers(self) -> set[str]:
+        """Every caller that a rule names."""
+        return {caller for rule in self.all if (caller := named_caller(rule.source)) is not None}
 
     def of(self, caller: str | None) -> tuple[Rule, ...]:
         """The rules that are about a caller, in their order."""

@@ -7,7 +7,7 @@ from typing import assert_never
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
 from tierwall.tool.decide import Evaluated, Walk
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
 from tierwall.tool.places import Way
 from tierwall.tool.request import CALL, Request
 from tierwall.tool.rules import Policy, Rule
@@ -98,13 +98,13 @@ def _why_not(rule: Rule, request: Request) -> str:
         return reason
     if request.method is None:
         return f"plain HTTP {request.http_method} {request.url_path} is not among what it grants"
-    for clause in rule.clauses:
-        if isinstance(clause, Method) and clause.name == request.method:
-            if clause.names is not None and not clause.names.matches(request):
+    for method in filter(None, map(as_method, rule.clauses)):
+        if method.name == request.method:
+            if method.names is not None and not method.names.matches(request):
                 named = f"`{request.named}`" if request.named is not None else "a request without a name"
-                return f"{named} is not among {clause.names}"
-            if clause.condition is not None:
-                return clause.condition.why_not(request)
+                return f"{named} is not among {method.names}"
+            if method.condition is not None:
+                return method.condition.why_not(request)
     listed = ", ".join(map(_granted, rule.clauses))
     return f"{request.method} is not among {listed or 'anything, because no method can match'}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -20,21 +20,56 @@ _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]{1,255}(?:/(?!\.{1,2}(?:/|\Z))[A-Z
 _MEMBERS = {"SPIFFE": "spiffe", "ServiceAccount": "serviceAccount"}
 
 
-class Source(Struct, frozen=True):
-    """Everybody (no `spiffe`, no `nobody`), the one caller with this SPIFFE id, or nobody and why."""
+class Everybody(Struct, frozen=True):
+    """Every caller, also one without an identity."""
 
-    spiffe: str | None = None
-    nobody: str = ""
+    def matches(self, caller: str | None) -> bool:
+        """Always."""
+        return True
+
+    def __str__(self) -> str:
+        return "everybody"
+
+
+class Identity(Struct, frozen=True):
+    """The one caller with this SPIFFE id."""
+
+    spiffe: str
 
     def matches(self, caller: str | None) -> bool:
         """Whether a caller is meant; None is a caller without an identity."""
-        return not self.nobody and (self.spiffe is None or self.spiffe == caller)
+        return self.spiffe == caller
 
     def __str__(self) -> str:
-        return "nobody" if self.nobody else self.spiffe or "everybody"
+        return self.spiffe
 
 
-EVERYBODY = Source()
+class Nobody(Struct, frozen=True):
+    """No caller, and why."""
+
+    why: str
+
+    def matches(self, caller: str | None) -> bool:
+        """Never."""
+        return False
+
+    def __str__(self) -> str:
+        return "nobody"
+
+
+Source: TypeAlias = Everybody | Identity | Nobody
+EVERYBODY = Everybody()
+
+
+def named_caller(source: Source) -> str | None:
+    """The SPIFFE id of the one caller that a source names, if it names one."""
+    match source:
+        case Identity(spiffe=spiffe):
+            return spiffe
+        case Everybody() | Nobody():
+            return None
+        case _:
+            assert_never(source)
 
 
 def service_account_id(namespace: str, name: str, trust_domain: str = TRUST_DOMAIN) -> str:
@@ -59,9 +94,9 @@ def source_of(value: Mapping[str, Any] | None, namespace: str) -> Source:
         given.append(service_account_id(account.get("namespace") or namespace, str(account.get("name", ""))))
     kind = value.get("type")
     if kind in _MEMBERS and value.get(_MEMBERS[kind]) is None:
-        return Source(nobody=f"its type is {kind}, but it has no `{_MEMBERS[kind]}`")
+        return Nobody(f"its type is {kind}, but it has no `{_MEMBERS[kind]}`")
     if not given:
-        return Source(nobody="it names no caller")
+        return Nobody("it names no caller")
     if len(set(given)) > 1:
-        return Source(nobody=f"no caller is both {given[0]} and {given[1]}")
-    return Source(given[0])
+        return Nobody(f"no caller is both {given[0]} and {given[1]}")
+    return Identity(given[0])

@@ -11,7 +11,8 @@ reading holds: the authorizer must say Allow, and one of the others must grant t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, assert_never
 
 from tierwall.resources.resource import Resource
 from tierwall.tool.condition import condition
@@ -23,6 +24,14 @@ from tierwall.tool.scope import Names
 from tierwall.tool.sources import Source, source_of
 
 
+class Authorization(StrEnum):
+    """How a rule says which calls it grants."""
+
+    INLINE_TOOLS = "InlineTools"
+    CEL = "CEL"
+    EXTERNAL_AUTH = "ExternalAuth"
+
+
 def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterable[str]], Names]) -> Policy:
     """An admitted policy; `spec` has its nulls pruned, `names` reads the names of tools."""
     asks: list[Rule] = []
@@ -31,14 +40,18 @@ def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterab
     for index, rule in enumerate(spec["rules"]):
         authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
         source = source_of(rule["source"], policy.namespace)
-        if authorization["type"] == "ExternalAuth":
-            asks.append(_rule(index, rule, source, Method(CALL)))
-            authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
-        elif authorization["type"] == "CEL":
-            call = Method(CALL, None, condition(authorization["cel"]["expression"]))
-            allows.append(_rule(index, rule, source, call))
-        else:
-            allows.append(_rule(index, rule, source, Method(CALL, names(CALL, authorization["tools"]))))
+        kind = Authorization(authorization["type"])
+        match kind:
+            case Authorization.EXTERNAL_AUTH:
+                asks.append(_rule(index, rule, source, Method(CALL)))
+                authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
+            case Authorization.CEL:
+                call = Method(CALL, None, condition(authorization["cel"]["expression"]))
+                allows.append(_rule(index, rule, source, call))
+            case Authorization.INLINE_TOOLS:
+                allows.append(_rule(index, rule, source, Method(CALL, names(CALL, authorization["tools"]))))
+            case _:
+                assert_never(kind)
     named = {one.source for one in allows}
     allows += [one for one in asks if one.source not in named]
     return Policy(policy, Rules(allows), Rules(asks), (), policy.reference, authorizer)

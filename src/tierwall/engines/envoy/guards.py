@@ -28,7 +28,7 @@ from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import Method
+from tierwall.tool.methods import as_method
 from tierwall.tool.model import model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy
@@ -192,8 +192,8 @@ def _scoped(policy: Policy) -> list[str]:
         str(one)
         for rule in (*policy.allows.all, *policy.asks.all)
         for clause in rule.clauses
-        if isinstance(clause, Method) and clause.names is not None
-        for one in clause.names.scoped
+        if (method := as_method(clause)) is not None and method.names is not None
+        for one in method.names.scoped
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tierwall.engines.envoy.cel_expression import Inexpressible
 from tierwall.engines.envoy.matchers import (
     Predicate,
@@ -17,7 +19,7 @@ from tierwall.engines.envoy.matchers import (
 )
 from tierwall.engines.envoy.names import HEADER_PREFIX, PATH
 from tierwall.engines.envoy.route_match import refused
-from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, TextMatch
+from tierwall.tool.http_match import Comparison, HttpMatch, TextMatch
 from tierwall.tool.request import SESSION_HEADER
 
 _HOST = ":authority"
@@ -56,19 +58,27 @@ def session_predicate(path: str) -> Predicate:
     return all_of([has(PATH, exact(path)), any_of([get, delete])])
 
 
-def _text(header: str, match: TextMatch, largest_pattern: int) -> Predicate:
-    if match.type == EXACT:
-        return has(header, exact(match.value) if match.value else regex(_EMPTY))
-    if match.type == PREFIX:
-        lead = match.value.removesuffix("/")
-        below = has(header, prefix(f"{lead}/"))
-        return any_of([has(header, exact(lead)), below]) if lead else below
-    why = refused(match.value, largest_pattern)
+def _text(header: str, text: TextMatch, largest_pattern: int) -> Predicate:
+    match text.type:
+        case Comparison.EXACT:
+            return has(header, exact(text.value) if text.value else regex(_EMPTY))
+        case Comparison.PREFIX:
+            lead = text.value.removesuffix("/")
+            below = has(header, prefix(f"{lead}/"))
+            return any_of([has(header, exact(lead)), below]) if lead else below
+        case Comparison.REGEX:
+            return has(header, regex(_pattern(text.value, largest_pattern)))
+        case _:
+            assert_never(text.type)
+
+
+def _pattern(pattern: str, largest_pattern: int) -> str:
+    why = refused(pattern, largest_pattern)
     if why:
-        raise TooLarge(f"pattern `{match.value}`, {why}")
-    if not match.value.isascii():
-        raise Inexpressible(f"pattern `{match.value}` has letters that are several bytes, and it matches byte by byte")
-    return has(header, regex(match.value or _EMPTY))
+        raise TooLarge(f"pattern `{pattern}`, {why}")
+    if not pattern.isascii():
+        raise Inexpressible(f"pattern `{pattern}` has letters that are several bytes, and it matches byte by byte")
+    return pattern or _EMPTY
 
 
 def _host(host: str) -> Predicate:

@@ -20,7 +20,7 @@ from tierwall.engines.envoy.external_auth import Authorizer, route_settings
 from tierwall.engines.envoy.http_predicate import TooLarge, http_predicate, session_predicate
 from tierwall.engines.envoy.matchers import OnMatch, Predicate, all_of, holds, packed, typed
 from tierwall.engines.envoy.tree import Tree
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy, Rule
 
@@ -114,7 +114,7 @@ class _Making:
                 return False
             if one is not None:
                 found.append(one)
-        if plain and isinstance(clause, BaseProtocol | SessionHttp):
+        if plain and _is_of_sessions(clause):
             found.append(session_predicate(self._backend.path))
         return all_of(found) if found else None
 
@@ -122,12 +122,24 @@ class _Making:
         return http_predicate(rule.http, self._port, self._largest_pattern)
 
     def _condition(self, rule: Rule, clause: Clause) -> Predicate | bool | None:
-        if not isinstance(clause, Method) or clause.condition is None:
+        method = as_method(clause)
+        if method is None or method.condition is None:
             return None
         expression = Expression()
-        parsed = expression.parsed(clause.condition.program.tree)
+        parsed = expression.parsed(method.condition.program.tree)
         self.arguments |= expression.arguments
         return holds(parsed)
+
+
+def _is_of_sessions(clause: Clause) -> bool:
+    """Whether a clause is about the stream and the end of a session, of all plain HTTP."""
+    match clause:
+        case BaseProtocol() | SessionHttp():
+            return True
+        case Anything() | AllButCalls() | Category() | Method():
+            return False
+        case _:
+            assert_never(clause)
 
 
 def denier_name(policy: Policy) -> str:
@@ -152,13 +164,8 @@ def depends_on(policy: Policy) -> Iterator[str]:
         if rule.http.ports:
             yield "port"
         for clause in rule.clauses:
-            match clause:
-                case Method(names=names):
-                    if names is not None and names.scoped:
-                        yield "backend"
-                case BaseProtocol() | SessionHttp():
-                    yield "path"
-                case Anything() | AllButCalls() | Category():
-                    pass
-                case _:
-                    assert_never(clause)
+            method = as_method(clause)
+            if method is not None and method.names is not None and method.names.scoped:
+                yield "backend"
+            if _is_of_sessions(clause):
+                yield "path"

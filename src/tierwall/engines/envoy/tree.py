@@ -8,7 +8,7 @@ expressions, is tried one rule after the other, and only the rules that are abou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.engines.envoy.matchers import OnMatch, Predicate, first_of, header, lookup
 from tierwall.engines.envoy.names import CALLER, METHOD, NAME, URI
@@ -22,6 +22,7 @@ from tierwall.tool.methods import (
     Clause,
     Method,
     SessionHttp,
+    as_method,
 )
 from tierwall.tool.request import BY_URI, CALL, Backend
 from tierwall.tool.rules import Rule, Rules
@@ -56,20 +57,29 @@ class Tree:
 
     def of(self, rules: Rules) -> OnMatch | None:
         """The tree of some rules; None where nothing matches and there is no `otherwise`."""
-        callers = {one.source.spiffe for one in rules.all if one.source.spiffe and not one.source.nobody}
-        found = {caller: self._methods(rules.of(caller)) for caller in callers}
+        found = {caller: self._methods(rules.of(caller)) for caller in rules.callers()}
         return self._lookup(header(CALLER), found, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
         if self._plain:
             return self._names("", self._entries(rules, _is_plain))
-        clauses = [clause for rule in rules for clause in rule.clauses]
-        base = any(isinstance(one, BaseProtocol) for one in clauses)
-        named = {one.name for one in clauses if isinstance(one, Method)}
-        named |= BASE_METHODS if base else frozenset()
-        named |= {CALL} if any(isinstance(one, AllButCalls) for one in clauses) else frozenset()
-        prefixes = {f"{one.name}/" for one in clauses if isinstance(one, Category)}
-        prefixes |= set(BASE_PREFIXES) if base else set()
+        named: set[str] = set()
+        prefixes: set[str] = set()
+        for clause in (clause for rule in rules for clause in rule.clauses):
+            match clause:
+                case Method(name=name):
+                    named.add(name)
+                case Category(name=name):
+                    prefixes.add(f"{name}/")
+                case BaseProtocol():
+                    named |= BASE_METHODS
+                    prefixes.update(BASE_PREFIXES)
+                case AllButCalls():
+                    named.add(CALL)
+                case Anything() | SessionHttp():
+                    pass
+                case _:
+                    assert_never(clause)
         unlisted = self._names("", self._about(rules, ""))
         by_prefix = {lead: self._names("", self._about(rules, lead)) for lead in prefixes}
         unlisted = self._lookup(header(METHOD), by_prefix, unlisted, by_prefix=True)
@@ -89,15 +99,13 @@ class Tree:
 
     def _scope(self, clause: Clause) -> frozenset[str] | None:
         """The names that a clause is about at this backend."""
-        if not isinstance(clause, Method) or clause.names is None:
+        method = as_method(clause)
+        if method is None or method.names is None:
             return None
-        here = self._backend
-        if here.kind != "XBackend":
-            return clause.names.bare
-        scoped = (
-            one.tool for one in clause.names.scoped if (one.namespace, one.backend) == (here.namespace, here.name)
-        )
-        return clause.names.bare | frozenset(scoped)
+        names, here = method.names, (self._backend.namespace, self._backend.name)
+        if self._backend.kind != "XBackend":
+            return names.bare
+        return names.bare | {scoped.tool for scoped in names.scoped if (scoped.namespace, scoped.backend) == here}
 
     def _names(self, method: str, entries: Iterable[Entry]) -> OnMatch | None:
         entries = tuple(entries)
@@ -131,7 +139,14 @@ class Tree:
 
 
 def _is_plain(clause: Clause) -> bool:
-    return isinstance(clause, Anything | BaseProtocol | SessionHttp)
+    """Whether a clause is about plain HTTP."""
+    match clause:
+        case Anything() | BaseProtocol() | SessionHttp():
+            return True
+        case AllButCalls() | Category() | Method():
+            return False
+        case _:
+            assert_never(clause)
 
 
 def _has_method(clause: Clause, method: str) -> bool:
@@ -149,3 +164,5 @@ def _has_method(clause: Clause, method: str) -> bool:
             return method.startswith(f"{name}/")
         case Method(name=name):
             return method == name
+        case _:
+            assert_never(clause)

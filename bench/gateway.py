@@ -14,8 +14,8 @@ from typing import Any
 
 from tierwall.analyze.checks import check
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
-from tierwall.gateway.everywhere import ways
-from tierwall.gateway.merge import merge
+from tierwall.gateway.decide import merge
+from tierwall.gateway.model.places import ways
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -106,7 +106,7 @@ def main() -> None:
         this = merge(snapshot, profile, "PostRouting")
 
         def run(this: Any = this) -> int:
-            return sum(len([one.document() for one in this.effective(asked).values()]) for asked in places)
+            return sum(len([merged.setting for merged in this.at(asked).values()]) for asked in places)
 
         fields = _timed(f"effective settings at {len(places):,} places, profile {profile}", run)
         print(f"  {fields:,} settings")

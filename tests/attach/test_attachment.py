@@ -6,11 +6,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from attach_reference import attachments as reference
-from attach_reference import cluster
+from attach_clusters import cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import attach as reference
 from tierwall.attach.attachment import attachment
 from tierwall.attach.hostname import meet, shared
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
@@ -45,7 +45,7 @@ def test_attachment_equals_the_reference(seed: int) -> None:
     objects = cluster(Random(seed))
     snapshot = Snapshot.of(load_objects(objects))
     for policy in snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy"):
-        assert shown(snapshot, policy) == reference(objects, policy.value)
+        assert shown(snapshot, policy) == reference.attachment(objects, policy.value)
 
 
 @given(seed=st.integers(0, 2**48))

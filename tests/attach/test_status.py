@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from tierwall.analyze.attachment import policies as unattached
-from tierwall.attach.status import MOST_ANCESTORS, ancestors, document
+from tierwall.attach.status import MOST_ANCESTORS
 from tierwall.cli.main import root
-from tierwall.gateway.policy_status import standing
+from tierwall.core.diagnostics import UnknownName
+from tierwall.gateway.policy_status import statuses
+from tierwall.render.json.status import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -52,11 +54,10 @@ def access_policy(name: str, target: str = "gw", created: str | None = None, **s
 
 def conditions(name: str, *objects: dict[str, Any]) -> dict[str, dict[str, tuple[bool, str, str]]]:
     """By ancestor and type: status, reason and message."""
-    snapshot = Snapshot.of(load_objects(objects))
-    (found,) = (one for one in snapshot if one.name == name and one.kind.endswith("Policy"))
+    (status,) = (one for one in statuses(Snapshot.of(load_objects(objects))) if one.policy.name == name)
     return {
-        one.ref["name"]: {each.type: (each.status, each.reason, each.message) for each in one.conditions}
-        for one in ancestors(snapshot, found, standing(snapshot, found))
+        ancestor.ref.name: {one.type: (one.status, one.reason, one.message) for one in ancestor.conditions}
+        for ancestor in status.ancestors
     }
 
 
@@ -200,20 +201,20 @@ def test_an_access_policy_on_a_missing_target_is_not_accepted() -> None:
     assert found["Attached"][:2] == (False, "Pending")
 
 
+def documents(*objects: dict[str, Any]) -> list[dict[str, Any]]:
+    return [status_document(status) for status in statuses(Snapshot.of(load_objects(objects)))]
+
+
 def test_the_document_has_the_form_of_the_gateway_api_and_keeps_times() -> None:
     one = policy("p", "Gateway/gw")
     one["metadata"]["generation"] = 3
-    snapshot = Snapshot.of(load_objects([gateway(), one]))
-    (found,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
-    status = document(found, ancestors(snapshot, found, standing(snapshot, found)))["status"]
+    status = documents(gateway(), one)[0]["status"]
     assert admit(one | {"status": status}) == []
     assert all(each["observedGeneration"] == 3 for each in status["ancestors"][0]["conditions"])
     for each in status["ancestors"][0]["conditions"]:
         each["lastTransitionTime"] = "2024-05-05T00:00:00Z"
     status["ancestors"][0]["conditions"][1]["status"] = "False"
-    after = Snapshot.of(load_objects([gateway(), one | {"status": status}]))
-    (found,) = after.of_kind("agentgateway.dev", "AgentgatewayPolicy")
-    written = document(found, ancestors(after, found, standing(after, found)))["status"]["ancestors"][0]["conditions"]
+    written = documents(gateway(), one | {"status": status})[0]["status"]["ancestors"][0]["conditions"]
     times = {each["type"]: each["lastTransitionTime"] for each in written}
     assert times.pop("Attached") == "1970-01-01T00:00:00Z"
     assert set(times.values()) == {"2024-05-05T00:00:00Z"}
@@ -231,8 +232,27 @@ def test_status_prints_text_and_json_and_knows_its_policies(tmp_path: Path) -> N
     assert text.exit_code == 0
     assert text.stdout.startswith("AgentgatewayPolicy/ns/p\n  Gateway/ns/gw\n    Accepted      True   Valid")
     assert "XAccessPolicy/ns/q" in text.stdout
-    (only,) = msgspec.json.decode(run("XAccessPolicy/ns/q", "-o", "json").stdout)
+    document = msgspec.json.decode(run("XAccessPolicy/ns/q", "-o", "json").stdout)
+    assert document.keys() == {"items", "notConsidered"}
+    (only,) = document["items"]
     assert only["status"]["ancestors"][0]["controllerName"] == "sigs.k8s.io/kube-agentic-networking-controller"
     wrong = run("XAccessPolicy/ns/r")
     assert wrong.exit_code == 1
     assert "there is no policy `XAccessPolicy/ns/r` (did you mean `XAccessPolicy/ns/q`?)" in wrong.stderr
+
+
+def test_status_is_asked_by_reference_and_unknown_names_are_told_all_at_once() -> None:
+    snapshot = Snapshot.of(load_objects([gateway(), policy("p", "Gateway/gw"), access_policy("q"), access_policy("r")]))
+    assert [str(one.policy.reference) for one in statuses(snapshot)] == [
+        "AgentgatewayPolicy/ns/p",
+        "XAccessPolicy/ns/q",
+        "XAccessPolicy/ns/r",
+    ]
+    twice = statuses(snapshot, "XAccessPolicy/ns/r", f"XAccessPolicy.{AGENTIC}/ns/r", "AgentgatewayPolicy/ns/p")
+    assert [one.policy.name for one in twice] == ["p", "r"]
+    with pytest.raises(UnknownName) as caught:
+        statuses(snapshot, "XAccessPolicy/ns/qq", "XAccessPolicy.example.com/ns/q")
+    assert [(one.code, one.message) for one in caught.value.diagnostics] == [
+        ("TW704", "there is no policy `XAccessPolicy.example.com/ns/q`"),
+        ("TW704", "there is no policy `XAccessPolicy/ns/qq`"),
+    ]

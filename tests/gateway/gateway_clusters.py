@@ -8,25 +8,14 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from reference.gateway import CONDITIONS
+
 GATEWAY_API = "gateway.networking.k8s.io"
 NAMESPACES = ("a", "b")
 # Most things happen in one namespace, so that policies meet.
 SPACES = ("a", "a", "a", "b")
 TIMES = (None, "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "2024-01-01T01:00:00+01:00")
 
-# A condition and whether it holds for the facts of a request.
-CONDITIONS: dict[str, Any] = {
-    "true": lambda facts: True,
-    "false": lambda facts: False,
-    'request.path == "/x"': lambda facts: facts.get("request.path") == "/x",
-    'request.method == "GET" || request.path.startsWith("/a")': lambda facts: (
-        facts.get("request.method") == "GET" or str(facts.get("request.path", "")).startswith("/a")
-    ),
-    'request.headers["x"] == "1"': lambda facts: facts.get("request.headers", {}).get("x") == "1",
-    "request.path": lambda facts: False,
-    "nonsense(": lambda facts: False,
-    "1 / 0 == 1": lambda facts: False,
-}
 FACTS: tuple[dict[str, Any], ...] = (
     {},
     {"request.path": "/x"},

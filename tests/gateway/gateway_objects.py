@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tierwall.gateway.question import ask
+from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -128,7 +128,8 @@ def snapshot(*objects: dict[str, Any]) -> Snapshot:
 
 
 def answer(*objects: dict[str, Any], profile: str = "docs", **question: Any) -> dict[str, Any]:
-    return ask(snapshot(*objects), question | {"profile": profile}, {})
+    """The decision document of a question with the keys of a policy test."""
+    return ask(snapshot(*objects), GatewayQuestion.from_dict(question | {"profile": profile})).to_dict()
 
 
 def settled(found: dict[str, Any], field: str) -> str | list[str] | None:

@@ -8,31 +8,36 @@ from typing import Any
 
 import pytest
 from gateway_clusters import FACTS, cluster, policy, question
-from gateway_reference import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import gateway as reference
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
-from tierwall.gateway.conditional import Facts
-from tierwall.gateway.everywhere import ways
-from tierwall.gateway.merge import PHASES, merge
-from tierwall.gateway.question import ask
+from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
+from tierwall.gateway.decide import merge
+from tierwall.gateway.detail import GatewayDetail
+from tierwall.gateway.model.conditional import Facts
+from tierwall.gateway.model.places import ways
+from tierwall.gateway.model.profile import PHASES, PROFILES
+from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.gateway.standing import standings
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
 SEEDS = st.integers(0, 2**48)
-PROFILES = ("docs", "agentgateway")
 
 
 def got(objects: list[dict[str, Any]], asked: dict[str, Any], profile: str) -> dict[str, Any]:
-    return ask(Snapshot.of(load_objects(objects)), asked | {"profile": profile}, {})
+    return put(Snapshot.of(load_objects(objects)), asked, profile).to_dict()
 
 
-def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert found["effective"] == wanted["effective"]
-    assert set(found["conflicts"]) == set(wanted["conflicts"])
-    assert len(found["conflicts"]) == len(set(found["conflicts"]))
+def put(snapshot: Snapshot, asked: dict[str, Any], profile: str) -> Answer:
+    return ask(snapshot, GatewayQuestion.from_dict(asked | {"profile": profile}))
+
+
+def is_abstention(step: Step) -> bool:
+    """Whether a step is about a list that selects nothing, which the reference leaves out."""
+    return step.reason is Reason.NO_ENTRY_SELECTED
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -44,9 +49,48 @@ def test_the_merge_equals_the_reference(profile: str, seed: int) -> None:
     snapshot = Snapshot.of(load_objects(objects))
     for _ in range(6):
         asked = question(rng)
-        found = ask(snapshot, asked, {"profile": profile})
-        assert set(found) == {"effective", "conflicts"}
-        same(found, reference(objects, asked, profile))
+        answer = put(snapshot, asked, profile)
+        document = answer.to_dict()
+        wanted = reference.merge(objects, asked, profile)
+        settings_ = {field: merged.setting for field, merged in wanted.items() if merged.setting is not None}
+        assert document["effective"] == settings_
+        assert sorted(document["conflicts"]) == sorted(field for field, merged in wanted.items() if merged.conflict)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@given(seed=SEEDS)
+@settings(max_examples=100)
+def test_the_walk_equals_the_reference(profile: str, seed: int) -> None:
+    rng = Random(seed)
+    objects = cluster(rng)
+    snapshot = Snapshot.of(load_objects(objects))
+    for _ in range(6):
+        asked = question(rng)
+        answer = put(snapshot, asked, profile)
+        detail: GatewayDetail = answer.detail
+        abstentions = [step for field in detail.fields for step in field.over if is_abstention(step)]
+        walked: dict[str, list[tuple[str, str, str]]] = {}
+        for step in answer.steps:
+            if not any(step is abstention for abstention in abstentions):
+                walked.setdefault(str(step.rule), []).append((step.tier, str(step.policy), str(step.reason)))
+        wanted = reference.merge(objects, asked, profile)
+        assert walked == {field: merged.steps for field, merged in wanted.items()}
+
+
+@given(seed=SEEDS)
+@settings(max_examples=60)
+def test_who_decided_is_who_is_in_force_each_once(seed: int) -> None:
+    rng = Random(seed)
+    objects, asked = cluster(rng), question(rng)
+    snapshot = Snapshot.of(load_objects(objects))
+    for profile in PROFILES:
+        answer = put(snapshot, asked, profile)
+        detail: GatewayDetail = answer.detail
+        sources = [source for setting in detail.effective.values() for source in setting.sources]
+        assert answer.decided_by == (tuple(map(Decider, dict.fromkeys(sources))) or (DEFAULT,))
+        assert all(str(source) in answer.sentence for source in sources)
+        steps = [step for field in detail.fields for step in (*(one.step for one in field.set_by), *field.over)]
+        assert sorted(map(id, steps)) == sorted(map(id, answer.steps))
 
 
 @given(seed=SEEDS)
@@ -104,8 +148,8 @@ def test_a_setting_takes_effect_somewhere_exactly_if_its_standing_says_so(seed: 
         for facts in FACTS:
             this = merge(snapshot, "docs", phase, Facts(facts))
             for asked in ways(snapshot):
-                for path, outcome in this.effective(asked).items():
-                    in_force |= {(party.source, path) for party in outcome.taken}
+                for path, merged in this.at(asked).items():
+                    in_force |= {(str(candidate.source), path) for candidate in merged.taken}
     for policy_ in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for path, fate in standings(snapshot).of(policy_).items():
             found = (str(policy_.reference), path) in in_force

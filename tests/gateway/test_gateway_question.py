@@ -1,27 +1,33 @@
-"""Questions that cannot be asked, expectations that do not hold, and the documents that people read."""
+"""Questions that cannot be asked, and expectations that do not hold."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from click.testing import CliRunner
-from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, snapshot
+from gateway_objects import FULL, snapshot
 
-from tierwall.cli.main import root
-from tierwall.core.diagnostics import InputError
-from tierwall.gateway.fields import FIELDS
-from tierwall.gateway.provenance import explain
-from tierwall.gateway.question import ask, mismatches, read
+from tierwall.core.answer import Answer, Decider
+from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName
+from tierwall.core.expectation import mismatches
+from tierwall.core.reference import Reference
+from tierwall.gateway.detail import GatewayDetail, Setting
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, UNION_FIELDS
+from tierwall.gateway.question import EXPECTATIONS, GatewayQuestion, ask
+from tierwall.policytest import planes
+from tierwall.resources.kinds.agentgateway.authorization import authorization
 
 
-def problems(**question: Any) -> list[tuple[str, str]]:
+def problems(**given: Any) -> list[tuple[str, str]]:
+    unread: list[Diagnostic] = []
+    question = GatewayQuestion.read(given, unread)
     with pytest.raises(InputError) as caught:
-        ask(snapshot(), question, {})
-    assert {one.code for one in caught.value.diagnostics} == {"TW703"}
-    return [(one.message, one.hint) for one in caught.value.diagnostics]
+        ask(snapshot(), question, unread)
+    for problem in caught.value.diagnostics:
+        assert problem.code == ("TW704" if problem.message.startswith("there is no") else "TW703")
+    unknown = {problem.code for problem in caught.value.diagnostics} == {"TW704"}
+    assert isinstance(caught.value, UnknownName) is unknown
+    return [(problem.message, problem.hint) for problem in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,7 @@ def problems(**question: Any) -> list[tuple[str, str]]:
         ({"gateway": "ns/gw", "backendSection": 80}, "`backendSection` needs `backend` beside it", ""),
         (
             {"gateway": "ns/gw", "profil": "docs"},
-            "unknown key `profil` in a gateway question",
+            "unknown key `profil` in a question of the gateway plane",
             "did you mean `profile`?",
         ),
         (
@@ -84,8 +90,13 @@ def problems(**question: Any) -> list[tuple[str, str]]:
             "did you mean",
         ),
         ({"gateway": "ns/gw", "request": "/x"}, "expected a map of facts as `request`", ""),
-        ({"gateway": "ns/gw", "request": {"a": 1, "a.b": 2}}, "`a.b` is inside `a`, which is no map in `request`", ""),
+        (
+            {"gateway": "ns/gw", "request": {"a": 1, "a.b": 2}},
+            "`a.b` is inside `a`, which is not a map in",
+            "",
+        ),
         ({"gateway": "ns/gw", "request": {"request.": 2}}, "expected a variable such as `request.path`", ""),
+        ({"gateway": "ns/gw", "request": {1: 2}}, "expected a variable such as `request.path`, found `1`", ""),
         ({}, "expected at least one of `gateway`, `listenerSet`, `route`, `backend`, found none", ""),
     ],
 )
@@ -101,19 +112,46 @@ def test_all_problems_of_a_question_are_said_at_once() -> None:
 
 
 def test_defaults_of_a_test_hold_where_the_question_is_silent() -> None:
-    cluster = snapshot()
-    assert read(cluster, {"gateway": "ns/gw"}, {"profile": "agentgateway"}).profile == "agentgateway"
-    assert read(cluster, {"gateway": "ns/gw", "profile": "docs"}, {"profile": "agentgateway"}).profile == "docs"
+    def profile(question: dict[str, Any], defaults: dict[str, Any]) -> str:
+        found = planes.ask("gateway", snapshot(), question, defaults)
+        assert isinstance(found, Answer)
+        return str(found.detail.profile)
+
+    assert profile({"gateway": "ns/gw"}, {"profile": "agentgateway"}) == "agentgateway"
+    assert profile({"gateway": "ns/gw", "profile": "docs"}, {"profile": "agentgateway"}) == "docs"
+    assert profile({"gateway": "ns/gw", "profile": None}, {}) == "docs"
 
 
-GOT: dict[str, Any] = {
-    "effective": {
-        "traffic.timeouts": {"value": {"request": "5s"}, "from": "AgentgatewayPolicy/ns/p"},
-        "traffic.authorization": {"value": [{}], "from": ["AgentgatewayPolicy/ns/p"]},
-        "backend.health": {"value": {"eviction": {"restoreHealth": 1}}, "from": "AgentgatewayPolicy/ns/p"},
-    },
-    "conflicts": ["traffic.timeouts", "backend.tcp"],
-}
+def test_a_question_has_the_keys_of_a_policy_test() -> None:
+    given = FULL | {"profile": "agentgateway", "phase": "PreRouting", "request": {"request.path": "/"}}
+    question = GatewayQuestion.from_dict(given)
+    assert (question.backend_section, question.rule) == ("target", "rule")
+    assert question.to_dict() == given
+    assert GatewayQuestion(gateway="ns/gw").to_dict() == {"gateway": "ns/gw"}
+
+
+P = Reference("AgentgatewayPolicy", "ns", "p")
+ANSWER = Answer(
+    plane="gateway",
+    verdict=None,
+    sentence="",
+    decided_by=(Decider(P),),
+    steps=(),
+    detail=GatewayDetail(
+        effective={
+            "traffic.timeouts": Setting({"request": "5s"}, (P,)),
+            "traffic.authorization": Setting([{}], (P,), union=True),
+            "backend.health": Setting({"eviction": {"restoreHealth": 1}}, (P,)),
+        },
+        conflicts=("traffic.timeouts", "backend.tcp"),
+        place="Gateway/ns/gw",
+        profile="docs",
+        phase="PostRouting",
+        fields=(),
+        profiles_differ=(),
+        notes=(),
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +173,13 @@ GOT: dict[str, Any] = {
         ({"conflicts": ["backend.tcp", "traffic.timeouts"]}, True),
         ({"conflicts": ["backend.tcp"]}, False),
         ({"conflicts": []}, False),
+        ({"decidedBy": "AgentgatewayPolicy/ns/p"}, True),
+        ({"decidedBy": []}, False),
+        ({"notConsidered": []}, True),
     ],
 )
 def test_every_given_key_of_an_expectation_must_hold(expect: dict[str, Any], holds: bool) -> None:
-    assert bool(mismatches(expect, GOT)) is not holds
+    assert bool(mismatches(expect, ANSWER, EXPECTATIONS)) is not holds
 
 
 @pytest.mark.parametrize(
@@ -157,7 +198,7 @@ def test_every_given_key_of_an_expectation_must_hold(expect: dict[str, Any], hol
 )
 def test_a_malformed_expectation_is_an_error(expect: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        mismatches(expect, GOT)
+        mismatches(expect, ANSWER, EXPECTATIONS)
     assert [one.code for one in caught.value.diagnostics] == ["TW701"]
     assert caught.value.diagnostics[0].message.startswith(message)
 
@@ -176,8 +217,7 @@ ATOMIC = {
 
 def test_the_atomic_fields_are_those_of_the_data_plane() -> None:
     assert set(FIELDS) == {f"{section}.{name}" for section, names in ATOMIC.items() for name in names.split()}
-    unions = {field.path for field in FIELDS.values() if field.union}
-    assert unions == {"traffic.authorization", "frontend.networkAuthorization", "backend.mcp.authorization"}
+    assert {field.path for field in FIELDS.values() if field.union} == UNION_FIELDS
     conditional = {field.path for field in FIELDS.values() if field.conditional}
     assert conditional == {
         f"traffic.{name}"
@@ -185,106 +225,11 @@ def test_the_atomic_fields_are_those_of_the_data_plane() -> None:
     }
 
 
-@pytest.fixture
-def manifests(tmp_path: Path) -> Path:
-    never = {"conditional": [{"condition": "false", "policy": {"status": 200}}]}
-    policies = [
-        policy("wide", "Gateway/gw", traffic=TIMEOUT, created="2024-01-01T00:00:00Z"),
-        policy("also", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
-        policy("narrow", "HTTPRoute/route", traffic={"timeouts": {"request": "9s"}, "directResponse": never}),
-        policy("backend", "AgentgatewayBackend/tools", backend={"tls": {"sni": "b.example"}}),
-        policy("route", "HTTPRoute/route", backend={"tls": {"sni": "r.example"}} | TCP),
-        policy("wrong", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}),
-    ]
-    file = tmp_path / "all.json"
-    objects = [one.value for one in snapshot(*policies)]
-    file.write_bytes(msgspec.json.format(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})))
-    return file
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(root, arguments)
-    return result.exit_code, result.stdout, result.stderr
-
-
-ARGUMENTS = (
-    *("--gateway", "ns/gw", "--listener", "web", "--route", "HTTPRoute/ns/route", "--rule", "0"),
-    *("--backend", "AgentgatewayBackend/ns/tools", "--backend-section", "target"),
-)
-
-
-def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Path) -> None:
-    code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
-    assert code == 0
-    document = msgspec.json.decode(out)
-    fields = {one["field"]: one for one in document["fields"]}
-    timeouts = fields["traffic.timeouts"]
-    assert timeouts["value"] == {"request": "9s"}
-    assert timeouts["set"][0]["policy"] == "AgentgatewayPolicy/ns/narrow"
-    line = timeouts["set"][0]["source"]["line"]
-    assert '"timeouts"' in manifests.read_text().splitlines()[line - 1]
-    assert [(one["policy"], one["why"]) for one in timeouts["over"]] == [
-        ("AgentgatewayPolicy/ns/wide", "Route is more specific"),
-        ("AgentgatewayPolicy/ns/also", "Route is more specific"),
-    ]
-    assert timeouts["conflict"] is True
-    assert document["conflicts"] == ["traffic.timeouts"]
-    assert fields["traffic.directResponse"]["over"][0]["why"] == "no entry of its conditional list is selected"
-    assert [one["field"] for one in document["profilesDiffer"]] == ["backend.tls"]
-    assert document["profilesDiffer"][0]["agentgateway"]["from"] == "AgentgatewayPolicy/ns/route"
-    assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
-
-
-def test_provenance_names_the_lock_the_elder_and_the_oddity_of_the_code() -> None:
-    buffer = {"buffer": {"request": {"maxBytes": 1}}}
-    every = [
-        policy("lock", "Gateway/gw", traffic=TIMEOUT | buffer, override=True, created="2024-01-01T00:00:00Z"),
-        policy("young", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
-        policy("above", "HTTPRoute/route", traffic=TIMEOUT | buffer),
-    ]
-    cluster = snapshot(*every)
-    found = explain(cluster, read(cluster, FULL, {}))["fields"]
-    (timeouts,) = [one["over"] for one in found if one["field"] == "traffic.timeouts"]
-    assert [one["why"] for one in timeouts] == [
-        "AgentgatewayPolicy/ns/lock is older",
-        "AgentgatewayPolicy/ns/lock (Gateway) has Override",
-    ]
-    found = explain(cluster, read(cluster, FULL | {"profile": "agentgateway"}, {}))["fields"]
-    (buffers,) = [one["over"] for one in found if one["field"] == "traffic.buffer"]
-    assert [one["why"] for one in buffers] == ["agentgateway keeps the least specific value of this field"]
-
-
-def test_effective_is_a_sentence_first(manifests: Path) -> None:
-    code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests))
-    assert code == 0
-    place = "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, AgentgatewayBackend/ns/tools#target"
-    assert out.startswith(f"At {place}: 3 settings are in force (profile docs, PostRouting).")
-    assert "profile agentgateway differs: backend.tls" in out
-    assert "CONFLICT at equal precedence" in out
-
-
-def test_effective_everywhere_lists_each_way(manifests: Path) -> None:
-    code, out, _ = run("effective", "--all", "-f", str(manifests), "-o", "json")
-    assert code == 0
-    places = [one["place"] for one in msgspec.json.decode(out)]
-    assert len(places) == len(set(places))
-    assert "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, Service/ns/svc#80" in places
-    assert any(place.startswith("Gateway/ns/gw#admin") for place in places)
-
-
-def test_effective_takes_facts_of_the_request(manifests: Path) -> None:
-    _, out, _ = run("effective", *ARGUMENTS, "--request", "request.path=/x", "-f", str(manifests), "-o", "json")
-    assert msgspec.json.decode(out)["effective"]
-    assert run("effective", *ARGUMENTS, "--request", "nonsense", "-f", str(manifests))[0] == 2
-
-
-def test_effective_without_a_place_is_a_usage_error_and_a_wrong_place_fails(manifests: Path) -> None:
-    assert run("effective", "-f", str(manifests))[0] == 2
-    assert run("effective", "--all", "--gateway", "ns/gw", "-f", str(manifests))[0] == 2
-    code, out, error = run("effective", "--gateway", "ns/gv", "-f", str(manifests))
-    assert (code, out) == (1, "")
-    assert "there is no Gateway `ns/gv` (did you mean `ns/gw`?)" in error
-
-
-def test_effective_in_a_policy_test_has_only_effective_and_conflicts() -> None:
-    assert answer(policy("p", "Gateway/gw", traffic=TIMEOUT), **FULL).keys() == {"effective", "conflicts"}
+def test_union_fields_are_those_that_hold_an_authorization() -> None:
+    for field in FIELDS.values():
+        schema = SECTIONS[field.section]
+        for key in field.keys:
+            found = schema.property(key)
+            assert found is not None
+            schema = found.schema
+        assert (schema is authorization) is (field.path in UNION_FIELDS)

@@ -118,3 +118,34 @@ def test_only_names_that_do_not_exist_make_an_unknown_name() -> None:
     assert type(input_error([absent, absent])) is UnknownName
     assert type(input_error([absent, wrong])) is InputError
     assert type(input_error([])) is InputError
+
+
+@pytest.mark.parametrize(
+    ("value", "groups"),
+    [
+        ("Thing/shop/both", ["new.example", "old.example"]),
+        ("Thing.old.example/shop/both", ["old.example"]),
+        ("Service/shop/api", [""]),
+    ],
+)
+def test_a_reference_among_some_objects_is_of_every_group_unless_it_gives_one(value: str, groups: list[str]) -> None:
+    finder = find()
+    assert sorted(one.group for one in finder.among("object", value, SNAPSHOT)) == groups
+    assert finder.problems == []
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("Thing/shop/bath", ("TW704", "there is no object `Thing/shop/bath`", "did you mean `Thing/shop/both`?")),
+        ("Thing.other.example/shop/both", ("TW704", "there is no object `Thing.other.example/shop/both`", "did you")),
+        ("api", ("TW703", "expected `Kind/namespace/name` as object, found `api`", "did you mean `Service/shop/api`?")),
+        ("", ("TW703", "expected `Kind/namespace/name` as object, found ``", "")),
+    ],
+)
+def test_a_reference_among_some_objects_that_is_not_there(value: str, problem: tuple[str, str, str]) -> None:
+    finder = find()
+    assert finder.among("object", value, SNAPSHOT) == []
+    ((code, message, hint),) = said(finder)
+    assert (code, message) == problem[:2]
+    assert hint.startswith(problem[2])

@@ -11,18 +11,21 @@ from functools import cache
 
 from tierwall.attach.expression import broken_expressions
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.reference import Reference
 from tierwall.core.source import Position
-from tierwall.gateway.everywhere import ways
-from tierwall.gateway.fields import FIELDS, SECTIONS, Field, Setting
-from tierwall.gateway.merge import PHASES, Outcome, Phase, merge
+from tierwall.gateway.decide import Merged, merge
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written
+from tierwall.gateway.model.places import ways
+from tierwall.gateway.model.profile import PHASES, Phase
+from tierwall.gateway.sentence import BEATS, seniority
 from tierwall.gateway.standing import Claim, Overlap, allows, prospects, standings
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 NEVER, DISPUTED, WIDENED, HALF_LOST, BROKEN, PROFILES_DIFFER = "TW303", "TW304", "TW305", "TW306", "TW307", "TW309"
 
-_GATEWAY_LEVELS = ("Gateway", "Gateway port", "ListenerSet", "ListenerSet listener", "Gateway listener")
 _HALVES = ("request", "response")
 _NAMED = 5  # how many others a finding shows
 
@@ -34,20 +37,20 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
             before = [claim for claim, first in fate.rivals.values() if not first]
             if before:
                 yield _disputed(path, fate.claim, min(before, key=lambda one: one.resource.seniority))
-            winners = [
-                (claim, level, why)
-                for claim, level, why in fate.beaten_by.values()
-                if not (before and why == "comes first at the same level")
-            ]
-            if not fate.effective and winners and not _may_come(snapshot, policy, path):
-                claim, level, why = min(winners, key=lambda one: one[0].source)
-                more = f", and {len(winners) - 1} more elsewhere" if len(winners) > 1 else ""
+            # A tie that is lost has been reported as a dispute.
+            losses = [loss for loss in fate.beaten_by.values() if not before or loss.reason is not Reason.LOSES_TIE]
+            if not fate.effective and losses and not _may_come(snapshot, policy, path):
+                first = min(losses, key=lambda loss: loss.winner.source)
+                why = f"{first.winner.source} ({first.level}) {BEATS[first.reason]}"
+                more = f", and {len(losses) - 1} more elsewhere" if len(losses) > 1 else ""
                 yield Diagnostic(
                     NEVER,
-                    f"`{path}` of {policy.reference} never takes effect: {claim.source} ({level}) {why}{more}",
+                    f"`{path}` of {policy.reference} never takes effect: {why}{more}",
                     _position(fate.claim),
                     subject=policy.reference,
-                    related=tuple((f"{one.source} sets it", _position(one)) for one, _, _ in winners[:_NAMED]),
+                    related=tuple(
+                        (f"{loss.winner.source} sets it", _position(loss.winner)) for loss in losses[:_NAMED]
+                    ),
                 )
 
 
@@ -58,8 +61,7 @@ def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
 
 
 def _disputed(path: str, loser: Claim, winner: Claim) -> Diagnostic:
-    older = winner.resource.seniority[:3] != loser.resource.seniority[:3]
-    why = "is older" if older else "is as old and comes first by name"
+    why = seniority(winner.resource, loser.resource)
     return Diagnostic(
         DISPUTED,
         f"{loser.source} and {winner.source} set `{path}` with equal precedence; {winner.source} {why}",
@@ -75,7 +77,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
     joined = (
         (path, one)
         for (_, _, path), one in standings(snapshot).joined.items()
-        if one.lower_level in _GATEWAY_LEVELS and one.upper_level not in _GATEWAY_LEVELS and _wider(one)
+        if one.lower_level.before_routing and not one.upper_level.before_routing and _wider(one)
     )
     for path, several in _by_upper(joined):
         first = several[0]
@@ -108,7 +110,7 @@ def _wider(overlap: Overlap) -> bool:
 
 
 def _expressions(claim: Claim) -> set[str]:
-    policy = claim.setting.value.get("policy")
+    policy = claim.written.value.get("policy")
     listed = policy.get("matchExpressions") if isinstance(policy, dict) else None
     return {str(text) for text in listed} if isinstance(listed, list) else set()
 
@@ -120,8 +122,8 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
             (path, one)
             for (_, _, path), one in standings(snapshot).replaced.items()
             if _has_halves(FIELDS[path])
-            and half in _halves(one.lower.setting, any)
-            and half not in _halves(one.upper.setting, all)
+            and half in _halves(one.lower.written, any)
+            and half not in _halves(one.upper.written, all)
         )
         for path, several in _by_upper(replaced):
             first = several[0]
@@ -147,9 +149,9 @@ def _has_halves(field: Field) -> bool:
     return all(schema.property(half) is not None for half in _HALVES)
 
 
-def _halves(setting: Setting, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
-    """The halves that a setting has; of a conditional list those that any (or all) of its entries have."""
-    values = [setting.value] if setting.entries is None else [entry.get("policy") for entry in setting.entries]
+def _halves(written: Written, needed: Callable[[Iterable[bool]], bool]) -> set[str]:
+    """The halves that an object writes; of a conditional list those that any (or all) of its entries have."""
+    values = [written.value] if written.entries is None else [entry.get("policy") for entry in written.entries]
     return {half for half in _HALVES if needed(isinstance(value, dict) and half in value for value in values)}
 
 
@@ -172,13 +174,13 @@ def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for phase in _phases(snapshot):
         docs, code = merge(snapshot, "docs", phase), merge(snapshot, "agentgateway", phase)
         for asked in ways(snapshot):
-            one, other = docs.effective(asked), code.effective(asked)
+            one, other = docs.at(asked), code.at(asked)
             for path in dict.fromkeys((*one, *other)):
                 in_force = _in_force(one.get(path)), _in_force(other.get(path))
                 if in_force[0] == in_force[1] or (path, in_force) in seen:
                     continue
                 seen.add((path, in_force))
-                names = [", ".join(source for source, _ in found) or "not set" for found in in_force]
+                names = [", ".join(str(source) for source, _ in found) or "not set" for found in in_force]
                 party = (one.get(path) or other[path]).taken[-1]
                 yield Diagnostic(
                     PROFILES_DIFFER,
@@ -195,9 +197,11 @@ def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:
     return PHASES if early else PHASES[:1]
 
 
-def _in_force(outcome: Outcome | None) -> tuple[tuple[str, int | None], ...]:
+def _in_force(merged: Merged | None) -> tuple[tuple[Reference, int | None], ...]:
     """Who sets a field, and by which entry: the values are equal if these are."""
-    return tuple((one.source, one.entry) for one in outcome.taken) if outcome is not None and outcome.set else ()
+    if merged is None:
+        return ()
+    return tuple((candidate.source, candidate.entry) for candidate in merged.taken if candidate.sets)
 
 
 def _position(claim: Claim) -> Position | None:

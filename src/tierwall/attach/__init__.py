@@ -30,7 +30,7 @@ What to call, from the outside in:
 `limits.excesses(snapshot, policy)`, `acceptance.refusals(policy)`, `expression.broken_expressions(…)`
     Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for
     those of an AgentgatewayPolicy.
-`status.ancestors(snapshot, policy, standing)` and `status.document(policy, ancestors)`
+`status.ancestors(snapshot, policy, standing)`
     What a controller would write into `status.ancestors`; `standing` is what the gateway plane's merge adds.
 
 Everything is a pure function of the snapshot, memoised in it, and in an order that does not depend on the files.

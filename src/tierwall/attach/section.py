@@ -11,6 +11,7 @@ from typing import Any
 
 from tierwall.attach.listener import gateway_listeners, listeners
 from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET, Place
+from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -30,6 +31,7 @@ def maps(value: object) -> Iterator[Mapping[str, Any]]:
         yield from (item if isinstance(item, dict) else {} for item in value)
 
 
+@per_resource
 def rules(route: Resource) -> tuple[Mapping[str, Any], ...]:
     """The rules of a route, by number; an HTTPRoute without rules has one, which the API server fills in."""
     listed = route.spec.get("rules")

@@ -7,8 +7,8 @@ policy that is corrected, or whose senior is removed, recovers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from tierwall.attach.acceptance import refusals
 from tierwall.attach.attachment import Attached, Problem, attachment
@@ -26,12 +26,9 @@ CONTROLLERS = {
     **dict.fromkeys(ACCESS_POLICIES, "sigs.k8s.io/kube-agentic-networking-controller"),
 }
 MOST_ANCESTORS = 16
-SUMMARY = {"group": AGENTGATEWAY, "kind": "AgentgatewayPolicy", "name": "StatusSummary"}
 # Why an AccessPolicy closes its targets (docs/semantics.md#an-invalid-policy-closes-its-targets); one over a limit is
 # passed over instead (docs/semantics.md#evaluated-lists-every-policy-looked-at).
 CLOSING = ("Invalid", "InvalidCEL")
-# A condition whose status was not there before has no time that a pure function could know.
-NO_TIME = "1970-01-01T00:00:00Z"
 
 
 class Condition(NamedTuple):
@@ -43,11 +40,35 @@ class Condition(NamedTuple):
     message: str
 
 
+class AncestorRef(NamedTuple):
+    """Which object an ancestor is; the summary of targets that are not reached has no namespace."""
+
+    group: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+SUMMARY = AncestorRef(AGENTGATEWAY, "AgentgatewayPolicy", "StatusSummary")
+
+
 class Ancestor(NamedTuple):
     """What is said of a policy with respect to one ancestor."""
 
-    ref: Mapping[str, str]
+    ref: AncestorRef
     conditions: tuple[Condition, ...]
+
+
+class PolicyStatus(NamedTuple):
+    """The status of one policy."""
+
+    policy: Resource
+    ancestors: tuple[Ancestor, ...]
+
+    @property
+    def controller(self) -> str:
+        """The name of the controller that would write it."""
+        return CONTROLLERS[self.policy.group, self.policy.kind]
 
 
 class Standing(NamedTuple):
@@ -183,49 +204,5 @@ def _overridden(standing: Standing) -> Condition:
     return Condition("Overridden", True, "Overridden" if standing.wholly else "PartiallyOverridden", words)
 
 
-def _ref(place: Place) -> dict[str, str]:
-    return {"group": place.group, "kind": place.kind, "namespace": place.namespace, "name": place.name}
-
-
-def document(policy: Resource, found: Iterable[Ancestor]) -> dict[str, Any]:
-    """The policy with the status alone, as a controller would apply it.
-
-    A condition keeps its time from the status that the object has, as controllers do, if that says the same.
-    """
-    before = {
-        (tuple(sorted(one.get("ancestorRef", {}).items())), condition.get("type")): condition
-        for one in _maps(policy.value.get("status"), "ancestors")
-        for condition in _maps(one, "conditions")
-        if isinstance(one.get("ancestorRef"), dict)
-    }
-    generation = policy.metadata.get("generation")
-
-    def written(ref: Mapping[str, str], one: Condition) -> dict[str, Any]:
-        status = "True" if one.status else "False"
-        old = before.get((tuple(sorted(ref.items())), one.type), {})
-        time = old.get("lastTransitionTime", NO_TIME) if old.get("status") == status else NO_TIME
-        out: dict[str, Any] = {"type": one.type, "status": status, "reason": one.reason, "message": one.message}
-        if type(generation) is int:
-            out["observedGeneration"] = generation
-        return out | {"lastTransitionTime": time}
-
-    return {
-        "apiVersion": policy.api_version,
-        "kind": policy.kind,
-        "metadata": {"namespace": policy.namespace, "name": policy.name},
-        "status": {
-            "ancestors": [
-                {
-                    "ancestorRef": dict(one.ref),
-                    "controllerName": CONTROLLERS[policy.group, policy.kind],
-                    "conditions": [written(one.ref, condition) for condition in one.conditions],
-                }
-                for one in found
-            ]
-        },
-    }
-
-
-def _maps(value: object, key: str) -> Iterator[Mapping[str, Any]]:
-    listed = value.get(key) if isinstance(value, dict) else None
-    yield from (item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict))
+def _ref(place: Place) -> AncestorRef:
+    return AncestorRef(place.group, place.kind, place.name, place.namespace)

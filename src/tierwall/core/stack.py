@@ -237,19 +237,15 @@ def _either(otherwise: Outcome, tier: str, claim: Claim, below: Outcome | None) 
     return Outcome(CONDITIONAL, tier, tuple(everyone), tuple(sorted(conditions)))
 
 
-class Lockable(Protocol):
-    """A level that may keep more specific levels from a field."""
+def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[int, bool]:
+    """Which tier of a field's stack, least specific first, settles it, and whether a lock ended the walk there.
 
-    @property
-    def locks(self) -> bool: ...
-
-
-def most_specific(levels: Sequence[Lockable]) -> tuple[int, bool]:
-    """Which of a field's levels, least specific first, settles it, and whether a lock ended the walk there."""
-    for number, level in enumerate(levels):
-        if level.locks:
+    `locks` says whether a tier keeps more specific ones from the field. A field that adds up takes every tier so far.
+    """
+    for number, tier in enumerate(stack):
+        if locks(tier):
             return number, True
-    return len(levels) - 1, False
+    return len(stack) - 1, False
 
 
 class Opinion(Protocol):

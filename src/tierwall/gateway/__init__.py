@@ -1,1 +1,4 @@
-"""The gateway plane: which settings hold at a place, and who set them (agentgateway, "Targeting and merging")."""
+"""The gateway plane: AgentgatewayPolicies are merged field by field (docs/gateway.md).
+
+`question.ask` answers which settings are in force at a place, and who set them.
+"""

@@ -14,7 +14,7 @@ from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
-from tierwall.gateway.levels import Asked, rule_label
+from tierwall.gateway.model.levels import Asked
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 
@@ -55,7 +55,7 @@ def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
         return
     place = Place.of(asked.backend)
     refs = [one for one in backend_refs(asked.route) if one.rule == asked.rule and one.place == place]
-    where = f"rule {rule_label(asked)} of {asked.route.reference}"
+    where = f"rule {asked.rule_label} of {asked.route.reference}"
     if not refs:
         yield f"{where} has no backendRef to {place}"
     for ref in refs:
@@ -86,6 +86,6 @@ def _native(asked: Asked) -> Iterator[str]:
             found.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
     for word, field in dict.fromkeys(found):
         yield (
-            f"rule {rule_label(asked)} of {asked.route.reference} has its own {word}, which beats {field} of policies"
+            f"rule {asked.rule_label} of {asked.route.reference} has its own {word}, which beats {field} of policies"
             " on the route and all that is less specific"
         )

@@ -1,14 +1,38 @@
-"""What merging means for a policy as a whole, for its status: conflicts, and settings that are always replaced."""
+"""The status of policies: what attachment says of them, and what merging means for each as a whole.
+
+docs/gateway.md#status. Merging finds conflicts, and settings that are replaced at every place.
+"""
 
 from __future__ import annotations
 
-from tierwall.attach.status import Standing
+from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
+from tierwall.attach.status import PolicyStatus, Standing, ancestors
+from tierwall.core.diagnostics import Diagnostic, input_error
+from tierwall.gateway.sentence import BEATS
 from tierwall.gateway.standing import standings
+from tierwall.resources.names import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 # How many others a message names before it counts the rest.
 _NAMED = 5
+
+
+def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
+    """The status of every AgentgatewayPolicy and AccessPolicy, or of those named; InputError for names not found."""
+    policies = [
+        policy
+        for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES)
+        for policy in attachments(snapshot, kinds, admitted=False).policies
+    ]
+    if references:
+        problems: list[Diagnostic] = []
+        find = Finder(snapshot, problems)
+        policies = [policy for reference in references for policy in find.among("policy", reference, policies)]
+        if problems:
+            raise input_error(problems)
+    in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
+    return [PolicyStatus(policy, ancestors(snapshot, policy, standing(snapshot, policy))) for policy in in_order]
 
 
 def standing(snapshot: Snapshot, policy: Resource) -> Standing:
@@ -26,7 +50,8 @@ def standing(snapshot: Snapshot, policy: Resource) -> Standing:
                 conflicts[path] = f"this policy comes before {named(others)}"
         if not fate.effective and fate.beaten_by:
             overridden[path] = "; ".join(
-                f"{winner} ({level}) {why}" for winner, (_, level, why) in sorted(fate.beaten_by.items())[:_NAMED]
+                f"{winner} ({loss.level}) {BEATS[loss.reason]}"
+                for winner, loss in sorted(fate.beaten_by.items())[:_NAMED]
             )
     return Standing(conflicts, overridden, bool(fates) and len(overridden) == len(fates))
 

@@ -1,132 +1,151 @@
-"""Provenance: for every field who set it and where, whom it beat and why, and where the two profiles differ."""
+"""Provenance: for every field who set it and where, whom it beat and why, and where the two profiles differ.
+
+Each candidate that a question meets becomes a step of the answer, with the level as its tier and the field as its rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from tierwall.core.source import Position
-from tierwall.gateway.conditional import PROFILES, Facts, Profile
-from tierwall.gateway.merge import Merge, Outcome, Party, Phase, Tier, merge
-from tierwall.gateway.notes import notes
-from tierwall.gateway.question import Question, conflicts, effective, same
-from tierwall.resources.snapshot import Snapshot
+from tierwall.core.answer import Reason, Step
+from tierwall.core.source import Path, Position
+from tierwall.core.stack import Tier
+from tierwall.core.verdict import StepVerdict
+from tierwall.gateway import sentence
+from tierwall.gateway.decide import Candidate, Merge, Merged
+from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
+from tierwall.gateway.model.fields import FIELDS, SECTIONS
+from tierwall.gateway.model.levels import Asked, levels
+from tierwall.gateway.model.profile import Profile
+from tierwall.resources.resource import Resource
 
-
-class Beaten(NamedTuple):
-    """A party that does not count for a field, and why."""
-
-    source: str
-    level: str
-    why: str
-    position: Position | None
-
-
-def beaten(outcome: Outcome, profile: Profile) -> Iterator[Beaten]:
-    """Every party that said something about the field and is not in force."""
-    number, winner = outcome.number, outcome.taken[-1]
-    in_force = {one.source for one in outcome.taken}
-    for here, tier in enumerate(outcome.stack):
-        for party in tier.parties:
-            if party.source in in_force:
-                continue
-            if here > number and outcome.locked:
-                locking = next(one for one in outcome.stack[number].parties if one.override)
-                why = f"{locking.source} ({outcome.stack[number].level}) has Override"
-            elif here > number:
-                why = f"{profile} keeps the least specific value of this field"
-            elif here < number:
-                why = f"{outcome.stack[number].level} is more specific"
-            else:
-                why = f"{winner.source} {_senior(winner, party)}"
-            yield Beaten(party.source, tier.level, why, _position(party))
+# In force is Allow, heard without counting is Pass, and a list that selects nothing does not match the request.
+VERDICTS = {
+    Reason.SETS_FIELD: StepVerdict.ALLOW,
+    Reason.JOINS_UNION: StepVerdict.ALLOW,
+    Reason.LESS_SPECIFIC: StepVerdict.PASS,
+    Reason.LOSES_TIE: StepVerdict.PASS,
+    Reason.LOCKED_BY_OVERRIDE: StepVerdict.PASS,
+    Reason.LEAST_SPECIFIC_KEPT: StepVerdict.PASS,
+    Reason.NO_ENTRY_SELECTED: StepVerdict.NO_MATCH,
+}
 
 
-def _tier_of(outcome: Outcome, party: Party) -> Tier:
-    """The tier that a party counts at: of a union the lowest that has it."""
-    if not outcome.field.union:
-        return outcome.stack[outcome.number]
-    return next(tier for tier in outcome.stack if any(one.source == party.source for one in tier.parties))
+class _Keys(NamedTuple):
+    """An object whose nodes are found at their keys: a setting stands where `timeouts:` is written."""
+
+    resource: Resource
+
+    def position(self, path: Path = (), key: bool = True) -> Position | None:
+        return self.resource.position(path, key=True)
 
 
-def _senior(one: Party, other: Party) -> str:
-    older = one.resource.seniority[:3] != other.resource.seniority[:3]
-    return "is older" if older else "is as old and comes first by name"
+def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator[FieldDetail]:
+    """Every field that anything at the place is about, those that nothing sets at the end."""
+    abstained = _abstained(merge, asked)
+    for path, settled in merged.items():
+        over = (*_beaten(settled, merge.profile), *abstained.pop(path, ()))
+        yield FieldDetail(path, settled.setting, tuple(_setters(settled)), over, settled.conflict)
+    for path, steps in abstained.items():
+        yield FieldDetail(path, None, (), tuple(steps))
 
 
-def _position(party: Party) -> Position | None:
-    return party.resource.position(party.path, key=True)
-
-
-def both(snapshot: Snapshot, phase: Phase, facts: Facts | None) -> Mapping[Profile, Merge]:
-    """The merges of both profiles, for `explain` at many places."""
-    return {name: merge(snapshot, name, phase, facts) for name in PROFILES}
-
-
-def explain(snapshot: Snapshot, question: Question, merges: Mapping[Profile, Merge] | None = None) -> dict[str, Any]:
-    """The document that `tierwall effective` prints."""
-    merges = merges or both(snapshot, question.phase, question.facts)
-    found = {name: one.effective(question.asked) for name, one in merges.items()}
-    outcomes = found[question.profile]
-    return {
-        "place": str(question.asked),
-        "profile": question.profile,
-        "phase": question.phase,
-        "effective": effective(outcomes),
-        "conflicts": conflicts(outcomes),
-        "fields": list(_fields(merges[question.profile], question, outcomes)),
-        "profilesDiffer": list(differences(found)),
-        "notes": list(notes(snapshot, question.asked)),
+def walk(asked: Asked, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
+    """The steps of all fields: field by field, each from the least specific level to the most specific."""
+    ranks = {
+        section: {str(level.name): number for number, level in enumerate(levels(asked, section, profile))}
+        for section in SECTIONS
     }
+    for detail in details:
+        rank = ranks[FIELDS[detail.field].section]
+        steps = (*(setter.step for setter in detail.set_by), *detail.over)
+        yield from sorted(steps, key=lambda step: rank[step.tier])
 
 
-def _fields(this: Merge, question: Question, outcomes: Mapping[str, Outcome]) -> Iterator[dict[str, Any]]:
-    abstained: dict[str, list[Beaten]] = {}
-    for level, policy, setting in this.abstaining(question.asked):
-        position = policy.position(("spec", setting.field.section, *setting.path), key=True)
-        why = "no entry of its conditional list is selected"
-        said = Beaten(str(policy.reference), level.name, why, position)
-        abstained.setdefault(setting.field.path, []).append(said)
-    for path, outcome in outcomes.items():
-        out: dict[str, Any] = {"field": path, **(outcome.document() or {"value": None, "from": None})}
-        out["set"] = [_set_by(_tier_of(outcome, party), party) for party in outcome.taken]
-        out["over"] = [_document(one) for one in (*beaten(outcome, this.profile), *abstained.pop(path, ()))]
-        if outcome.conflict:
-            out["conflict"] = True
-        yield out
-    for path, several in abstained.items():
-        yield {"field": path, "value": None, "from": None, "set": [], "over": [_document(one) for one in several]}
-
-
-def _set_by(tier: Tier, party: Party) -> dict[str, Any]:
-    out: dict[str, Any] = {"policy": party.source, "level": tier.level}
-    if party.override:
-        out["inheritance"] = "Override"
-    if party.setting.entries is not None:
-        out["entry"] = party.entry
-        if not party.set:
-            out["note"] = "its conditional list wins and selects no entry: the field is not set"
-    return out | _place(_position(party))
-
-
-def _document(one: Beaten) -> dict[str, Any]:
-    return {"policy": one.source, "level": one.level, "why": one.why, **_place(one.position)}
-
-
-def _place(position: Position | None) -> dict[str, Any]:
-    if position is None:
-        return {}
-    return {"source": {"file": position.file, "line": position.line, "column": position.column}}
-
-
-def differences(found: Mapping[Profile, Mapping[str, Outcome]]) -> Iterator[dict[str, Any]]:
+def differences(merged: Mapping[Profile, Mapping[str, Merged]]) -> Iterator[ProfileDifference]:
     """The fields that the two profiles settle differently, with both answers."""
-    paths = dict.fromkeys(path for outcomes in found.values() for path in outcomes)
-    for path in paths:
-        docs, code = (found[name].get(path) for name in PROFILES)
-        out = {"field": path, "docs": docs and docs.document(), "agentgateway": code and code.document()}
-        disputed = docs is not None and docs.conflict, code is not None and code.conflict
-        if disputed[0] != disputed[1]:
-            yield out | {"conflict": dict(zip(PROFILES, disputed, strict=True))}
-        elif not same(out["docs"], out["agentgateway"]):
-            yield out
+    by_docs, by_agentgateway = merged["docs"], merged["agentgateway"]
+    for path in dict.fromkeys((*by_docs, *by_agentgateway)):
+        docs, agentgateway = by_docs.get(path), by_agentgateway.get(path)
+        difference = ProfileDifference(
+            path,
+            docs.setting if docs is not None else None,
+            agentgateway.setting if agentgateway is not None else None,
+            docs is not None and docs.conflict,
+            agentgateway is not None and agentgateway.conflict,
+        )
+        if difference.disputed or not equal_settings(difference.docs, difference.agentgateway):
+            yield difference
+
+
+def _setters(settled: Merged) -> Iterator[Setter]:
+    for candidate in settled.taken:
+        if not candidate.sets:
+            reason = Reason.NO_ENTRY_SELECTED
+        elif settled.field.union:
+            reason = Reason.JOINS_UNION
+        else:
+            reason = Reason.SETS_FIELD
+        tier = _tier_of(settled, candidate)
+        locks = settled.locked and candidate.override and tier is settled.stack[settled.number]
+        step = _step(settled.field.path, tier.name, candidate, reason, sentence.in_force(candidate, locks=locks))
+        yield Setter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
+
+
+def _beaten(settled: Merged, profile: Profile) -> Iterator[Step]:
+    """Every candidate that said something about the field and is not in force."""
+    decisive, winner = settled.stack[settled.number], settled.taken[-1]
+    in_force = {candidate.source for candidate in settled.taken}
+    for number, tier in enumerate(settled.stack):
+        for candidate in tier.policies:
+            if candidate.source in in_force:
+                continue
+            if number > settled.number and settled.locked:
+                locking = next(other for other in decisive.policies if other.override)
+                reason, why = Reason.LOCKED_BY_OVERRIDE, sentence.locked(locking, decisive.name)
+            elif number > settled.number:
+                reason, why = Reason.LEAST_SPECIFIC_KEPT, sentence.least_specific_kept(profile)
+            elif number < settled.number:
+                reason, why = Reason.LESS_SPECIFIC, sentence.less_specific(decisive.name)
+            else:
+                reason, why = Reason.LOSES_TIE, sentence.loses_tie(winner, candidate)
+            yield _step(settled.field.path, tier.name, candidate, reason, why)
+
+
+def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
+    """By field, the policies whose conditional list selects nothing, so that they set nothing."""
+    steps: dict[str, list[Step]] = {}
+    for level, policy, written in merge.abstaining(asked):
+        step = Step(
+            tier=level,
+            verdict=VERDICTS[Reason.NO_ENTRY_SELECTED],
+            reason=Reason.NO_ENTRY_SELECTED,
+            policy=policy.reference,
+            rule=written.field.path,
+            note=sentence.SELECTS_NOTHING,
+            origin=_Keys(policy),
+            path=("spec", written.field.section, *written.path),
+        )
+        steps.setdefault(written.field.path, []).append(step)
+    return steps
+
+
+def _step(field: str, level: str, candidate: Candidate, reason: Reason, note: str | None) -> Step:
+    return Step(
+        tier=level,
+        verdict=VERDICTS[reason],
+        reason=reason,
+        policy=candidate.source,
+        rule=field,
+        note=note,
+        origin=_Keys(candidate.resource),
+        path=candidate.path,
+    )
+
+
+def _tier_of(settled: Merged, candidate: Candidate) -> Tier[Candidate]:
+    """The tier that a candidate counts at: of a union the lowest that has its source."""
+    if not settled.field.union:
+        return settled.stack[settled.number]
+    return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))

@@ -1,146 +1,243 @@
-"""Questions to the gateway plane and their answers as documents.
+"""Questions to the gateway plane: which settings are in force at a place, and who set them?
 
-docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds.
+docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds. Nothing about a place is inferred
+(docs/semantics.md#nothing-about-a-place-is-inferred), and rules go by number or name
+(docs/semantics.md#rules-go-by-number-or-name).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, cast
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
-from tierwall.gateway.ask_place import PLACE_KEYS, asked_place
-from tierwall.gateway.conditional import PROFILES, FactError, Facts, Profile
-from tierwall.gateway.fields import FIELDS
-from tierwall.gateway.levels import Asked
-from tierwall.gateway.merge import PHASES, Outcome, Phase, merge
+from tierwall.attach.listener import Listener, listeners
+from tierwall.attach.place import (
+    BACKEND,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    INFERENCE_POOL,
+    LISTENER_SET,
+    SERVICE,
+    X_LISTENER_SET,
+    service_port,
+)
+from tierwall.attach.section import WORDS, rule_name, rules, sections
+from tierwall.core.answer import Answer, Decider, deciders
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
+from tierwall.core.question import Question
+from tierwall.gateway.decide import Merge, merge
+from tierwall.gateway.detail import GatewayDetail
+from tierwall.gateway.expectation import EXPECTATIONS
+from tierwall.gateway.model.conditional import FactError, Facts
+from tierwall.gateway.model.levels import Asked
+from tierwall.gateway.model.places import ways
+from tierwall.gateway.model.profile import PHASES, PROFILES, Phase, Profile
+from tierwall.gateway.notes import notes
+from tierwall.gateway.provenance import differences, fields, walk
+from tierwall.gateway.sentence import sentence
+from tierwall.resources.names import Finder, near_or_all
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-KEYS = (*PLACE_KEYS, "profile", "phase", "request")
-EXPECTED = ("effective", "conflicts")
+__all__ = ["EXPECTATIONS", "QUESTION", "GatewayQuestion", "ask", "ask_everywhere"]
+
+ROUTE_KINDS = {key[1]: key for key in (HTTP_ROUTE, GRPC_ROUTE)}
+BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
+# What a key names is a part of what one of these keys names.
+PART_OF = {"listener": ("gateway", "listenerSet"), "rule": ("route",), "backendSection": ("backend",)}
+PLACES = ("gateway", "listenerSet", "route", "backend")
 
 
-class Question(NamedTuple):
-    """A question that can be asked: its place is there, its words are known."""
+class GatewayQuestion(Question, frozen=True, kw_only=True):
+    """A place, and what is known about the request there. Only the levels that are named take part."""
 
-    asked: Asked
+    plane: ClassVar[str] = "gateway"
+
+    gateway: str | None = None
+    listener: str | None = None
+    listener_set: str | None = None
+    route: str | None = None
+    rule: int | str | None = None
+    backend: str | None = None
+    backend_section: int | str | None = None
+    profile: Profile = "docs"
+    phase: Phase = "PostRouting"
+    request: Mapping[str, Any] | None = None
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The keys that name the place, as a policy test writes them, with what they say."""
+        return {
+            key: value
+            for key, value in (
+                ("gateway", self.gateway),
+                ("listenerSet", self.listener_set),
+                ("listener", self.listener),
+                ("route", self.route),
+                ("rule", self.rule),
+                ("backend", self.backend),
+                ("backendSection", self.backend_section),
+            )
+            if value is not None
+        }
+
+
+QUESTION = GatewayQuestion
+
+
+class Terms(NamedTuple):
+    """Under which profile and phase a question is asked, and for which request."""
+
     profile: Profile
     phase: Phase
     facts: Facts | None
 
 
-def ask(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision document; InputError lists all that is wrong with the question."""
-    outcomes = answer(snapshot, read(snapshot, question, defaults))
-    return {"effective": effective(outcomes), "conflicts": conflicts(outcomes)}
+def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
+    """The settings in force at one place; InputError names everything wrong with the question."""
+    found = list(problems)
+    asked = _asked(Finder(snapshot, found), question.place)
+    terms = _terms(question, found)
+    if found:
+        raise input_error(found)
+    return _answer(_merges(snapshot, terms), asked, terms)
 
 
-def read(snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> Question:
-    """The question with its place found; InputError lists all that is wrong with it."""
-    problems = unknown_keys("TW703", question, KEYS, "a gateway question")
-    asked = asked_place(snapshot, question, problems)
-    profile, phase, facts = terms(question, defaults, problems)
-    if problems:
-        raise InputError(problems)
-    return Question(asked, profile, phase, facts)
+def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[Answer]:
+    """The settings in force at every place that a request can reach; the question itself names none."""
+    found = [
+        Diagnostic("TW703", f"`{key}` names a place in a question about all places", hint=f"leave `{key}` out")
+        for key in question.place
+    ]
+    terms = _terms(question, found)
+    if found:
+        raise input_error(found)
+    merges = _merges(snapshot, terms)
+    return (_answer(merges, asked, terms) for asked in ways(snapshot))
 
 
-def terms(
-    question: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]
-) -> tuple[Profile, Phase, Facts | None]:
-    """The profile, the phase and the facts of a question; what is wrong with them is added to `problems`."""
-    profile = question.get("profile") or defaults.get("profile") or "docs"
-    phase = question.get("phase") or defaults.get("phase") or "PostRouting"
+def _merges(snapshot: Snapshot, terms: Terms) -> dict[Profile, Merge]:
+    """One merge a profile: an answer also says where the other profile differs."""
+    return {profile: merge(snapshot, profile, terms.phase, terms.facts) for profile in PROFILES}
+
+
+def _answer(merges: Mapping[Profile, Merge], asked: Asked, terms: Terms) -> Answer:
+    chosen = merges[terms.profile]
+    merged = {profile: one.at(asked) for profile, one in merges.items()}
+    details = tuple(fields(chosen, asked, merged[terms.profile]))
+    effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
+    detail = GatewayDetail(
+        effective=MappingProxyType(effective),
+        conflicts=tuple(detail.field for detail in details if detail.conflict),
+        place=str(asked),
+        profile=terms.profile,
+        phase=terms.phase,
+        fields=details,
+        profiles_differ=tuple(differences(merged)),
+        notes=tuple(notes(chosen.snapshot, asked)),
+    )
+    return Answer(
+        plane=GatewayQuestion.plane,
+        verdict=None,
+        sentence=sentence(detail),
+        decided_by=deciders(Decider(source) for setting in effective.values() for source in setting.sources),
+        steps=tuple(walk(asked, terms.profile, details)),
+        detail=detail,
+    )
+
+
+def _terms(question: GatewayQuestion, problems: list[Diagnostic]) -> Terms:
+    # A question that was read may hold anything; null is the default.
+    profile = cast(Profile | None, question.profile) or "docs"
+    phase = cast(Phase | None, question.phase) or "PostRouting"
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
         if value not in known:
             words = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"
-            problems.append(_problem(words, near_miss(str(value), known)))
-    facts = None
-    request = question.get("request")
-    if request is not None and not isinstance(request, dict):
-        problems.append(_problem(f"expected a map of facts as `request`, found `{request}`"))
+            problems.append(Diagnostic("TW703", words, hint=near_miss(str(value), known)))
+    return Terms(profile, phase, _facts(question.request, problems))
+
+
+def _facts(request: object, problems: list[Diagnostic]) -> Facts | None:
+    if request is not None and not isinstance(request, Mapping):
+        problems.append(Diagnostic("TW703", f"expected a map of facts as `request`, found `{request}`"))
     elif request:
         try:
-            facts = Facts(request)
+            return Facts(cast(Mapping[str, Any], request))
         except FactError as error:
-            problems.append(_problem(f"{error} in `request`"))
-    return cast(Profile, profile), cast(Phase, phase), facts
+            problems.append(Diagnostic("TW703", f"{error} in `request`"))
+    return None
 
 
-def answer(snapshot: Snapshot, question: Question) -> dict[str, Outcome]:
-    """How every field is settled at the place."""
-    return merge(snapshot, question.profile, question.phase, question.facts).effective(question.asked)
+def _asked(find: Finder, given: Mapping[str, Any]) -> Asked:
+    """The place that a question names, found in the snapshot; what is wrong with it is added to the problems."""
+    for key, wholes in PART_OF.items():
+        if key in given and not any(whole in given for whole in wholes):
+            find.wrong(f"`{key}` needs `{'` or `'.join(wholes)}` beside it")
+    if not given:
+        find.wrong(f"expected at least one of `{'`, `'.join(PLACES)}`, found none")
+    gateway = listener_set = listener = route = rule = backend = None
+    section = ""
+    if "gateway" in given:
+        gateway = find.by_name("gateway", given["gateway"], (GATEWAY,))
+    if "listenerSet" in given:
+        listener_set = find.by_name("listenerSet", given["listenerSet"], (LISTENER_SET, X_LISTENER_SET))
+    owner = listener_set if "listenerSet" in given else gateway
+    if "listener" in given and owner is not None:
+        listener = _listener(find, given["listener"], owner)
+    if "route" in given:
+        route = find.by_reference("route", given["route"], ROUTE_KINDS)
+    if "rule" in given and route is not None:
+        rule = _rule(find, given["rule"], route)
+    if "backend" in given:
+        backend = find.by_reference("backend", given["backend"], BACKEND_KINDS)
+    if "backendSection" in given and backend is not None:
+        section = _section(find, given["backendSection"], backend)
+    return Asked(gateway, listener_set, listener, route, rule, backend, section)
 
 
-def effective(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """The fields that are set, each with `value` and `from`."""
-    return {path: found for path, one in outcomes.items() if (found := one.document()) is not None}
+def _listener(find: Finder, name: object, owner: Resource) -> Listener | None:
+    names = []
+    for listener in listeners(owner):
+        if listener.name == name:
+            return listener
+        names.append(listener.name)
+    find.absent(f"there is no listener `{name}` in {owner.reference}", near_or_all(name, names, "listeners"))
+    return None
 
 
-def conflicts(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """The fields that two policies of one level set."""
-    return [path for path, one in outcomes.items() if one.conflict]
+def _rule(find: Finder, value: object, route: Resource) -> int | None:
+    """The number of a rule that is named by number or by name."""
+    names = [rule_name(rule) for rule in rules(route)]
+    if type(value) is int:
+        if 0 <= value < len(names):
+            return value
+        find.absent(f"there is no rule {value} in {route.reference}", f"it has {len(names)}, counted from 0")
+        return None
+    if not isinstance(value, str) or not value:
+        find.wrong(f"expected a number from 0 or a rule name as `rule`, found `{value}`")
+        return None
+    if value in names:
+        return names.index(value)
+    hint = near_or_all(value, filter(None, names), "named rules")
+    find.absent(f"there is no rule named `{value}` in {route.reference}", hint)
+    return None
 
 
-def mismatches(expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
-    """What of an expectation does not hold; InputError when the expectation itself is malformed."""
-    problems = unknown_keys("TW701", expect, EXPECTED, "`expect` of a gateway case")
-    out: list[str] = []
-    fields = expect.get("effective", {})
-    if not isinstance(fields, dict):
-        problems.append(_malformed("expected a map of fields as `effective`"))
-        fields = {}
-    for path, wanted in fields.items():
-        if path not in FIELDS:
-            problems.append(_malformed(f"there is no field `{path}`", near_miss(str(path), FIELDS)))
-        elif wanted is not None and (not isinstance(wanted, dict) or not wanted.keys() <= {"value", "from"}):
-            problems.append(_malformed(f"expected `value` and `from`, or null, for `{path}`, found `{wanted}`"))
-        else:
-            out += _differences(path, wanted, got["effective"].get(path))
-    names = expect.get("conflicts", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        problems.append(_malformed("expected a list of field paths as `conflicts`"))
-    elif "conflicts" in expect:
-        problems += [
-            _malformed(f"there is no field `{name}`", near_miss(name, FIELDS)) for name in names if name not in FIELDS
-        ]
-        if set(names) != set(got["conflicts"]):
-            out.append(f"conflicts: expected {_listed(names)}, got {_listed(got['conflicts'])}")
-    if problems:
-        raise InputError(problems)
-    return out
-
-
-def _differences(path: str, wanted: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> list[str]:
-    if wanted is None:
-        return [f"{path}: expected not set, got {found}"] if found is not None else []
-    if found is None:
-        return [f"{path}: expected {dict(wanted)}, got not set"]
-    return [
-        f"{path} {key}: expected {wanted[key]}, got {found[key]}"
-        for key in ("value", "from")
-        if key in wanted and not same(wanted[key], found[key])
-    ]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equality of JSON values: true is not 1, and 1 is 1.0."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
-
-
-def _problem(message: str, hint: str = "") -> Diagnostic:
-    return Diagnostic("TW703", message, hint=hint)
-
-
-def _malformed(message: str, hint: str = "") -> Diagnostic:
-    return Diagnostic("TW701", message, hint=hint)
+def _section(find: Finder, value: object, backend: Resource) -> str:
+    """The section of a backend, in its one spelling."""
+    key = backend.group, backend.kind
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        find.wrong(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
+        return ""
+    if key == INFERENCE_POOL:
+        return ""  # pools have no sections: whatever is named is ignored
+    text = service_port(value) if key == SERVICE else str(value)
+    known = sections(backend)
+    # A Service that lists no ports (a headless one, or a stub) is taken at the question's word.
+    if text in known or (key == SERVICE and not known and text.isdigit()):
+        return text
+    word = WORDS[key]
+    find.absent(f"there is no {word} `{value}` in {backend.reference}", near_or_all(value, known, f"{word}s"))
+    return ""

@@ -7,14 +7,15 @@ for some outcome of all conditions there. A list that has an entry without a con
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.attach.place import Place
-from tierwall.gateway.everywhere import to_come, ways
-from tierwall.gateway.fields import FIELDS, SECTIONS, Setting, settings
-from tierwall.gateway.levels import Asked, Level, levels
-from tierwall.gateway.merge import PHASES, Phase
+from tierwall.core.answer import Reason
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Written, written
+from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
+from tierwall.gateway.model.places import to_come, ways
+from tierwall.gateway.model.profile import PHASES, Phase, Section
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -26,7 +27,7 @@ class Claim(NamedTuple):
     source: str
     resource: Resource
     path: tuple[str | int, ...]
-    setting: Setting
+    written: Written
     certain: bool
     override: bool
     policy: bool
@@ -35,8 +36,16 @@ class Claim(NamedTuple):
 class Rank(NamedTuple):
     """The claims on one field at one level that can win there, oldest first: for a union all of them."""
 
-    level: str
+    level: LevelName
     claims: tuple[Claim, ...]
+
+
+class Loss(NamedTuple):
+    """What won over a setting, at which level, and why."""
+
+    winner: Claim
+    level: LevelName
+    reason: Reason
 
 
 class Fate:
@@ -45,8 +54,8 @@ class Fate:
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.effective = False
-        # By the name of the winner: what won, at which level, and why.
-        self.beaten_by: dict[str, tuple[Claim, str, str]] = {}
+        # By the name of the winner.
+        self.beaten_by: dict[str, Loss] = {}
         # Policies of equal precedence that set the field too, and whether this one comes before them.
         self.rivals: dict[str, tuple[Claim, bool]] = {}
 
@@ -55,9 +64,9 @@ class Overlap(NamedTuple):
     """Two claims of a stack that both count (a union), or of which the upper replaces the lower."""
 
     lower: Claim
-    lower_level: str
+    lower_level: LevelName
     upper: Claim
-    upper_level: str
+    upper_level: LevelName
 
 
 class Standings:
@@ -65,7 +74,7 @@ class Standings:
 
     def __init__(self, snapshot: Snapshot, places: Iterable[Asked]) -> None:
         self._index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-        self._said: dict[tuple[str, Phase, Place], Mapping[str, tuple[Claim, ...]]] = {}
+        self._said: dict[tuple[Section, Phase, Place], Mapping[str, tuple[Claim, ...]]] = {}
         self.fates: dict[Resource, dict[str, Fate]] = {}
         self.replaced: dict[tuple[Resource, Resource, str], Overlap] = {}
         self.joined: dict[tuple[Resource, Resource, str], Overlap] = {}
@@ -79,15 +88,11 @@ class Standings:
         """The fate of each setting that was met at some place, by field."""
         return self.fates.get(policy, {})
 
-    def _place(self, asked: Asked, section: str, phase: Phase, seen: set[object]) -> None:
+    def _place(self, asked: Asked, section: Section, phase: Phase, seen: set[object]) -> None:
         here = levels(asked, section, "docs")
         told = [(level, said) for level in here if (said := self._claims(level, section, phase))]
         # Many ways share their levels; a stack is looked at once.
-        key = (
-            section,
-            phase,
-            tuple(level.place or tuple((one.resource, one.path) for one in level.inline) for level, _ in told),
-        )
+        key = section, phase, tuple(_identity(level) for level, _ in told)
         if key in seen:
             return
         seen.add(key)
@@ -98,22 +103,28 @@ class Standings:
         for path, stack in stacks.items():
             (self._union if FIELDS[path].union else self._single)(stack)
 
-    def _claims(self, level: Level, section: str, phase: Phase) -> Mapping[str, tuple[Claim, ...]]:
-        if level.place is None:
-            return _grouped(
-                Claim(one.source, one.resource, (*one.path, *setting.path), setting, True, False, False)
-                for one in level.inline
-                if section == "backend"
-                for setting in settings(section, one.value)
-            )
-        key = section, phase, level.place
-        if key not in self._said:
-            policies = self._index.at(level.place)
-            said = _grouped(claim for one in policies for claim in _of_policy(one, section, phase))
-            self._said[key] = {path: self._winners(path, claims, level.name) for path, claims in said.items()}
-        return self._said[key]
+    def _claims(self, level: Level, section: Section, phase: Phase) -> Mapping[str, tuple[Claim, ...]]:
+        match level:
+            case InlineLevel():
+                return _grouped(
+                    Claim(str(inline.source), inline.resource, (*inline.path, *said.path), said, True, False, False)
+                    for inline in level.inline
+                    if section == "backend"
+                    for said in written(section, inline.value)
+                )
+            case AttachedLevel():
+                key = section, phase, level.place
+                if key not in self._said:
+                    policies = self._index.at(level.place)
+                    by_field = _grouped(claim for policy in policies for claim in _of_policy(policy, section, phase))
+                    self._said[key] = {
+                        path: self._winners(path, claims, level.name) for path, claims in by_field.items()
+                    }
+                return self._said[key]
+            case _:
+                assert_never(level)
 
-    def _winners(self, path: str, claims: tuple[Claim, ...], level: str) -> tuple[Claim, ...]:
+    def _winners(self, path: str, claims: tuple[Claim, ...], level: LevelName) -> tuple[Claim, ...]:
         """The claims that can win at their level: all up to the first that is certain. The rest is beaten there."""
         if FIELDS[path].union:
             return claims
@@ -122,7 +133,7 @@ class Standings:
             self._fate(other).rivals.setdefault(claims[0].source, (claims[0], False))
         last = next((number for number, claim in enumerate(claims) if claim.certain), len(claims) - 1)
         for claim in claims[last + 1 :]:
-            self._lost(claim, claims[last], level, "comes first at the same level")
+            self._lost(claim, claims[last], level, Reason.LOSES_TIE)
         return claims[: last + 1]
 
     def _single(self, stack: list[Rank]) -> None:
@@ -135,23 +146,25 @@ class Standings:
             above = next((other for other in reversed(stack[number + 1 : reached]) if other.claims[-1].certain), None)
             for claim in rank.claims:
                 if number >= reached:
-                    self._lost(claim, stack[reached - 1].claims[-1], stack[reached - 1].level, "has Override")
+                    self._lost(
+                        claim, stack[reached - 1].claims[-1], stack[reached - 1].level, Reason.LOCKED_BY_OVERRIDE
+                    )
                 elif claim.override or above is None:
                     self._fate(claim).effective = True
                 else:
-                    self._lost(claim, above.claims[-1], above.level, "is more specific")
+                    self._lost(claim, above.claims[-1], above.level, Reason.LESS_SPECIFIC)
             for upper in stack[number + 1 : reached]:
                 for claim in rank.claims:
                     if not claim.override:
                         _meet(self.replaced, claim, rank.level, upper)
 
     def _union(self, stack: list[Rank]) -> None:
-        locker: tuple[Claim, str] | None = None
+        locker: tuple[Claim, LevelName] | None = None
         below: list[Rank] = []
         for rank in stack:
             for claim in rank.claims:
                 if locker is not None:
-                    self._lost(claim, *locker, "has Override")
+                    self._lost(claim, *locker, Reason.LOCKED_BY_OVERRIDE)
                 else:
                     self._fate(claim).effective = True
             if locker is not None:
@@ -168,26 +181,26 @@ class Standings:
         if not claim.policy:
             return Fate(claim)
         fates = self.fates.setdefault(claim.resource, {})
-        found = fates.get(claim.setting.field.path)
+        found = fates.get(claim.written.field.path)
         if found is None:
-            found = fates[claim.setting.field.path] = Fate(claim)
+            found = fates[claim.written.field.path] = Fate(claim)
         return found
 
-    def _lost(self, claim: Claim, winner: Claim, level: str, why: str) -> None:
+    def _lost(self, claim: Claim, winner: Claim, level: LevelName, reason: Reason) -> None:
         if claim.resource is not winner.resource:
-            self._fate(claim).beaten_by.setdefault(winner.source, (winner, level, why))
+            self._fate(claim).beaten_by.setdefault(winner.source, Loss(winner, level, reason))
 
 
 def allows(claim: Claim) -> bool:
     """Whether a claim on a union field is an Allow, which is the default action."""
-    value = claim.setting.value
+    value = claim.written.value
     return isinstance(value, dict) and value.get("action", "Allow") == "Allow"
 
 
-def _meet(table: dict[tuple[Resource, Resource, str], Overlap], lower: Claim, level: str, upper: Rank) -> None:
+def _meet(table: dict[tuple[Resource, Resource, str], Overlap], lower: Claim, level: LevelName, upper: Rank) -> None:
     for other in upper.claims:
         if lower.resource is not other.resource:
-            key = lower.resource, other.resource, lower.setting.field.path
+            key = lower.resource, other.resource, lower.written.field.path
             if key not in table:
                 table[key] = Overlap(lower, level, other, upper.level)
 
@@ -204,32 +217,42 @@ def prospects(snapshot: Snapshot) -> Standings:
     return Standings(snapshot, to_come(snapshot))
 
 
-def _of_policy(policy: Resource, section: str, phase: Phase) -> Iterator[Claim]:
+def _identity(level: Level) -> object:
+    match level:
+        case AttachedLevel():
+            return level.place
+        case InlineLevel():
+            return tuple((inline.resource, inline.path) for inline in level.inline)
+        case _:
+            assert_never(level)
+
+
+def _of_policy(policy: Resource, section: Section, phase: Phase) -> Iterator[Claim]:
     value = policy.spec.get(section)
     if not isinstance(value, dict) or (section == "traffic" and (value.get("phase") or "PostRouting") != phase):
         return
     strategy = policy.spec.get("strategy")
     override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
-    for setting in settings(section, value):
-        certain = _certain(setting)
+    for said in written(section, value):
+        certain = _certain(said)
         if certain is not None:
-            path = ("spec", section, *setting.path)
-            yield Claim(str(policy.reference), policy, path, setting, certain, override, True)
+            path = ("spec", section, *said.path)
+            yield Claim(str(policy.reference), policy, path, said, certain, override, True)
 
 
-def _certain(setting: Setting) -> bool | None:
-    """Whether a setting says something for every request; None if for no request."""
-    if setting.entries is None:
+def _certain(said: Written) -> bool | None:
+    """Whether an object says something about the field for every request; None if for no request."""
+    if said.entries is None:
         return True
-    part = setting.field.part
-    has = [not part or part in (entry.get("policy") or {}) for entry in setting.entries]
+    part = said.field.part
+    has = [not part or part in (entry.get("policy") or {}) for entry in said.entries]
     if not any(has):
         return None
-    return all(has) and any(entry.get("condition") is None for entry in setting.entries)
+    return all(has) and any(entry.get("condition") is None for entry in said.entries)
 
 
 def _grouped(claims: Iterator[Claim]) -> Mapping[str, tuple[Claim, ...]]:
-    found: dict[str, list[Claim]] = {}
+    by_field: dict[str, list[Claim]] = {}
     for claim in claims:
-        found.setdefault(claim.setting.field.path, []).append(claim)
-    return {path: tuple(several) for path, several in found.items()}
+        by_field.setdefault(claim.written.field.path, []).append(claim)
+    return {path: tuple(several) for path, several in by_field.items()}

@@ -23,6 +23,13 @@ _REASONS = {
     Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",
     Reason.OBJECT_REFUSED: "refused",
+    Reason.SETS_FIELD: "in force",
+    Reason.JOINS_UNION: "in force, beside others",
+    Reason.LESS_SPECIFIC: "beaten",
+    Reason.LOSES_TIE: "beaten",
+    Reason.LOCKED_BY_OVERRIDE: "locked out",
+    Reason.LEAST_SPECIFIC_KEPT: "beaten",
+    Reason.NO_ENTRY_SELECTED: "sets nothing",
 }
 # Reasons that are told beside the verdict.
 _BESIDE = {

@@ -73,6 +73,23 @@ class Finder:
             self.absent(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
+    def among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
+        """The objects that a reference names, of every group unless it gives one; `word` says what they are."""
+        by_reference: dict[Reference, list[Resource]] = {}
+        for resource in objects:
+            for reference in {resource.reference, resource.reference._replace(group=resource.group)}:
+                by_reference.setdefault(reference, []).append(resource)
+        known = [str(reference) for reference in by_reference if not reference.group]
+        try:
+            named = by_reference.get(Reference.parse(value), [])
+        except ValueError:
+            same_name = next((f"did you mean `{text}`?" for text in known if text.endswith(f"/{value}")), "")
+            self.wrong(f"expected `Kind/namespace/name` as {word}, found `{value}`", same_name)
+            return []
+        if not named:
+            self.absent(f"there is no {word} `{value}`", near_miss(value, known))
+        return named
+
 
 def near_or_all(value: object, known: Iterable[str], word: str) -> str:
     """A hint for a name inside one object: the nearest that exists, else all of them. `word` is their plural."""

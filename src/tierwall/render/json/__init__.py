@@ -45,6 +45,11 @@ def answer_document(answer: Answer) -> dict[str, Any]:
     return document
 
 
+def items_document(items: Iterable[Mapping[str, Any]], not_considered: Iterable[Omission] = ()) -> dict[str, Any]:
+    """Several answers of one kind, with what took no part in any of them."""
+    return {"items": list(items), "notConsidered": [omission_document(omission) for omission in not_considered]}
+
+
 def decider_document(decider: Decider) -> dict[str, str]:
     """One entry of `decidedBy`."""
     document = {"policy": str(decider.policy)}

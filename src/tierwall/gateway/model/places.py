@@ -12,7 +12,7 @@ from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
 from tierwall.attach.reach import Way, reach
 from tierwall.attach.section import sub_backends
-from tierwall.gateway.levels import Asked
+from tierwall.gateway.model.levels import Asked
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, assert_never
 
 from tierwall.cel import Environment, Failure, ParseError, Program
 from tierwall.cel.program import compile
-from tierwall.gateway.fields import Setting
-
-Profile: TypeAlias = Literal["docs", "agentgateway"]
-PROFILES: tuple[Profile, ...] = ("docs", "agentgateway")
+from tierwall.gateway.model.fields import Written
+from tierwall.gateway.model.profile import Profile
 
 _ENVIRONMENT = Environment(extensions=True)
 # agentgateway: an empty map cannot clear an inherited one.
@@ -33,7 +31,7 @@ NOTHING: Final = Nothing.SELECTED
 
 
 class Choice(NamedTuple):
-    """The value that a setting gives for a request, and which entry of a list it is (None: it is no list)."""
+    """The value that an object gives for a request, and which entry of a list it is (None: it is not a list)."""
 
     value: Any
     entry: int | None = None
@@ -52,7 +50,7 @@ class Facts:
         self._known: dict[str, bool] = {}
 
     def hold(self, condition: str) -> bool:
-        """Whether a condition is true; one that cannot be parsed or evaluated, or is no boolean, is not."""
+        """Whether a condition is true; one that cannot be parsed or evaluated, or is not a boolean, is not."""
         known = self._known.get(condition)
         if known is None:
             program = _program(condition)
@@ -75,6 +73,9 @@ def _program(condition: str) -> Program | None:
 
 
 def _nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    for name in given:
+        if not isinstance(name, str):
+            raise FactError(f"expected a variable such as `request.path`, found `{name}`")
     variables: dict[str, Any] = {}
     for name in sorted(given):  # shorter names first, so that `request` is there before `request.path`
         *outer, last = name.split(".")
@@ -82,7 +83,7 @@ def _nested(given: Mapping[str, Any]) -> dict[str, Any]:
         for part in outer:
             found = inside.setdefault(part, {})
             if not isinstance(found, dict):
-                raise FactError(f"`{name}` is inside `{part}`, which is no map")
+                raise FactError(f"`{name}` is inside `{part}`, which is not a map")
             inside = found
         if not all((*outer, last)):
             raise FactError(f"expected a variable such as `request.path`, found `{name}`")
@@ -95,26 +96,41 @@ def _copied(value: Any) -> Any:
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def choose(setting: Setting, facts: Facts, profile: Profile) -> Choice | None:
-    """What a setting gives; None where it is no setting at all for this profile."""
-    if setting.entries is None:
-        if profile == "agentgateway" and setting.field.path in _EMPTY_IS_UNSET and not setting.value:
-            return None
-        return Choice(setting.value)
-    part = setting.field.part
-    if profile == "docs":
-        number = _first(enumerate(setting.entries), facts)
-        policy = setting.entries[number].get("policy") if number is not None else None
-        value = policy.get(part) if part and isinstance(policy, dict) else policy
-        return Choice(value, number) if value is not None else None
-    # A part of a property has a list of its own, of the entries that have the part.
-    having = [(number, entry) for number, entry in enumerate(setting.entries) if not part or _part(entry, part)]
+def choose(written: Written, facts: Facts, profile: Profile) -> Choice | None:
+    """What an object gives for a field; None where it sets nothing under this profile."""
+    match profile:
+        case "docs":
+            return Choice(written.value) if written.entries is None else _of_all(written, written.entries, facts)
+        case "agentgateway":
+            if written.entries is not None:
+                return _of_the_part(written, written.entries, facts)
+            unset = written.field.path in _EMPTY_IS_UNSET and not written.value
+            return None if unset else Choice(written.value)
+        case _:
+            assert_never(profile)
+
+
+def _of_all(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
+    """One entry is selected, and it gives every part of the property that it has."""
+    selected = _first(enumerate(entries), facts)
+    if selected is None:
+        return None
+    number, policy = selected
+    part = written.field.part
+    value = policy.get(part) if part and isinstance(policy, dict) else policy
+    return Choice(value, number) if value is not None else None
+
+
+def _of_the_part(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
+    """A part of a property has a list of its own, of the entries that have the part."""
+    part = written.field.part
+    having = [(number, entry) for number, entry in enumerate(entries) if not part or _part(entry, part)]
     if not having:
         return None
-    number = _first(having, facts)
-    if number is None:
+    selected = _first(having, facts)
+    if selected is None:
         return Choice(NOTHING)
-    policy = setting.entries[number].get("policy")
+    number, policy = selected
     return Choice(policy[part] if part and isinstance(policy, dict) else policy, number)
 
 
@@ -123,9 +139,10 @@ def _part(entry: Mapping[str, Any], part: str) -> Any:
     return policy.get(part) if isinstance(policy, dict) else None
 
 
-def _first(entries: Iterable[tuple[int, Mapping[str, Any]]], facts: Facts) -> int | None:
+def _first(entries: Iterable[tuple[int, Mapping[str, Any]]], facts: Facts) -> tuple[int, Any] | None:
+    """The number and the policy of the first entry whose condition is true."""
     for number, entry in entries:
         condition = entry.get("condition")
         if condition is None or (isinstance(condition, str) and facts.hold(condition)):
-            return number
+            return number, entry.get("policy")
     return None

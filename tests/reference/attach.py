@@ -1,127 +1,13 @@
-"""Attachment as the Gateway API words it, object by object, without indexes; and random clusters to try it on."""
+"""Attachment as the Gateway API words it, object by object, without indexes.
+
+docs/gateway.md#where-a-policy-attaches.
+"""
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
-API = "gateway.networking.k8s.io"
-SPACES = ("a", "b")
 Objects = list[dict[str, Any]]
-
-
-def made(kind: str, space: str, name: str, spec: dict[str, Any], api: str = f"{API}/v1") -> dict[str, Any]:
-    metadata = {"name": name, "namespace": space, "labels": {"app": name}}
-    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def cluster(rng: Random) -> Objects:
-    """Gateways, ListenerSets, routes, Services and policies in two namespaces, with every way of not attaching."""
-    out: Objects = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "red"}}},
-    ]
-    for space in SPACES:
-        for name in ("g", "h"):
-            spec: dict[str, Any] = {"gatewayClassName": "c", "listeners": _listeners(rng)}
-            if rng.random() < 0.6:
-                spec["allowedListeners"] = {"namespaces": _namespaces(rng, ("All", "Same", "None", "Selector"))}
-            out.append(made("Gateway", space, name, spec))
-        if rng.random() < 0.6:
-            parent = {"name": rng.choice(("g", "h", "gone"))} | _elsewhere(rng)
-            out.append(made("ListenerSet", space, "set", {"parentRef": parent, "listeners": _listeners(rng)}))
-        for kind in ("HTTPRoute", "GRPCRoute"):
-            for name in ("r", "s"):
-                out.append(made(kind, space, name, _route(rng)))
-        for name in ("x", "y"):
-            out.append(made("Service", space, name, {"ports": [{"port": 80}, {"port": 81}]}, "v1"))
-        if rng.random() < 0.5:
-            source = {"group": API, "kind": rng.choice(("HTTPRoute", "GRPCRoute")), "namespace": rng.choice(SPACES)}
-            to: dict[str, Any] = {"group": "", "kind": "Service"}
-            if rng.random() < 0.4:
-                to = {"group": API, "kind": "HTTPRoute"}
-            if rng.random() < 0.4:
-                to["name"] = rng.choice(("x", "y", "r"))
-            out.append(made("ReferenceGrant", space, "grant", {"from": [source], "to": [to]}, f"{API}/v1beta1"))
-    for number in range(rng.randrange(1, 9)):
-        out.append(_policy(rng, f"p{number}"))
-    rng.shuffle(out)
-    return out
-
-
-def _elsewhere(rng: Random) -> dict[str, Any]:
-    return {"namespace": rng.choice(SPACES)} if rng.random() < 0.5 else {}
-
-
-def _namespaces(rng: Random, words: tuple[str, ...]) -> dict[str, Any]:
-    source = rng.choice(words)
-    return {"from": source} | ({"selector": {"matchLabels": {"team": "red"}}} if source == "Selector" else {})
-
-
-def _listeners(rng: Random) -> list[dict[str, Any]]:
-    out = []
-    for number, name in enumerate(rng.choice((("web",), ("web", "tls"), ("web", "other")))):
-        one: dict[str, Any] = {"name": name, "port": 80 + number, "protocol": rng.choice(("HTTP", "HTTP", "TCP"))}
-        if one["protocol"] == "HTTP" and rng.random() < 0.4:
-            one["hostname"] = rng.choice(("*.example.com", "a.example.com", "other.org"))
-        if rng.random() < 0.5:
-            one["allowedRoutes"] = {"namespaces": _namespaces(rng, ("All", "Same", "Selector"))}
-            if rng.random() < 0.3:
-                one["allowedRoutes"]["kinds"] = [{"kind": rng.choice(("HTTPRoute", "GRPCRoute"))}]
-        out.append(one)
-    return out
-
-
-def _route(rng: Random) -> dict[str, Any]:
-    parents = []
-    for _ in range(rng.randrange(3)):
-        kind = rng.choice(("Gateway", "Gateway", "ListenerSet", "HTTPRoute"))
-        names = {"Gateway": ("g", "h", "gone"), "ListenerSet": ("set",), "HTTPRoute": ("r", "s")}[kind]
-        parent: dict[str, Any] = {"kind": kind, "name": rng.choice(names)} | _elsewhere(rng)
-        if kind != "HTTPRoute" and rng.random() < 0.3:
-            parent["sectionName"] = rng.choice(("web", "tls", "gone"))
-        elif kind != "HTTPRoute" and rng.random() < 0.2:
-            parent["port"] = rng.choice((80, 81))
-        parents.append(parent)
-    refs: list[dict[str, Any]] = []
-    for _ in range(rng.randrange(3)):
-        if rng.random() < 0.75:
-            refs.append({"name": rng.choice(("x", "y", "gone")), "port": rng.choice((80, 81))} | _elsewhere(rng))
-        else:
-            refs.append({"group": API, "kind": "HTTPRoute", "name": rng.choice(("r", "s"))} | _elsewhere(rng))
-    out: dict[str, Any] = {"parentRefs": parents, "rules": [{"name": "one", "backendRefs": refs}]}
-    if rng.random() < 0.5:
-        out["hostnames"] = rng.sample(("a.example.com", "b.c.example.com", "*.org", "example.com"), 2)
-    return out
-
-
-def _policy(rng: Random, name: str) -> dict[str, Any]:
-    kind = rng.choice(("Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "Service"))
-    names, sections = {
-        "Gateway": (("g", "h", "gone"), ("web", "tls", "gone")),
-        "ListenerSet": (("set", "gone"), ("web", "gone")),
-        "HTTPRoute": (("r", "s", "gone"), ("one", "gone")),
-        "GRPCRoute": (("r", "s"), ("one", "gone")),
-        "Service": (("x", "y", "gone"), ("80", "81", "82")),
-    }[kind]
-    group = "" if kind == "Service" else API
-    entries = []
-    by_label = rng.random() < 0.3
-    for _ in range(rng.randrange(1, 3)):
-        chosen = rng.choice(names)
-        entry: dict[str, Any] = {"group": group, "kind": kind}
-        entry |= {"matchLabels": {"app": chosen}} if by_label else {"name": chosen}
-        if rng.random() < 0.4:
-            entry["sectionName"] = rng.choice(sections)
-        entries.append(entry)
-    spec: dict[str, Any] = {"targetSelectors" if by_label else "targetRefs": entries}
-    spec["backend"] = {"tcp": {"connectTimeout": "1s"}}
-    if kind != "Service" and rng.random() < 0.4:
-        ref = {"name": rng.choice(("x", "y", "gone")), "port": rng.choice((80, 81))} | _elsewhere(rng)
-        spec["traffic"] = {"extAuth": {"backendRef": ref, "grpc": {}}}
-    return made("AgentgatewayPolicy", rng.choice(SPACES), name, spec, "agentgateway.dev/v1alpha1")
-
-
-# The reference.
 
 
 def find(objects: Objects, kind: str, space: str, name: str) -> dict[str, Any] | None:
@@ -229,7 +115,7 @@ def leads_to(objects: Objects, one: dict[str, Any]) -> list[tuple[dict[str, Any]
     return out
 
 
-def reached(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], set[int]]]:
+def reach(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str], set[int]]]:
     """(kind, namespace, name) of every reached object to the Gateways that lead there, with the ports used."""
     out: dict[tuple[str, str, str], dict[tuple[str, str], set[int]]] = {}
 
@@ -254,11 +140,11 @@ def reached(objects: Objects) -> dict[tuple[str, str, str], dict[tuple[str, str]
     return out
 
 
-def attachments(objects: Objects, policy: dict[str, Any]) -> set[tuple[Any, ...]]:
+def attachment(objects: Objects, policy: dict[str, Any]) -> set[tuple[Any, ...]]:
     """For each target: (kind, name, section, problem or the Gateways)."""
     out: set[tuple[Any, ...]] = set()
     space = policy["metadata"]["namespace"]
-    graph = reached(objects)
+    graph = reach(objects)
     for entry in (*policy["spec"].get("targetRefs", ()), *policy["spec"].get("targetSelectors", ())):
         kind, section = entry["kind"], entry.get("sectionName", "")
         name = entry.get("name", entry.get("matchLabels", {}).get("app"))

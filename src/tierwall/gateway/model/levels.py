@@ -1,0 +1,285 @@
+"""The levels of a place, least specific first, for each section and profile.
+
+docs/semantics.md#frontend-levels and the points after it. Only the levels that the question names take part
+(docs/semantics.md#nothing-about-a-place-is-inferred).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias, assert_never
+
+from tierwall.attach.backend import backend_refs
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
+from tierwall.attach.section import rule_name, rules, sub_backends
+from tierwall.core.reference import Reference
+from tierwall.gateway.model.profile import Profile, Section
+from tierwall.resources.resource import Resource
+
+
+class BackendKind(StrEnum):
+    """The kinds of backends that a question may name."""
+
+    SERVICE = SERVICE[1]
+    AGENTGATEWAY_BACKEND = BACKEND[1]
+    INFERENCE_POOL = INFERENCE_POOL[1]
+
+
+_BACKEND_KINDS = {str(kind): kind for kind in BackendKind}
+
+
+class Asked(NamedTuple):
+    """The place that a question asks about; what it does not name is None."""
+
+    gateway: Resource | None = None
+    listener_set: Resource | None = None
+    # Of the ListenerSet, where one is named.
+    listener: Listener | None = None
+    route: Resource | None = None
+    rule: int | None = None
+    backend: Resource | None = None
+    section: str = ""
+
+    @property
+    def rule_name(self) -> str:
+        """The name of the rule, if it has one."""
+        if self.route is None or self.rule is None:
+            return ""
+        return rule_name(rules(self.route)[self.rule])
+
+    @property
+    def rule_label(self) -> str:
+        """The rule as `from` names it: by its name, or by its number if it has none."""
+        return self.rule_name or str(self.rule)
+
+    @property
+    def backend_kind(self) -> BackendKind | None:
+        """The kind of the backend, if one is named."""
+        return _BACKEND_KINDS[self.backend.kind] if self.backend is not None else None
+
+    def __str__(self) -> str:
+        words = []
+        if self.gateway is not None:
+            listener = self.listener if self.listener_set is None else None
+            words.append(str(Place.of(self.gateway, listener.name if listener else "")))
+        if self.listener_set is not None:
+            words.append(str(Place.of(self.listener_set, self.listener.name if self.listener else "")))
+        if self.route is not None:
+            words.append(f"{self.route.reference}" + (f" rule {self.rule_label}" if self.rule is not None else ""))
+        if self.backend is not None:
+            words.append(str(Place.of(self.backend, self.section)))
+        return ", ".join(words)
+
+
+class LevelName(StrEnum):
+    """The levels, as answers name them."""
+
+    GATEWAY = "Gateway"
+    GATEWAY_PORT = "Gateway port"
+    LISTENER_SET = "ListenerSet"
+    LISTENER_SET_LISTENER = "ListenerSet listener"
+    GATEWAY_LISTENER = "Gateway listener"
+    ROUTE = "Route"
+    RULE = "Route rule"
+    BACKEND = "Backend"
+    BACKEND_SECTION = "Backend section"
+    BACKEND_INLINE = "Backend inline"
+    SUB_BACKEND_INLINE = "Sub-backend inline"
+    BACKEND_REF_INLINE = "backendRef inline"
+
+    @property
+    def before_routing(self) -> bool:
+        """Whether the level belongs to the owner of the Gateway or of a ListenerSet."""
+        match self:
+            case (
+                LevelName.GATEWAY
+                | LevelName.GATEWAY_PORT
+                | LevelName.LISTENER_SET
+                | LevelName.LISTENER_SET_LISTENER
+                | LevelName.GATEWAY_LISTENER
+            ):
+                return True
+            case (
+                LevelName.ROUTE
+                | LevelName.RULE
+                | LevelName.BACKEND
+                | LevelName.BACKEND_SECTION
+                | LevelName.BACKEND_INLINE
+                | LevelName.SUB_BACKEND_INLINE
+                | LevelName.BACKEND_REF_INLINE
+            ):
+                return False
+            case _:
+                assert_never(self)
+
+
+class Inline(NamedTuple):
+    """A backend section written in another object than a policy; `source` is how answers name it."""
+
+    source: Reference
+    resource: Resource
+    value: Mapping[str, Any]
+    path: tuple[str | int, ...]
+
+
+class AttachedLevel(NamedTuple):
+    """A level at which the policies on one place take part."""
+
+    name: LevelName
+    place: Place
+
+
+class InlineLevel(NamedTuple):
+    """A level at which inline settings take part."""
+
+    name: LevelName
+    inline: tuple[Inline, ...]
+
+
+Level: TypeAlias = AttachedLevel | InlineLevel
+
+
+def levels(asked: Asked, section: Section, profile: Profile) -> tuple[Level, ...]:
+    """The levels that a section is merged over, least specific first."""
+    match section:
+        case "frontend":
+            return tuple(_frontend(asked, profile))
+        case "traffic":
+            return (*_gateway(asked, profile), *_route(asked))
+        case "backend":
+            return tuple(_backend_levels(asked, profile))
+        case _:
+            assert_never(section)
+
+
+def _frontend(asked: Asked, profile: Profile) -> Iterator[Level]:
+    if asked.gateway is not None:
+        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
+        if asked.listener is not None and asked.listener.port:
+            yield AttachedLevel(LevelName.GATEWAY_PORT, Place.of(asked.gateway, port=asked.listener.port))
+    yield from _gateway_listener(asked, profile)
+
+
+def _backend_levels(asked: Asked, profile: Profile) -> Iterator[Level]:
+    match profile:
+        case "docs":
+            yield from _gateway(asked, profile)
+            yield from _route(asked)
+            yield from _backend(asked)
+            yield from _backend_section(asked)
+            yield from _backend_inline(asked)
+            yield from _sub_backend_inline(asked)
+            yield from _backend_ref_inline(asked)
+        case "agentgateway":
+            yield from _data_plane_backend(asked)
+        case _:
+            assert_never(profile)
+
+
+def _data_plane_backend(asked: Asked) -> Iterator[Level]:
+    """docs/semantics.md#backend-levels-as-implemented."""
+    if asked.gateway is not None:
+        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
+    yield from _gateway_listener(asked, "agentgateway")
+    yield from _backend(asked)
+    match asked.backend_kind:
+        case BackendKind.AGENTGATEWAY_BACKEND:
+            yield from _route(asked)
+            yield from _backend_inline(asked)
+            yield from _backend_ref_inline(asked)
+            yield from _backend_section(asked)
+            yield from _sub_backend_inline(asked)
+        case BackendKind.SERVICE | BackendKind.INFERENCE_POOL | None:
+            yield from _backend_section(asked)
+            yield from _route(asked)
+            yield from _backend_ref_inline(asked)
+        case unknown:
+            assert_never(unknown)
+
+
+def _gateway(asked: Asked, profile: Profile) -> Iterator[Level]:
+    if asked.gateway is not None:
+        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
+    if asked.listener_set is not None:
+        yield AttachedLevel(LevelName.LISTENER_SET, Place.of(asked.listener_set))
+        if asked.listener is not None:
+            place = Place.of(asked.listener_set, asked.listener.name)
+            yield AttachedLevel(LevelName.LISTENER_SET_LISTENER, place)
+    yield from _gateway_listener(asked, profile)
+
+
+def _gateway_listener(asked: Asked, profile: Profile) -> Iterator[Level]:
+    """The level of a Gateway's listener (docs/semantics.md#gateway-sections-and-listenersets).
+
+    agentgateway finds policies by Gateway and listener name, so one on `Gateway#web` also reaches the listener `web` of
+    a ListenerSet; docs tells the two apart.
+    """
+    if asked.gateway is None or asked.listener is None:
+        return
+    match profile:
+        case "docs":
+            reaches = asked.listener_set is None
+        case "agentgateway":
+            reaches = True
+        case _:
+            assert_never(profile)
+    if reaches:
+        yield AttachedLevel(LevelName.GATEWAY_LISTENER, Place.of(asked.gateway, asked.listener.name))
+
+
+def _route(asked: Asked) -> Iterator[Level]:
+    if asked.route is not None:
+        yield AttachedLevel(LevelName.ROUTE, Place.of(asked.route))
+        if asked.rule_name:
+            yield AttachedLevel(LevelName.RULE, Place.of(asked.route, asked.rule_name))
+
+
+def _backend(asked: Asked) -> Iterator[Level]:
+    if asked.backend is not None:
+        yield AttachedLevel(LevelName.BACKEND, Place.of(asked.backend))
+
+
+def _backend_section(asked: Asked) -> Iterator[Level]:
+    if asked.backend is not None and asked.section:
+        yield AttachedLevel(LevelName.BACKEND_SECTION, Place.of(asked.backend, asked.section))
+
+
+def _backend_inline(asked: Asked) -> Iterator[Level]:
+    if asked.backend is None or asked.backend_kind is not BackendKind.AGENTGATEWAY_BACKEND:
+        return
+    policies = asked.backend.spec.get("policies")
+    if isinstance(policies, dict):
+        inline = Inline(asked.backend.reference, asked.backend, policies, ("spec", "policies"))
+        yield InlineLevel(LevelName.BACKEND_INLINE, (inline,))
+
+
+def _sub_backend_inline(asked: Asked) -> Iterator[Level]:
+    """Two groups may each have a provider of the name; the first that is written counts."""
+    if asked.backend is None or asked.backend_kind is not BackendKind.AGENTGATEWAY_BACKEND or not asked.section:
+        return
+    for sub in sub_backends(asked.backend):
+        if sub.name == asked.section:
+            source = Place.of(asked.backend, asked.section).reference
+            inline = Inline(source, asked.backend, sub.policies, sub.path)
+            yield InlineLevel(LevelName.SUB_BACKEND_INLINE, (inline,))
+            return
+
+
+def _backend_ref_inline(asked: Asked) -> Iterator[Level]:
+    """The inline policies of the rule's references to this backend, and for a Service to this port of it."""
+    if asked.route is None or asked.rule is None or asked.backend is None:
+        return
+    place = Place.of(asked.backend)
+    source = Reference(asked.route.kind, asked.route.namespace, asked.route.name, asked.rule_label)
+    inline = tuple(
+        Inline(source, asked.route, policies, (*ref.path, "policies"))
+        for ref in backend_refs(asked.route)
+        if ref.rule == asked.rule
+        and ref.place == place
+        and (place.key != SERVICE or str(ref.port) == asked.section)
+        and isinstance(policies := ref.value.get("policies"), dict)
+    )
+    if inline:
+        yield InlineLevel(LevelName.BACKEND_REF_INLINE, inline)

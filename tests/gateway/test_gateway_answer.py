@@ -1,0 +1,226 @@
+"""Answers as people and programs read them: the document, the sentence, the walk, and what the command prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, snapshot, tools
+
+from tierwall.cli.main import root
+from tierwall.core.answer import Reason, Step
+from tierwall.core.diagnostics import InputError
+from tierwall.core.verdict import StepVerdict
+from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    never = {"conditional": [{"condition": "false", "policy": {"status": 200}}]}
+    policies = [
+        policy("wide", "Gateway/gw", traffic=TIMEOUT, created="2024-01-01T00:00:00Z"),
+        policy("also", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
+        policy("narrow", "HTTPRoute/route", traffic={"timeouts": {"request": "9s"}, "directResponse": never}),
+        policy("backend", "AgentgatewayBackend/tools", backend={"tls": {"sni": "b.example"}}),
+        policy("route", "HTTPRoute/route", backend={"tls": {"sni": "r.example"}} | TCP),
+        policy("wrong", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}),
+    ]
+    file = tmp_path / "all.json"
+    objects = [one.value for one in snapshot(*policies)]
+    file.write_bytes(msgspec.json.format(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})))
+    return file
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(root, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+ARGUMENTS = (
+    *("--gateway", "ns/gw", "--listener", "web", "--route", "HTTPRoute/ns/route", "--rule", "0"),
+    *("--backend", "AgentgatewayBackend/ns/tools", "--backend-section", "target"),
+)
+
+
+def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Path) -> None:
+    code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
+    assert code == 0
+    document = msgspec.json.decode(out)
+    fields = {one["field"]: one for one in document["fields"]}
+    timeouts = fields["traffic.timeouts"]
+    assert timeouts["value"] == {"request": "9s"}
+    assert timeouts["set"][0]["policy"] == "AgentgatewayPolicy/ns/narrow"
+    line = timeouts["set"][0]["source"]["line"]
+    assert '"timeouts"' in manifests.read_text().splitlines()[line - 1]
+    assert [(one["policy"], one["why"]) for one in timeouts["over"]] == [
+        ("AgentgatewayPolicy/ns/wide", "Route is more specific"),
+        ("AgentgatewayPolicy/ns/also", "Route is more specific"),
+    ]
+    assert timeouts["conflict"] is True
+    assert document["conflicts"] == ["traffic.timeouts"]
+    assert fields["traffic.directResponse"]["over"][0]["why"] == "no entry of its conditional list is selected"
+    assert [one["field"] for one in document["profilesDiffer"]] == ["backend.tls"]
+    assert document["profilesDiffer"][0]["agentgateway"]["from"] == "AgentgatewayPolicy/ns/route"
+    assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
+
+
+def test_provenance_names_the_lock_the_elder_and_the_oddity_of_the_code() -> None:
+    buffer = {"buffer": {"request": {"maxBytes": 1}}}
+    every = [
+        policy("lock", "Gateway/gw", traffic=TIMEOUT | buffer, override=True, created="2024-01-01T00:00:00Z"),
+        policy("young", "Gateway/gw", traffic=TIMEOUT, created="2024-01-02T00:00:00Z"),
+        policy("above", "HTTPRoute/route", traffic=TIMEOUT | buffer),
+    ]
+    found = answer(*every, **FULL)["fields"]
+    (timeouts,) = [one["over"] for one in found if one["field"] == "traffic.timeouts"]
+    assert [one["why"] for one in timeouts] == [
+        "AgentgatewayPolicy/ns/lock is older",
+        "AgentgatewayPolicy/ns/lock (Gateway) has Override",
+    ]
+    found = answer(*every, profile="agentgateway", **FULL)["fields"]
+    (buffers,) = [one["over"] for one in found if one["field"] == "traffic.buffer"]
+    assert [one["why"] for one in buffers] == ["agentgateway keeps the least specific value of this field"]
+
+
+def test_effective_is_a_sentence_first(manifests: Path) -> None:
+    code, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests))
+    assert code == 0
+    place = "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, AgentgatewayBackend/ns/tools#target"
+    assert out.startswith(f"At {place}: 3 settings are in force (profile docs, PostRouting).")
+    assert "profile agentgateway differs: backend.tls" in out
+    assert "CONFLICT at equal precedence" in out
+
+
+def test_effective_everywhere_lists_each_way(manifests: Path) -> None:
+    code, out, _ = run("effective", "--all", "-f", str(manifests), "-o", "json")
+    assert code == 0
+    document = msgspec.json.decode(out)
+    assert (document.keys(), document["notConsidered"]) == ({"items", "notConsidered"}, [])
+    places = [item["place"] for item in document["items"]]
+    assert len(places) == len(set(places))
+    assert "Gateway/ns/gw#web, HTTPRoute/ns/route rule rule, Service/ns/svc#80" in places
+    assert any(place.startswith("Gateway/ns/gw#admin") for place in places)
+
+
+def test_effective_takes_facts_of_the_request(manifests: Path) -> None:
+    _, out, _ = run("effective", *ARGUMENTS, "--request", "request.path=/x", "-f", str(manifests), "-o", "json")
+    assert msgspec.json.decode(out)["effective"]
+    assert run("effective", *ARGUMENTS, "--request", "nonsense", "-f", str(manifests))[0] == 2
+
+
+def test_effective_without_a_place_is_a_usage_error_and_a_wrong_place_fails(manifests: Path) -> None:
+    assert run("effective", "-f", str(manifests))[0] == 2
+    assert run("effective", "--all", "--gateway", "ns/gw", "-f", str(manifests))[0] == 2
+    code, out, error = run("effective", "--gateway", "ns/gv", "-f", str(manifests))
+    assert (code, out) == (1, "")
+    assert "there is no Gateway `ns/gv` (did you mean `ns/gw`?)" in error
+
+
+def test_one_question_has_one_document_whoever_asks(manifests: Path, tmp_path: Path) -> None:
+    _, explained, _ = run("explain", "gateway", *ARGUMENTS, "-f", str(manifests), "-o", "json")
+    _, effective, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
+    case = {"name": "case", "gateway": FULL | {"rule": 0}, "expect": {"conflicts": ["traffic.timeouts"]}}
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "test"},
+        "spec": {"resources": [str(manifests)], "cases": [case]},
+    }
+    (tmp_path / "test.json").write_bytes(msgspec.json.encode(test))
+    code, tested, _ = run("test", str(tmp_path / "test.json"), "-o", "json")
+    assert code == 0
+    document = msgspec.json.decode(explained)
+    assert document == msgspec.json.decode(effective) == msgspec.json.decode(tested)["cases"][0]["got"]
+    assert list(document) == [
+        *("plane", "sentence", "decidedBy"),
+        *("place", "profile", "phase", "effective", "conflicts", "fields", "profilesDiffer", "notes"),
+        *("trace", "notConsidered"),
+    ]
+
+
+def test_the_walk_goes_field_by_field_from_the_least_specific_level(manifests: Path) -> None:
+    _, out, _ = run("effective", *ARGUMENTS, "-f", str(manifests), "-o", "json")
+    document = msgspec.json.decode(out)
+    steps = [step for step in document["trace"] if step["rule"] == "traffic.timeouts"]
+    assert [(step["tier"], step["policy"], step["verdict"], step["reason"], step.get("note")) for step in steps] == [
+        ("Gateway", "AgentgatewayPolicy/ns/wide", "Pass", "LessSpecific", "Route is more specific"),
+        ("Gateway", "AgentgatewayPolicy/ns/also", "Pass", "LessSpecific", "Route is more specific"),
+        ("Route", "AgentgatewayPolicy/ns/narrow", "Allow", "SetsField", None),
+    ]
+    written = manifests.read_text().splitlines()
+    assert all('"timeouts"' in written[step["source"]["line"] - 1] for step in steps)
+    (abstains,) = [step for step in document["trace"] if step["rule"] == "traffic.directResponse"]
+    assert (abstains["verdict"], abstains["reason"]) == ("NoMatch", "NoEntrySelected")
+    assert [decider["policy"] for decider in document["decidedBy"]] == [
+        "AgentgatewayPolicy/ns/narrow",
+        "AgentgatewayPolicy/ns/route",
+        "AgentgatewayPolicy/ns/backend",
+    ]
+
+
+def test_the_sentence_says_what_is_in_force_and_who_set_it() -> None:
+    one = policy("one", "Gateway/gw", traffic=TIMEOUT | {"retry": {"attempts": 1}})
+    two = policy("two", "Gateway/gw", traffic=TIMEOUT)
+    assert answer(one, two, gateway="ns/gw")["sentence"] == (
+        "At Gateway/ns/gw, 2 settings are in force (profile docs, PostRouting):"
+        " AgentgatewayPolicy/ns/one sets traffic.timeouts and traffic.retry;"
+        " two policies of equal precedence set traffic.timeouts"
+    )
+    nothing = answer(gateway="ns/gw")
+    assert nothing["sentence"] == "At Gateway/ns/gw, no settings are in force (profile docs, PostRouting)"
+    assert nothing["decidedBy"] == [{"policy": "Default"}]
+
+
+def test_inline_settings_decide_too() -> None:
+    found = answer(tools(policies=TCP), backend="AgentgatewayBackend/ns/tools")
+    assert found["decidedBy"] == [{"policy": "AgentgatewayBackend/ns/tools"}]
+
+
+def test_a_step_says_what_is_worth_knowing_about_who_is_in_force() -> None:
+    entries = [{"condition": "false", "policy": {"status": 200}}, {"policy": {"status": 404}}]
+    lock = policy("lock", "Gateway/gw", traffic=TIMEOUT, override=True)
+    chooses = policy("chooses", "Gateway/gw", traffic={"directResponse": {"conditional": entries}})
+    found = answer(lock, chooses, policy("above", "HTTPRoute/route", traffic=TIMEOUT), **FULL)
+    assert [(step["reason"], step.get("note")) for step in found["trace"]] == [
+        ("SetsField", "has Override, so nothing more specific counts"),
+        ("LockedByOverride", "AgentgatewayPolicy/ns/lock (Gateway) has Override"),
+        ("SetsField", "entry 1 of its conditional list is selected"),
+    ]
+    only = policy("only", "Gateway/gw", traffic={"directResponse": {"conditional": entries[:1]}})
+    (step,) = answer(only, gateway="ns/gw", profile="agentgateway")["trace"]
+    assert (step["verdict"], step["reason"]) == ("NoMatch", "NoEntrySelected")
+    assert step["note"] == "its conditional list wins and selects no entry: the field is not set"
+
+
+def test_an_answer_is_a_value() -> None:
+    found = ask(snapshot(policy("p", "Gateway/gw", traffic=TIMEOUT)), GatewayQuestion(gateway="ns/gw"))
+    assert (found.plane, found.verdict, found.not_considered) == ("gateway", None, ())
+    (step,) = found.steps
+    assert isinstance(step, Step)
+    assert (step.verdict, step.reason, step.rule) == (StepVerdict.ALLOW, Reason.SETS_FIELD, "traffic.timeouts")
+    with pytest.raises(TypeError):
+        found.detail.effective["traffic.retry"] = None
+
+
+def test_a_question_about_all_places_names_none() -> None:
+    with pytest.raises(InputError, match="`gateway` names a place in a question about all places"):
+        ask_everywhere(snapshot(), GatewayQuestion(gateway="ns/gw"))
+    assert len(list(ask_everywhere(snapshot(), GatewayQuestion(profile="agentgateway")))) > 1
+
+
+def test_a_failing_case_shows_the_walk(tmp_path: Path, manifests: Path) -> None:
+    case = {"name": "case", "gateway": {"gateway": "ns/gw"}, "expect": {"effective": {"traffic.timeouts": None}}}
+    test = {
+        "apiVersion": "tierwall.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "test"},
+        "spec": {"resources": [str(manifests)], "cases": [case]},
+    }
+    (tmp_path / "test.json").write_bytes(msgspec.json.encode(test))
+    code, out, _ = run("test", str(tmp_path / "test.json"))
+    assert code == 4
+    assert "traffic.timeouts: expected not set, got {'request': '5s'} from AgentgatewayPolicy/ns/wide" in out
+    assert "Gateway: AgentgatewayPolicy/ns/wide traffic.timeouts in force" in out
+    assert "Gateway: AgentgatewayPolicy/ns/also traffic.timeouts beaten (AgentgatewayPolicy/ns/wide is older)" in out

@@ -1,0 +1,279 @@
+"""The merge as docs/semantics.md#gateway-plane words it, without indexes: read it beside that page.
+
+Works on plain objects, with the names of `gateway/decide.py` and `gateway/model`. Conditions are looked up in a table,
+so that no CEL engine is in it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tierwall.resources.admission import admit
+
+Object = dict[str, Any]
+UNION_FIELDS = ("traffic.authorization", "frontend.networkAuthorization", "backend.mcp.authorization")
+PARTS = {
+    "traffic": ("rateLimit", "headerModifiers"),
+    "backend": ("ai", "mcp"),
+    "frontend": (),
+}
+CONDITIONAL = ("extAuth", "extProc", "rateLimit", "transformation", "directResponse")
+# The value of a field whose list wins and selects nothing.
+NOTHING = object()
+
+# A condition, and whether it holds for the facts of a request.
+CONDITIONS: dict[str, Any] = {
+    "true": lambda facts: True,
+    "false": lambda facts: False,
+    'request.path == "/x"': lambda facts: facts.get("request.path") == "/x",
+    'request.method == "GET" || request.path.startsWith("/a")': lambda facts: (
+        facts.get("request.method") == "GET" or str(facts.get("request.path", "")).startswith("/a")
+    ),
+    'request.headers["x"] == "1"': lambda facts: facts.get("request.headers", {}).get("x") == "1",
+    "request.path": lambda facts: False,
+    "nonsense(": lambda facts: False,
+    "1 / 0 == 1": lambda facts: False,
+}
+
+
+class Candidate(NamedTuple):
+    """What one object sets: field to value."""
+
+    source: str
+    override: bool
+    written: dict[str, Any]
+
+
+class Tier(NamedTuple):
+    """A level, and the objects there in tie-break order."""
+
+    level: str
+    candidates: list[Candidate]
+
+
+class Merged(NamedTuple):
+    """How one field is settled, and for each object that is about it the level and the reason of its fate."""
+
+    setting: dict[str, Any] | None
+    conflict: bool
+    steps: list[tuple[str, str, str]]
+
+
+def merge(objects: list[Object], question: Object, profile: str) -> dict[str, Merged]:
+    """Every field that something at the place is about."""
+    phase, facts = question.get("phase", "PostRouting"), question.get("request", {})
+    merged: dict[str, Merged] = {}
+    for section in ("frontend", "traffic", "backend"):
+        locks = section == "traffic" and not (profile == "agentgateway" and phase == "PreRouting")
+        stack = tiers(objects, question, section, profile, phase, facts)
+        for field in {field for tier in stack for candidate in tier.candidates for field in candidate.written}:
+            about = [Tier(level, [one for one in found if field in one.written]) for level, found in stack]
+            merged[field] = settle(field, [tier for tier in about if tier.candidates], locks, profile)
+    return merged
+
+
+def tiers(objects: list[Object], question: Object, section: str, profile: str, phase: str, facts: Object) -> list[Tier]:
+    policies = [one for one in objects if one["kind"] == "AgentgatewayPolicy" and not refused(one)]
+    stack: list[Tier] = []
+    for level, kind, name, part in levels(objects, question, section, profile):
+        if kind == "inline":
+            said = Candidate(name, False, written(section, part, facts, profile))
+            if stack and stack[-1].level == level:
+                stack[-1].candidates.append(said)
+            else:
+                stack.append(Tier(level, [said]))
+            continue
+        here = [one for one in policies if attaches(objects, one, kind, name, part)]
+        candidates = [
+            Candidate(
+                f"AgentgatewayPolicy/{full_name(one)}",
+                one["spec"].get("strategy", {}).get("inheritance") == "Override",
+                written(section, one["spec"].get(section), facts, profile),
+            )
+            for one in sorted(here, key=age)
+            if section != "traffic" or one["spec"].get("traffic", {}).get("phase", "PostRouting") == phase
+        ]
+        stack.append(Tier(level, candidates))
+    return stack
+
+
+def settle(field: str, stack: list[Tier], locks: bool, profile: str) -> Merged:
+    """The last tier, or the first that locks; in a union all tiers so far."""
+    union, number, locked = field in UNION_FIELDS, len(stack) - 1, False
+    if field == "traffic.buffer" and profile == "agentgateway":
+        number = 0
+    elif locks:
+        for here, tier in enumerate(stack):
+            if any(one.override for one in (tier.candidates if union else tier.candidates[:1])):
+                number, locked = here, True
+                break
+    taken: dict[str, Any] = {}
+    for tier in stack[: number + 1] if union else ():
+        for one in tier.candidates:
+            taken.setdefault(one.source, one.written[field])
+    if not union:
+        taken = {stack[number].candidates[0].source: stack[number].candidates[0].written[field]}
+    steps = []
+    met: set[str] = set()
+    for here, tier in enumerate(stack):
+        for one in tier.candidates:
+            if one.source in taken:
+                if one.source not in met and (union or here == number):
+                    reason = "NoEntrySelected" if one.written[field] is NOTHING else "SetsField"
+                    steps.append((tier.level, one.source, "JoinsUnion" if union else reason))
+                    met.add(one.source)
+            elif here > number:
+                steps.append((tier.level, one.source, "LockedByOverride" if locked else "LeastSpecificKept"))
+            else:
+                steps.append((tier.level, one.source, "LessSpecific" if here < number else "LosesTie"))
+    policies = [{one.source for one in tier.candidates if one.source.startswith("Agentgateway")} for tier in stack]
+    conflict = not union and any(len(sources) > 1 for sources in policies)
+    if union:
+        return Merged({"value": list(taken.values()), "from": list(taken)}, conflict, steps)
+    ((source, value),) = taken.items()
+    return Merged(None if value is NOTHING else {"value": value, "from": source}, conflict, steps)
+
+
+def refused(policy: Object) -> bool:
+    return any(not problem.is_warning for problem in admit(policy))
+
+
+def levels(objects: list[Object], ask: Object, section: str, profile: str) -> list[tuple[str, str, str, Any]]:
+    """(level, kind, namespace/name, section) of each level, or (level, "inline", source, value)."""
+    gateway, listener, added = ask.get("gateway"), ask.get("listener"), ask.get("listenerSet")
+    at_listener: list[Any] = [("Gateway listener", "Gateway", gateway, listener)] if gateway and listener else []
+    if added and profile == "docs":
+        at_listener = []
+    at_gateway: list[Any] = [("Gateway", "Gateway", gateway, None)] if gateway else []
+    if section == "frontend":
+        port = None
+        if gateway and listener:
+            owner = find(objects, "ListenerSet", added) if added else find(objects, "Gateway", gateway)
+            port = next(one["port"] for one in owner["spec"]["listeners"] if one["name"] == listener)
+        return at_gateway + ([("Gateway port", "Gateway", gateway, port)] if port else []) + at_listener
+    at_set: list[Any] = [("ListenerSet", "ListenerSet", added, None)] if added else []
+    if added and listener:
+        at_set.append(("ListenerSet listener", "ListenerSet", added, listener))
+    at_route: list[Any] = []
+    at_reference: list[Any] = []
+    backend_kind, _, backend = ask.get("backend", "").partition("/")
+    part = str(ask["backendSection"]) if "backendSection" in ask else None
+    if "route" in ask:
+        kind, _, name = ask["route"].partition("/")
+        at_route = [("Route", kind, name, None)]
+        if "rule" in ask:
+            rules = find(objects, kind, name)["spec"]["rules"]
+            number = next(i for i, rule in enumerate(rules) if ask["rule"] in (i, rule.get("name")))
+            label = rules[number].get("name", number)
+            if "name" in rules[number]:
+                at_route.append(("Route rule", kind, name, label))
+            for ref in rules[number]["backendRefs"]:
+                space = ref.get("namespace", name.split("/")[0])
+                same = (ref.get("kind", "Service"), f"{space}/{ref['name']}") == (backend_kind, backend)
+                if same and (backend_kind != "Service" or str(ref["port"]) == part) and "policies" in ref:
+                    inline_level = ("backendRef inline", "inline", f"{kind}/{name}#{label}", ref["policies"])
+                    at_reference.append(inline_level)
+    if section == "traffic":
+        return at_gateway + at_set + at_listener + at_route
+    at_backend = [("Backend", backend_kind, backend, None)] if backend else []
+    at_section = [("Backend section", backend_kind, backend, part)] if backend and part else []
+    inline: list[Any] = []
+    sub_inline: list[Any] = []
+    if backend_kind == "AgentgatewayBackend":
+        spec = find(objects, backend_kind, backend)["spec"]
+        if "policies" in spec:
+            inline = [("Backend inline", "inline", ask["backend"], spec["policies"])]
+        subs = [(one["name"], one["static"]) for one in spec.get("mcp", {}).get("targets", ())]
+        subs += [(p["name"], p) for group in spec.get("ai", {}).get("groups", ()) for p in group["providers"]]
+        sub_inline = [
+            ("Sub-backend inline", "inline", f"{ask['backend']}#{part}", value["policies"])
+            for name, value in subs
+            if name == part and "policies" in value
+        ]
+    if profile == "docs":
+        below = at_gateway + at_set + at_listener + at_route
+        return below + at_backend + at_section + inline + sub_inline + at_reference
+    below = at_gateway + at_listener + at_backend
+    if backend_kind == "AgentgatewayBackend":
+        return below + at_route + inline + at_reference + at_section + sub_inline
+    return below + at_section + at_route + at_reference
+
+
+def written(section: str, value: Any, facts: Object, profile: str) -> Object:
+    """What a section sets: field to value, NOTHING where a list of agentgateway selects nothing."""
+    out: Object = {}
+    for name, content in (value or {}).items():
+        if (section, name) == ("traffic", "phase"):
+            continue
+        if section == "traffic" and name in CONDITIONAL and "conditional" in content:
+            out |= choose(name, content["conditional"], facts, profile)
+        elif name in PARTS[section]:
+            out |= {f"{section}.{name}.{part}": inner for part, inner in content.items()}
+        else:
+            out[f"{section}.{name}"] = content
+    if profile == "agentgateway":
+        for field in ("backend.ai.modelAliases", "backend.ai.routes"):
+            if out.get(field) == {}:
+                del out[field]
+    return out
+
+
+def choose(name: str, entries: list[Any], facts: Object, profile: str) -> Object:
+    def first(among: list[Any]) -> Any:
+        for entry in among:
+            if "condition" not in entry or CONDITIONS[entry["condition"]](facts):
+                return entry["policy"]
+        return None
+
+    if name != "rateLimit":
+        found = first(entries)
+        if found is None:
+            return {} if profile == "docs" else {f"traffic.{name}": NOTHING}
+        return {f"traffic.{name}": found}
+    if profile == "docs":
+        return {f"traffic.rateLimit.{part}": value for part, value in (first(entries) or {}).items()}
+    out = {}
+    for part in ("local", "global"):
+        having = [entry for entry in entries if part in entry["policy"]]
+        if having:
+            found = first(having)
+            out[f"traffic.rateLimit.{part}"] = NOTHING if found is None else found[part]
+    return out
+
+
+def attaches(objects: list[Object], policy: Object, kind: str, name: str, part: Any) -> bool:
+    space = policy["metadata"]["namespace"]
+    if name.split("/")[0] != space:
+        return False
+    labels = find(objects, kind, name)["metadata"]["labels"]
+    spec = policy["spec"]
+    for entry in (*spec.get("targetRefs", ()), *spec.get("targetSelectors", ())):
+        if entry["kind"] != kind:
+            continue
+        if "name" in entry and f"{space}/{entry['name']}" != name:
+            continue
+        if "name" not in entry and any(labels.get(key) != text for key, text in entry["matchLabels"].items()):
+            continue
+        section = entry.get("port", entry.get("sectionName"))
+        if kind == "Service" and section is not None:
+            section = str(int(section))
+        if kind == "InferencePool":
+            section = None
+        if section == part:
+            return True
+    return False
+
+
+def find(objects: list[Object], kind: str, name: str) -> Object:
+    return next(one for one in objects if one["kind"] == kind and full_name(one) == name)
+
+
+def full_name(one: Object) -> str:
+    return f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def age(one: Object) -> tuple[bool, float, str]:
+    when = one["metadata"].get("creationTimestamp")
+    seconds = datetime.fromisoformat(when).timestamp() if when else 0.0
+    return when is None, seconds, full_name(one)

@@ -48,10 +48,7 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
         got = answer.got.to_dict() if answer.got is not None else {}
         deciders = [[one["policy"] for one in found.get("decidedBy", ())] for found in (model, got)]
         rules = [model["decidedBy"], got.get("decidedBy")] if model["verdict"] == "Allow" else [None, None]
-        # The reasons of all that allow; Envoy does not say why a policy denies.
-        reasons = [
-            [step["reason"] for step in found.get("trace", ()) if step["verdict"] == "Allow"] for found in (model, got)
-        ]
+        reasons = [[step["reason"] for step in found.get("trace", ())] for found in (model, got)]
         same = all(got.get(key) == model[key] for key in COMPARED) and reasons[0] == reasons[1]
         if answer.error or not same or deciders[0] != deciders[1] or rules[0] != rules[1]:
             wrong.append((question, answer, {key: model[key] for key in (*COMPARED, "decidedBy")}))

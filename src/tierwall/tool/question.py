@@ -94,7 +94,10 @@ def ask(snapshot: Snapshot, question: ToolQuestion, problems: Iterable[Diagnosti
 
 
 def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
-    """The answer that a walk comes to. On Deny the last policy decided, on Allow every one that was evaluated."""
+    """The answer that a walk comes to. On Deny the last policy decided, on Allow every one that was evaluated.
+
+    What a real proxy decided, which answered with a `status`, is told and not explained: the model knows why, not it.
+    """
     settling = walk.evaluated[-1:] if walk.verdict is Verdict.DENY else walk.evaluated
     asked = walk.request
     return Answer(
@@ -102,7 +105,7 @@ def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
         verdict=walk.verdict,
         sentence=sentence(way, walk),
         decided_by=deciders(entry.decider for entry in settling),
-        steps=tuple(_step(entry, asked) for entry in walk.evaluated) or (_NO_POLICY,),
+        steps=tuple(_step(entry, asked if status is None else None) for entry in walk.evaluated) or (_NO_POLICY,),
         detail=ToolDetail(
             evaluated=tuple(entry.policy.reference for entry in walk.evaluated),
             level=walk.level,
@@ -127,7 +130,7 @@ _NO_POLICY = Step(
 )
 
 
-def _step(entry: Evaluated, asked: Request) -> Step:
+def _step(entry: Evaluated, explained: Request | None) -> Step:
     policy, rule = entry.policy, entry.rule or EVERY_RULE
     return Step(
         tier=entry.level,
@@ -136,7 +139,7 @@ def _step(entry: Evaluated, asked: Request) -> Step:
         policy=policy.reference,
         rule=rule.label,
         name=rule.name,
-        note=note(entry, asked) if entry.verdict is _DENY else None,
+        note=note(entry, explained) if explained is not None and entry.verdict is _DENY else None,
         origin=policy.resource,
         path=rule.path,
     )

@@ -9,13 +9,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tierwall.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tierwall import cel as cel
+    from tierwall.analyze.diff import Difference as Difference
+    from tierwall.api.detail import ApiDetail as ApiDetail
+    from tierwall.api.permissions import Permission as Permission
+    from tierwall.api.question import ApiQuestion as ApiQuestion
     from tierwall.core.answer import Answer as Answer
     from tierwall.core.answer import Decider as Decider
     from tierwall.core.answer import Omission as Omission
     from tierwall.core.answer import Step as Step
     from tierwall.core.diagnostics import Diagnostic as Diagnostic
+    from tierwall.core.diagnostics import Finding as Finding
     from tierwall.core.diagnostics import InputError as InputError
     from tierwall.core.diagnostics import UnknownName as UnknownName
     from tierwall.core.reference import Reference as Reference
@@ -23,12 +30,22 @@ if TYPE_CHECKING:
     from tierwall.core.verdict import StepVerdict as StepVerdict
     from tierwall.core.verdict import Verdict as Verdict
     from tierwall.errors import TierwallError as TierwallError
+    from tierwall.gateway.detail import GatewayDetail as GatewayDetail
+    from tierwall.gateway.question import GatewayQuestion as GatewayQuestion
     from tierwall.network.decide import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
+    from tierwall.policytest.admit import AdmitQuestion as AdmitQuestion
+    from tierwall.policytest.report import TestReport as TestReport
     from tierwall.resources.resource import Resource as Resource
-
-__version__ = "0.1.0"
+    from tierwall.tool.grants import ToolRow as ToolRow
+    from tierwall.tool.question import ToolDetail as ToolDetail
+    from tierwall.tool.question import ToolQuestion as ToolQuestion
+    from tierwall.world import World as World
+    from tierwall.world import diff as diff
+    from tierwall.world import load as load
+    from tierwall.world import loads as loads
+    from tierwall.world import run_tests as run_tests
 
 # Where each public name is made.
 _HOMES = {
@@ -41,13 +58,30 @@ _HOMES = {
     "Reference": "core.reference",
     "Position": "core.source",
     "Diagnostic": "core.diagnostics",
+    "Finding": "core.diagnostics",
     "InputError": "core.diagnostics",
     "UnknownName": "core.diagnostics",
     "TierwallError": "errors",
+    "World": "world",
+    "load": "world",
+    "loads": "world",
+    "diff": "world",
+    "run_tests": "world",
     "NetworkQuestion": "network.question",
+    "ToolQuestion": "tool.question",
+    "GatewayQuestion": "gateway.question",
+    "ApiQuestion": "api.question",
+    "AdmitQuestion": "policytest.admit",
     "NetworkDetail": "network.decide",
+    "ToolDetail": "tool.question",
+    "GatewayDetail": "gateway.detail",
+    "ApiDetail": "api.detail",
     "Connections": "network.reach.connections",
+    "ToolRow": "tool.grants",
+    "Permission": "api.permissions",
     "Resource": "resources.resource",
+    "Difference": "analyze.diff",
+    "TestReport": "policytest.report",
 }
 
 __all__ = ["__version__", "cel", *_HOMES]

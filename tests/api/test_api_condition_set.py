@@ -11,7 +11,7 @@ from api_fakes import FAKE_TYPE, condition, data, holds
 from tierwall.api.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
 from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.core.verdict import Verdict
+from tierwall.core.verdict import StepVerdict, Verdict
 
 MODES = (FailureMode.DENY, FailureMode.NO_OPINION)
 
@@ -34,7 +34,7 @@ def test_r002_the_empty_decision_is_deny() -> None:
     assert Decision().verdict is DENY
 
 
-@pytest.mark.parametrize("word", [Verdict.CONDITIONAL, Verdict.NOT_APPLICABLE, "Maybe", -100])
+@pytest.mark.parametrize("word", [Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE, "Maybe", -100])
 def test_r003_a_decision_outside_the_four_cannot_be_made(word: object) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         Decision(word)  # type: ignore[arg-type]

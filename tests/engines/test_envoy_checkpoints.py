@@ -191,7 +191,7 @@ def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
         found = load([str(file)])
         resources = compile(found.snapshot, OPTIONS, cache)
         assert resources.diagnostics == compile(found.snapshot, OPTIONS).diagnostics
-        lines.append([one.position.line for one in resources.diagnostics if one.position is not None])
+        lines.append([one.at.line for one in resources.diagnostics if one.at is not None])
     assert lines[1] == [one + 1 for one in lines[0]]
     assert lines[0]
 

@@ -494,7 +494,7 @@ def test_what_cannot_be_applied_closes_its_own_rule_and_nothing_else(routed: Rou
     for method, body in (("GET", b""), ("POST", b"x")):
         got = routed.get(f"{name}.closed.test", asked, method=method, body=body)
         assert (got.status, got.backend) == (500, None)
-    subjects = [str(one.subject) for one in routed.resources.diagnostics if one.code == "TW655"]
+    subjects = [str(one.reference) for one in routed.resources.diagnostics if one.code == "TW655"]
     assert f"HTTPRoute/prod/closed-{name}" in subjects
 
 

@@ -45,7 +45,7 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
             continue
         compared += 1
         model = ask(snapshot, ToolQuestion.from_dict(question)).to_dict()
-        got = answer.got.to_dict() if answer.got is not None else {}
+        got = answer.answer.to_dict() if answer.answer is not None else {}
         deciders = [[one["policy"] for one in found.get("decidedBy", ())] for found in (model, got)]
         rules = [model["decidedBy"], got.get("decidedBy")] if model["verdict"] == "Allow" else [None, None]
         reasons = [[step["reason"] for step in found.get("trace", ())] for found in (model, got)]
@@ -73,13 +73,13 @@ def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
     except InputError:
         found = []
     for result in run(found, Engine()):
-        assert result["ok"] is not False, result
+        assert result.ok is not False, result
 
 
 def test_envoy_gives_what_our_own_cases_expect() -> None:
     results = list(run(suites([str(ROOT / "tests" / "conformance" / "tool")]), Engine()))
-    assert [result for result in results if result["ok"] is False] == []
-    assert len([result for result in results if result["ok"]]) > 130
+    assert [result for result in results if result.ok is False] == []
+    assert len([result for result in results if result.ok]) > 130
 
 
 EXPRESSIONS = (
@@ -176,5 +176,5 @@ def test_other_planes_are_skipped_with_a_reason(tmp_path: Path) -> None:
         "  - {name: one, network: {from: a/b, to: a/c, port: 1}, expect: {verdict: Allow}}\n"
     )
     (result,) = run(suites([str(file)]), Engine())
-    assert result["ok"] is None
-    assert "network" in result["skipped"]
+    assert result.ok is None
+    assert "network" in result.skipped

@@ -165,7 +165,7 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Engine, monke
     monkeypatch.setattr("tierwall.engines.nftables.engine.sctp_problem", lambda: "SCTP needs raw sockets")
     first, second = nft_engine.answers(asked)
     assert first.skipped == "not testable here: SCTP needs raw sockets"
-    assert second.got is not None
+    assert second.answer is not None
 
 
 def test_questions_of_other_planes_are_left_out(nft_engine: Engine) -> None:

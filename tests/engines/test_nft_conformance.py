@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nft_kernel import nft_engine
 
 from conftest import ROOT
 from tierwall.engines.nftables.engine import Engine
+from tierwall.policytest.report import CaseResult
 from tierwall.policytest.run import run
 from tierwall.policytest.suite import suites
 
@@ -22,19 +22,19 @@ SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090
 EVERY = 8
 
 
-def wrong(results: list[dict[str, Any]]) -> list[str]:
+def wrong(results: list[CaseResult]) -> list[str]:
     return [
-        f"{one['test']}: {one['case']}: {one.get('mismatches') or one.get('error') or one.get('skipped')}"
-        for one in results
-        if one["ok"] is not True
+        f"{result.test}: {result.case}: {result.mismatches or result.error or result.skipped}"
+        for result in results
+        if result.ok is not True
     ]
 
 
 def test_packets_do_what_our_own_cases_say(nft_engine: Engine) -> None:
     results = list(run(suites([str(ROOT / "tests" / "conformance" / "network")]), nft_engine))
-    skipped = [result["test"] for result in results if "skipped" in result]
+    skipped = [result.test for result in results if result.skipped]
     assert skipped == ["domain-rules-make-answers-conditional"]
-    assert not wrong([result for result in results if "skipped" not in result])
+    assert not wrong([result for result in results if not result.skipped])
     assert len(results) > 70
 
 

@@ -63,11 +63,11 @@ def test_packets_do_what_the_library_decides(
     for question, found in zip(questions, nft_engine.answers(asked), strict=True):
         assert not found.error, (question, found.error)
         wanted = asked_of(asked.snapshot, question).verdict
-        if found.got is None:
+        if found.answer is None:
             # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
             assert wanted == "Conditional" or "family" in found.skipped, (question, found.skipped)
         else:
-            assert found.got.verdict == wanted, (question, found.got)
+            assert found.answer.verdict == wanted, (question, found.answer)
 
 
 @settings(max_examples=8, **IN_KERNEL)
@@ -82,8 +82,8 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
     asked = suite(objects, questions)
     for question, found in zip(questions, nft_engine.answers(asked), strict=True):
         assert not found.error, (question, found.error)
-        if found.got is not None:
-            assert found.got.verdict == asked_of(asked.snapshot, question).verdict, (question, found.got)
+        if found.answer is not None:
+            assert found.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, found.answer)
 
 
 @settings(max_examples=40, **IN_KERNEL)

@@ -203,7 +203,7 @@ def test_a_place_where_the_profiles_differ_is_a_note() -> None:
     on_route = policy("r", "HTTPRoute/route", backend=TCP)
     on_backend = policy("b", "AgentgatewayBackend/tools", backend=TCP)
     (found,) = findings(on_route, on_backend, service(), code="TW309")
-    assert CATALOGUE[found.code].level == "note"
+    assert CATALOGUE[found.code].severity == "note"
     assert "AgentgatewayPolicy/ns/b by the documentation, AgentgatewayPolicy/ns/r by the code" in found.message
 
 

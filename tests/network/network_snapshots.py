@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tierwall.core.answer import Answer
 from tierwall.policytest.planes import ask
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -33,6 +32,4 @@ def resource(value: Any) -> Resource:
 
 def document(of: Snapshot, question: Mapping[str, Any]) -> dict[str, Any]:
     """The decision document of a network question in its YAML form."""
-    answer = ask("network", of, question, {})
-    assert isinstance(answer, Answer)
-    return answer.to_dict()
+    return ask("network", of, question, {}).to_dict()

@@ -61,7 +61,7 @@ def labelled(key: str, operator: str) -> Object:
 
 def test_equal_priorities_that_disagree_are_named_with_a_connection() -> None:
     (found,) = findings(admin("a", 5, rule("Allow")), admin("b", 5, rule("Deny", 80)), code="TW201")
-    assert str(found.subject) == "AdminNetworkPolicy/b"
+    assert str(found.reference) == "AdminNetworkPolicy/b"
     assert "AdminNetworkPolicy/a ingress[0]" in found.message
     assert "on TCP 80" in found.message
 
@@ -91,7 +91,7 @@ def test_a_conflict_that_only_pods_to_come_would_meet_is_said_by_label() -> None
 
 def test_a_network_policy_rule_that_admins_deny_whole_is_overridden() -> None:
     (found,) = findings(admin("a", 5, rule("Deny")), network_policy({"from": [{"podSelector": {}}]}), code="TW202")
-    assert str(found.subject) == "NetworkPolicy/shop/np"
+    assert str(found.reference) == "NetworkPolicy/shop/np"
     assert "AdminNetworkPolicy/a ingress[0] denies everything NetworkPolicy/shop/np ingress[0] allows" in found.message
 
 
@@ -174,14 +174,14 @@ def test_rules_behind_thousands_of_others_cost_a_bounded_search() -> None:
         for number in range(300)
     ]
     found = findings(*many, code="TW207")
-    assert {str(one.subject) for one in found} <= {f"AdminNetworkPolicy/p{number:03}" for number in range(1, 300)}
+    assert {str(one.reference) for one in found} <= {f"AdminNetworkPolicy/p{number:03}" for number in range(1, 300)}
 
 
 def test_a_pass_lets_a_baseline_rule_count_and_a_deny_does_not() -> None:
     baseline = admin("default", 0, rule("Deny", 80))
     assert findings(admin("a", 1, rule("Pass")), baseline, code="TW207") == []
     (found,) = findings(admin("a", 1, rule("Deny")), baseline, code="TW207")
-    assert str(found.subject) == "BaselineAdminNetworkPolicy/default"
+    assert str(found.reference) == "BaselineAdminNetworkPolicy/default"
 
 
 def test_subjects_and_peers_that_select_nothing_are_named() -> None:

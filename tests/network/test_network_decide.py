@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from network_clusters import PORTS, PROTOCOLS, clusters, ends
 from network_snapshots import document, snapshot
 
-from reference.network import Cluster, decide
+from reference.cluster import Cluster
+from reference.network import decide
 
 Object = dict[str, Any]
 

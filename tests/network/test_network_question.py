@@ -49,9 +49,7 @@ def isolating(name: str) -> Object:
 
 
 def asked_of(*policies: Object) -> Answer:
-    answer = ask("network", snapshot([WEB, DB, *policies]), question(), {})
-    assert isinstance(answer, Answer)
-    return answer
+    return ask("network", snapshot([WEB, DB, *policies]), question(), {})
 
 
 def problems(objects: list[Object], asked: Object) -> list[tuple[str, str]]:
@@ -165,10 +163,10 @@ def test_expectations_hold_as_the_contract_says() -> None:
         {"notConsidered": []},
     ]
     for expect in expectations:
-        assert differences("network", expect, got) == []
+        assert differences(expect, got) == []
     wrong = ["AdminNetworkPolicy/a egress[0]", "Default", {"policy": "NetworkPolicy/pay/one", "rule": "ingress[0]"}]
     actual = "AdminNetworkPolicy/a egress[1] no-way-out, NetworkPolicy/pay/one spec"
-    assert differences("network", {"verdict": "Allow", "decidedBy": wrong}, got) == [
+    assert differences({"verdict": "Allow", "decidedBy": wrong}, got) == [
         "verdict: expected Allow, got Deny",
         f"decidedBy: expected AdminNetworkPolicy/a egress[0], got {actual}",
         f"decidedBy: expected Default, got {actual}",
@@ -179,15 +177,15 @@ def test_expectations_hold_as_the_contract_says() -> None:
 def test_an_empty_list_asks_that_no_policy_decided() -> None:
     nobody = asked_of()
     for expect in ([], "Default", ["Default"], [{"policy": "Default"}]):
-        assert differences("network", {"decidedBy": expect}, nobody) == []
-    assert differences("network", {"decidedBy": []}, asked_of(isolating("one"))) == [
+        assert differences({"decidedBy": expect}, nobody) == []
+    assert differences({"decidedBy": []}, asked_of(isolating("one"))) == [
         "decidedBy: expected that no policy decides, got Default, NetworkPolicy/pay/one spec"
     ]
 
 
 def test_a_malformed_expectation_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
-        differences("network", {"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, asked_of())
+        differences({"verdikt": "Allow", "egress": "allow", "decidedBy": [7]}, asked_of())
     assert [(one.code, one.hint) for one in caught.value.diagnostics] == [
         ("TW701", ""),
         ("TW701", "did you mean `Allow`?"),

@@ -123,7 +123,7 @@ def test_the_list_and_the_comparison_leave_policies_in_shadow_mode_out() -> None
 
 def test_the_checks_name_policies_in_shadow_mode_and_judge_only_the_others() -> None:
     found = list(network(snapshot([*PODS, shadowed(admin("a", "Deny", 1)), admin("b", "Deny", 2)])))
-    assert [(one.code, str(one.subject)) for one in found] == [("TW209", "AdminNetworkPolicy/a")]
+    assert [(one.code, str(one.reference)) for one in found] == [("TW209", "AdminNetworkPolicy/a")]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from network_snapshots import snapshot
 
 from reference import network as reference
+from reference.cluster import Cluster
 from tierwall.analyze.network_shadowed import Shadows
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Rule
@@ -135,11 +136,11 @@ def pairs_by_address() -> Iterator[tuple[Object, Object]]:
 BY_LABEL, BY_ADDRESS = list(pairs_by_label()), list(pairs_by_address())
 
 
-def worlds(objects: list[Object]) -> list[reference.Cluster]:
+def worlds(objects: list[Object]) -> list[Cluster]:
     """The cluster without nodes, and with two of every sort if policies look at nodes."""
     at = list(product(combinations(ADDRESSES, 2), product(POOLS, POOLS))) if "'nodes'" in str(objects) else []
     nodes = [list(map(node, addresses, pools)) for addresses, pools in at]
-    return [reference.Cluster([*objects, *one]) for one in ([], *nodes)]
+    return [Cluster([*objects, *one]) for one in ([], *nodes)]
 
 
 def node(address: str, pool: str | None) -> Object:
@@ -149,10 +150,11 @@ def node(address: str, pool: str | None) -> Object:
 
 
 def first(
-    cluster: reference.Cluster, policies: list[Object], direction: str, subject: Object, other: Object, packet: Any
+    cluster: Cluster, policies: list[Object], direction: str, subject: Object, other: Object, packet: Any
 ) -> tuple[str, set[str]]:
     """The action and place of the first rule that matches."""
-    return reference.first_match(cluster, policies, direction, subject, other, packet, set()) or ("", set())
+    concerned = reference.about(subject, policies)
+    return reference.first_match(cluster, concerned, direction, subject, other, packet, set())
 
 
 def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Object]]) -> set[str]:
@@ -168,7 +170,6 @@ def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Obj
     ports = PORTS if "'ports'" in str(objects) else PORTS[:1]
     # A Pass shows itself as the rule that it is.
     for cluster in worlds([_with_probes(one, direction) for one in objects]):
-        admin, baseline = reference.admin_tier(cluster), reference.baseline_tier(cluster)
         for (subject, other), port, named in product(pairs, ports, (False, True) if len(ports) > 1 else (False,)):
             called = [{"name": "web", "containerPort": port}] if named else []
             if direction == "ingress":
@@ -179,7 +180,7 @@ def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Obj
 
             ends = direction, subject, other, packet
             matched |= {name for name, one in alone.items() if name not in matched and first(cluster, one, *ends)[1]}
-            action, by = first(cluster, admin, *ends)
+            action, by = first(cluster, reference.admin(cluster, direction, subject), *ends)
             counted |= by
             isolating = [one for one in cluster.kind("NetworkPolicy") if reference.selects(one, subject)]
             for one in isolating:
@@ -187,8 +188,8 @@ def in_vain(objects: list[Object], direction: str, pairs: list[tuple[Object, Obj
                     place = {f"{reference.ref(one)} {direction}[0]"}
                     matched |= place
                     counted |= place if action != "Deny" else set()
-            if action in ("", "Probe") and not isolating:
-                counted |= first(cluster, baseline, *ends)[1]
+            if action in ("Pass", "Probe") and not isolating:
+                counted |= first(cluster, reference.baseline(cluster, direction, subject), *ends)[1]
     return matched - counted
 
 

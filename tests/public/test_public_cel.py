@@ -26,7 +26,7 @@ def test_a_text_that_is_not_cel_is_an_input_error_with_its_place() -> None:
     with pytest.raises(tierwall.InputError) as caught:
         cel.compile("1 +")
     (diagnostic,) = caught.value.diagnostics
-    assert str(diagnostic.position) == "<expression>:1:4"
+    assert str(diagnostic.at) == "<expression>:1:4"
     with pytest.raises(tierwall.InputError):
         cel.compile("a", {"a": "list("})
     with pytest.raises(tierwall.InputError):

@@ -1,58 +1,17 @@
-"""The network plane as KEP-2091 and the settled decisions tell it, one connection at a time, straight from the objects.
+"""The network plane as KEP-2091 and docs/semantics.md tell it: one connection at a time, straight from the objects.
 
 Nothing here is shared with the shipped code: selectors, CIDRs and pods are read anew, the plainest way.
 """
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-Object = dict[str, Any]
+from reference.cluster import Cluster, Object, in_cidr, matches, node_addresses
+
 # A peer or port entry without a known field: the whole rule fails closed.
 UNKNOWN = object()
-
-
-class Cluster:
-    """The objects, by kind."""
-
-    def __init__(self, objects: Iterable[Object]) -> None:
-        self.of: dict[str, list[Object]] = {}
-        for one in objects:
-            self.of.setdefault(one["kind"], []).append(one)
-
-    def kind(self, *kinds: str) -> list[Object]:
-        return [one for kind in kinds for one in self.of.get(kind, ())]
-
-    def namespace_labels(self, name: str) -> dict[str, str]:
-        found = [one for one in self.kind("Namespace") if one["metadata"]["name"] == name]
-        labels = found[0]["metadata"].get("labels", {}) if found else {}
-        return {**labels, "kubernetes.io/metadata.name": name}
-
-    def end(self, question: Any) -> Object:
-        """An end as plain facts: labels only where it is under policy, addresses always."""
-        if isinstance(question, str):
-            namespace, name = question.split("/")
-            pod = next(
-                one
-                for one in self.kind("Pod")
-                if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)
-            )
-            ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", ())]
-            return {
-                "id": question,
-                "pod": not pod["spec"].get("hostNetwork", False),
-                "namespace": namespace,
-                "labels": pod["metadata"].get("labels", {}),
-                "namespaceLabels": self.namespace_labels(namespace),
-                "addresses": [one["ip"] for one in pod.get("status", {}).get("podIPs", ())],
-                "ports": ports,
-            }
-        if "ip" in question:
-            return {"id": question["ip"], "pod": False, "addresses": [question["ip"]], "ports": []}
-        node = next(one for one in self.kind("Node") if one["metadata"]["name"] == question["node"])
-        return {"id": question["node"], "pod": False, "addresses": node_addresses(node), "ports": []}
+PASS: tuple[str, set[str]] = ("Pass", set())
 
 
 def decide(cluster: Cluster, source: Any, destination: Any, protocol: str, port: int) -> dict[str, Any]:
@@ -90,33 +49,36 @@ def possible(resolved: set[str], names: list[str]) -> bool:
 def settle(
     cluster: Cluster, which: str, subject: Object, other: Object, packet: Any, resolved: set[str]
 ) -> tuple[str, set[str]]:
-    """Admin, then NetworkPolicy, then Baseline, then allow."""
-    answer = first_match(cluster, admin_tier(cluster), which, subject, other, packet, resolved)
-    if answer:
-        return answer
-    isolating = [one for one in cluster.kind("NetworkPolicy") if which in policy_types(one) and selects(one, subject)]
-    if isolating:
-        allowing = {
-            f"{ref(one)} {which}[{index}]"
-            for one in isolating
-            for index, rule in enumerate(one["spec"].get(which) or ())
-            if np_rule_matches(rule, one["metadata"]["namespace"], which, other, packet)
-        }
-        return ("Allow", allowing) if allowing else ("Deny", {f"{ref(one)} spec" for one in isolating})
-    answer = first_match(cluster, baseline_tier(cluster), which, subject, other, packet, resolved)
-    return answer or ("Allow", {"Default"})
+    """Fall through the tiers: the first that does not pass the connection on settles it; the default allows."""
+    connection = subject, other, packet, resolved
+    for tier, combine in STACK:
+        outcome = combine(cluster, tier(cluster, which, subject), which, *connection)
+        if outcome != PASS:
+            return outcome
+    return "Allow", {"Default"}
 
 
-def admin_tier(cluster: Cluster) -> list[Object]:
+def admin(cluster: Cluster, which: str, subject: Object) -> list[Object]:
     policies = cluster.kind("AdminNetworkPolicy")
     policies += [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Admin"]
-    return sorted(policies, key=lambda one: (one["spec"]["priority"], one["metadata"]["name"].encode()))
+    return about(subject, sorted(policies, key=by_priority))
 
 
-def baseline_tier(cluster: Cluster) -> list[Object]:
+def namespace(cluster: Cluster, which: str, subject: Object) -> list[Object]:
+    return [one for one in cluster.kind("NetworkPolicy") if which in policy_types(one) and selects(one, subject)]
+
+
+def baseline(cluster: Cluster, which: str, subject: Object) -> list[Object]:
     policies = [one for one in cluster.kind("ClusterNetworkPolicy") if one["spec"]["tier"] == "Baseline"]
-    policies.sort(key=lambda one: (one["spec"]["priority"], one["metadata"]["name"].encode()))
-    return policies + cluster.kind("BaselineAdminNetworkPolicy")
+    return about(subject, sorted(policies, key=by_priority) + cluster.kind("BaselineAdminNetworkPolicy"))
+
+
+def by_priority(policy: Object) -> Any:
+    return policy["spec"]["priority"], policy["metadata"]["name"].encode()
+
+
+def about(subject: Object, policies: list[Object]) -> list[Object]:
+    return [policy for policy in policies if is_subject(policy["spec"]["subject"], subject)]
 
 
 def first_match(
@@ -127,11 +89,9 @@ def first_match(
     other: Object,
     packet: Any,
     resolved: set[str],
-) -> tuple[str, set[str]] | None:
-    """The first rule of the first policy that matches; None where the tier is left, by Pass or for want of a match."""
+) -> tuple[str, set[str]]:
+    """The first rule of the first policy that matches; a tier is left by Pass or for want of a match."""
     for policy in policies:
-        if not is_subject(policy["spec"]["subject"], subject):
-            continue
         for index, rule in enumerate(policy["spec"].get(which) or ()):
             place = {f"{ref(policy)} {which}[{index}]"}
             action = "Allow" if rule["action"] == "Accept" else rule["action"]
@@ -146,8 +106,27 @@ def first_match(
                     continue
                 return "Deny", place
             if any(peers) and any(ports):
-                return None if action == "Pass" else (action, place)
-    return None
+                return PASS if action == "Pass" else (action, place)
+    return PASS
+
+
+def union_with_isolation(
+    cluster: Cluster, policies: list[Object], which: str, subject: Object, other: Object, packet: Any, _: set[str]
+) -> tuple[str, set[str]]:
+    """Everything that some rule allows; where there is a policy, all else is denied by all of them together."""
+    allowing = {
+        f"{ref(policy)} {which}[{index}]"
+        for policy in policies
+        for index, rule in enumerate(policy["spec"].get(which) or ())
+        if np_rule_matches(rule, policy["metadata"]["namespace"], which, other, packet)
+    }
+    if allowing:
+        return "Allow", allowing
+    return ("Deny", {f"{ref(policy)} spec" for policy in policies}) if policies else PASS
+
+
+# The tiers in order, and how each combines its policies.
+STACK = ((admin, first_match), (namespace, union_with_isolation), (baseline, first_match))
 
 
 def is_subject(subject: Object, end: Object) -> bool:
@@ -265,24 +244,6 @@ def np_peer(peer: Object, namespace: str, other: Object) -> bool:
     return here and matches(peer.get("podSelector", {}), other["labels"])
 
 
-def matches(selector: Object, labels: dict[str, str]) -> bool:
-    wanted = [
-        {"key": key, "operator": "In", "values": [value]} for key, value in selector.get("matchLabels", {}).items()
-    ]
-    return all(holds(one, labels) for one in wanted + selector.get("matchExpressions", []))
-
-
-def holds(requirement: Object, labels: dict[str, str]) -> bool:
-    key, operator, values = requirement["key"], requirement["operator"], requirement.get("values", [])
-    if operator == "Exists":
-        return key in labels
-    if operator == "DoesNotExist":
-        return key not in labels
-    if operator == "In":
-        return key in labels and labels[key] in values
-    return key not in labels or labels[key] not in values
-
-
 def named(destination: Object, name: str, protocol: str, port: int) -> bool:
     return any(
         one.get("name") == name and one.get("protocol", "TCP") == protocol and one["containerPort"] == port
@@ -290,25 +251,10 @@ def named(destination: Object, name: str, protocol: str, port: int) -> bool:
     )
 
 
-def in_cidr(address: str, cidr: str) -> bool:
-    one, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
-    return one.version == network.version and one in network
-
-
-def node_addresses(node: Object) -> list[str]:
-    found = node.get("status", {}).get("addresses", ())
-    return [one["address"] for one in found if one["type"] in ("InternalIP", "ExternalIP")]
-
-
 def all_domains(cluster: Cluster) -> set[str]:
-    return set(_domains(cluster))
-
-
-def _domains(cluster: Cluster) -> Iterator[str]:
-    for policy in cluster.kind("AdminNetworkPolicy", "ClusterNetworkPolicy"):
-        for rule in policy["spec"].get("egress") or ():
-            for peer in rule["to"]:
-                yield from peer.get("domainNames", ())
+    policies = cluster.kind("AdminNetworkPolicy", "ClusterNetworkPolicy")
+    peers = [peer for one in policies for rule in one["spec"].get("egress") or () for peer in rule["to"]]
+    return {name for peer in peers for name in peer.get("domainNames", ())}
 
 
 def ref(policy: Object) -> str:

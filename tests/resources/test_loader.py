@@ -392,9 +392,9 @@ def test_problems_of_an_object_that_moves_are_told_at_its_new_place(tmp_path: Pa
     wrong = POLICY.format("x", "n") + "spec: {podSelector: {}, polcyTypes: []}\n"
     file.write_text(pod("a") + "---\n" + wrong)
     loader = Loader([str(file)])
-    before = [one.position for one in admission(loader.load().snapshot)]
+    before = [one.at for one in admission(loader.load().snapshot)]
     file.write_text(pod("a") + "    l: more\n---\n" + wrong)
-    after = [one.position for one in admission(loader.load().snapshot)]
+    after = [one.at for one in admission(loader.load().snapshot)]
     assert before
     assert after == [one and one._replace(line=one.line + 1) for one in before]
 

@@ -51,7 +51,7 @@ def test_patterns_are_expanded_unless_a_file_has_that_name(tmp_path: Path) -> No
 def test_standard_input_is_read_for_a_dash() -> None:
     read = read_paths(["-"], stdin=io.BytesIO(b"k: 1\n---\nk: [\n"))
     assert values(read) == [{"k": 1}]
-    assert str(read.diagnostics[0].position) == "stdin:3:5"
+    assert str(read.diagnostics[0].at) == "stdin:3:5"
 
 
 def test_a_file_that_is_reached_twice_is_read_once(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_file_that_is_reached_twice_is_read_once(tmp_path: Path) -> None:
 def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": "k: [", "b.yaml": "k: @\n---\nk: 1\n---\nm: `", "c.yaml": "k: 2"})
     read = read_paths([str(tmp_path), str(tmp_path / "d.yaml")])
-    places = [str(one.position).removeprefix(f"{tmp_path}/") for one in read.diagnostics]
+    places = [str(one.at).removeprefix(f"{tmp_path}/") for one in read.diagnostics]
     assert places == ["a.yaml:1:5", "b.yaml:1:4", "b.yaml:5:4", "d.yaml:1:1"]
     assert values(read) == [{"k": 1}, {"k": 2}]
     assert set(read.sources) == {str(tmp_path / name) for name in ("a.yaml", "b.yaml", "c.yaml")}
@@ -86,7 +86,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
     write(tmp_path, {"good.yaml": "k: 1"})
     read = read_paths([str(tmp_path)])
     assert values(read) == [{"k": 1}]
-    by_name = {os.path.basename(one.position.file): one.message for one in read.diagnostics if one.position}
+    by_name = {os.path.basename(one.at.file): one.message for one in read.diagnostics if one.at}
     assert by_name["pipe.yaml"] == "expected a file, found a pipe"
     assert by_name["device.yaml"] == "expected a file, found a device"
     assert "link" in by_name["loop.yaml"]
@@ -158,6 +158,6 @@ def test_lines_of_a_source_are_shown_without_their_ends() -> None:
 
 def test_repeated_keys_become_diagnostics() -> None:
     found = list(repeated_keys(read_text("a: 1\na: 2\n", "f.yaml").documents))
-    assert [(one.code, one.message, str(one.position)) for one in found] == [
+    assert [(one.code, one.message, str(one.at)) for one in found] == [
         ("TW004", "key `a` is repeated; only the last one counts", "f.yaml:2:1")
     ]

@@ -153,11 +153,11 @@ def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> Non
     read = read_text(data, name="f.yaml")
     rows = data.split(b"\n")
     for one in read.diagnostics:
-        assert one.position is not None
-        assert one.position.file == "f.yaml"
-        assert 1 <= one.position.line <= len(rows)
-        width = len(rows[one.position.line - 1].decode("utf-8", "replace"))
-        assert 1 <= one.position.column <= width + 1
+        assert one.at is not None
+        assert one.at.file == "f.yaml"
+        assert 1 <= one.at.line <= len(rows)
+        width = len(rows[one.at.line - 1].decode("utf-8", "replace"))
+        assert 1 <= one.at.column <= width + 1
         assert one.message == one.message.strip()
         assert not one.message.endswith(".")
     for document in read.documents:
@@ -284,14 +284,14 @@ def test_repeated_keys_are_placed(text: str, places: list[tuple[tuple[str | int,
 def test_errors_say_what_is_wrong_and_where(text: str, place: tuple[int, int], words: str) -> None:
     read = read_text(text)
     assert len(read.diagnostics) == 1
-    assert read.diagnostics[0].position is not None
-    assert read.diagnostics[0].position[1:] == place
+    assert read.diagnostics[0].at is not None
+    assert read.diagnostics[0].at[1:] == place
     assert words in read.diagnostics[0].message
 
 
 def test_all_errors_are_found_at_once_and_good_documents_kept() -> None:
     read = read_text("a: [\n---\nb: 1\n---\nc: @\n--- x\nd: 1\n")
-    assert [one.position[1] for one in read.diagnostics if one.position] == [1, 5, 6]
+    assert [one.at[1] for one in read.diagnostics if one.at] == [1, 5, 6]
     assert [document.value for document in read.documents] == [{"b": 1}, {"d": 1}]
 
 

@@ -84,7 +84,7 @@ def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: 
         assert sorted(one.name for one in second.resources) == ["a", "b"]
         (tmp_path / "b.yaml").write_text("kind: [")
         third = await asyncio.wait_for(anext(watched), 20)
-        assert [one.level for one in third.diagnostics] == ["error"]
+        assert [one.severity for one in third.diagnostics] == ["error"]
         (tmp_path / "b.yaml").unlink()
         fourth = await asyncio.wait_for(anext(watched), 20)
         assert [one.name for one in fourth.resources] == ["a"]

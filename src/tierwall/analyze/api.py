@@ -83,7 +83,7 @@ def _finding(
     code: str, policy: Policy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
 ) -> Diagnostic:
     place = policy.resource.position(("spec", "expression"))
-    return Diagnostic(code, message, place, hint=hint, subject=policy.reference, related=related)
+    return Diagnostic(code, message, place, hint=hint, reference=policy.reference, related=related)
 
 
 def _expression(policy: Policy) -> Iterator[Diagnostic]:

@@ -43,7 +43,7 @@ def _nowhere(policy: Resource, failed: list[Attached]) -> Diagnostic:
         policy.position(first.path),
         found=str(first.problem),
         hint=first.hint,
-        subject=policy.reference,
+        reference=policy.reference,
         related=tuple((one.message, policy.position(one.path)) for one in rest),
     )
 
@@ -56,7 +56,7 @@ def _partly(policy: Resource, one: Attached) -> Diagnostic:
         policy.position(one.path),
         found=str(one.problem),
         hint=one.hint,
-        subject=policy.reference,
+        reference=policy.reference,
     )
 
 
@@ -72,7 +72,7 @@ def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
                         f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}",
                         route.position(("spec", "parentRefs", refused.parent)),
                         found=refused.reason,
-                        subject=route.reference,
+                        reference=route.reference,
                     )
     for key in (LISTENER_SET, X_LISTENER_SET):
         for added in snapshot.of_kind(*key):
@@ -82,5 +82,5 @@ def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     NO_PARENT,
                     f"{added.reference} adds its listeners to no Gateway: {why}",
                     added.position(("spec", "parentRef")),
-                    subject=added.reference,
+                    reference=added.reference,
                 )

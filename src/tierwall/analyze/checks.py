@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.snapshot import Snapshot
@@ -26,8 +26,10 @@ CHECKS: tuple[str, ...] = (
 )
 
 
-def check(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """All findings of all checks, in no particular order."""
-    for entry in CHECKS:
+def check(snapshot: Snapshot, progress: Callable[[str, int, int], None] | None = None) -> Iterator[Diagnostic]:
+    """All findings of all checks, in no particular order; `progress` is told after each check how many are done."""
+    for number, entry in enumerate(CHECKS, 1):
         module, _, name = entry.partition(":")
         yield from getattr(importlib.import_module(module), name)(snapshot)
+        if progress is not None:
+            progress(f"check {module.rpartition('.')[2]}", number, len(CHECKS))

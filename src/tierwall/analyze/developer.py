@@ -22,7 +22,7 @@ def seen_from(snapshot: Snapshot, namespace: str) -> Snapshot:
 
 def concerns(finding: Diagnostic, namespace: str) -> bool:
     """Whether it is about an object of the namespace, or about the text that was read."""
-    subject = finding.subject
+    subject = finding.reference
     if subject is None:
         return True
     return namespace == (subject.name if subject.kind == "Namespace" else subject.namespace)

@@ -47,7 +47,7 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     NEVER,
                     f"`{path}` of {policy.reference} never takes effect: {why}{more}",
                     _position(fate.claim),
-                    subject=policy.reference,
+                    reference=policy.reference,
                     related=tuple(
                         (f"{loss.winner.source} sets it", _position(loss.winner)) for loss in losses[:_NAMED]
                     ),
@@ -67,7 +67,7 @@ def _disputed(path: str, loser: Claim, winner: Claim) -> Diagnostic:
         f"{loser.source} and {winner.source} set `{path}` with equal precedence; {winner.source} {why}",
         _position(loser),
         hint="set the field in one of the two, or target different sections",
-        subject=loser.resource.reference,
+        reference=loser.resource.reference,
         related=((f"{winner.source} sets it", _position(winner)),),
     )
 
@@ -87,7 +87,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
             f" ({first.lower_level}){_more(several)}: the rules are taken together, and any Allow that is true allows",
             _position(first.upper),
             hint="use the action Require to narrow, or Override on the less specific policy",
-            subject=first.upper.resource.reference,
+            reference=first.upper.resource.reference,
             related=tuple((f"{one.lower.source} allows less", _position(one.lower)) for one in several[:_NAMED]),
         )
 
@@ -133,7 +133,7 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 f" ({first.lower_level}){_more(several)} whole, and so drops its `{half}` part",
                 _position(first.upper),
                 hint=f"repeat the `{half}` part in the more specific policy",
-                subject=first.upper.resource.reference,
+                reference=first.upper.resource.reference,
                 related=tuple((f"{one.lower.source} sets `{half}`", _position(one.lower)) for one in several[:_NAMED]),
             )
 
@@ -164,7 +164,7 @@ def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}",
                 policy.position(one.path),
                 found=one.text if len(one.text) <= 80 else f"{one.text[:79]}…",
-                subject=policy.reference,
+                reference=policy.reference,
             )
 
 
@@ -186,7 +186,7 @@ def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
                     PROFILES_DIFFER,
                     f"`{path}` at {asked}: {names[0]} by the documentation, {names[1]} by the code of agentgateway",
                     party.resource.position(party.path, key=True),
-                    subject=party.resource.reference,
+                    reference=party.resource.reference,
                 )
 
 

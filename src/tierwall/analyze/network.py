@@ -39,7 +39,7 @@ def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     refused = {one.reference for one in this.policies if not is_valid(one.resource)}
     walk = Walk(with_stand_ins(snapshot, named_ports=True))
     findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
-    yield from (one for one in findings if one.subject not in refused)
+    yield from (one for one in findings if one.reference not in refused)
 
 
 def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
@@ -51,7 +51,7 @@ def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
                 ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
             )
             words = f"{policy.reference} selects no pod that exists"
-            yield Diagnostic("TW204", words, place, subject=policy.reference)
+            yield Diagnostic("TW204", words, place, reference=policy.reference)
             continue
         subjects = [one.one for one in rows.classes.members(selected)]
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
@@ -60,7 +60,7 @@ def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
                     side = "to" if rule.direction is Direction.EGRESS else "from"
                     place = rule.resource.position((*rule.path, side, number))
                     words = f"{side}[{number}] of {rule} selects no pod or node that exists"
-                    yield Diagnostic("TW205", words, place, subject=policy.reference)
+                    yield Diagnostic("TW205", words, place, reference=policy.reference)
 
 
 def _names_ends(peer: Peer) -> bool:
@@ -88,7 +88,7 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                         rule.resource.position((*rule.path, side, number)),
                         hint=f"label every namespace with {keys}, or add a rule for those that lack it"
                         + _otherwise(bare),
-                        subject=policy.reference,
+                        reference=policy.reference,
                     )
 
 

@@ -215,7 +215,7 @@ class Walk:
                 f"{self._words(witness)}; {first.policy.name} goes first by name",
                 second.resource.position(second.path),
                 hint="give one of the two policies another priority",
-                subject=second.policy,
+                reference=second.policy,
                 related=(("the other rule", first.resource.position(first.path)),),
             )
 
@@ -229,7 +229,7 @@ class Walk:
                 "TW202" if whole else "TW203",
                 f"{by} denies {extent} {rule} allows, such as {self._words(witness)}",
                 rule.resource.position(rule.path),
-                subject=rule.policy,
+                reference=rule.policy,
                 related=tuple(("overridden here", one.resource.position(one.path)) for one in undone),
             )
         for (policy, rule), witness in self.opened.items():
@@ -237,7 +237,7 @@ class Walk:
                 "TW203",
                 f"{rule} allows what {policy.reference} would drop, such as {self._words(witness)}",
                 policy.resource.position(("spec",)),
-                subject=policy.reference,
+                reference=policy.reference,
                 related=(("overridden here", rule.resource.position(rule.path)),),
             )
 
@@ -255,7 +255,7 @@ class Walk:
             "TW207",
             f"{rule} can never count: whatever it matches is settled before by {some(names)}",
             rule.resource.position(rule.path),
-            subject=rule.policy,
+            reference=rule.policy,
             related=tuple(
                 ("settled here", one.resource.position(one.path if isinstance(one, Rule) else ("spec",)))
                 for one in settlers[:MOST_NAMED]

@@ -33,7 +33,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
         yield from refusals(resource)
         for excess in excesses(snapshot, resource):
             words = f"{resource.reference} is rejected on all its targets: {excess}"
-            yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), subject=resource.reference)
+            yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), reference=resource.reference)
         policy = this.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)
@@ -44,7 +44,7 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def finding(code: str, policy: Policy, path: Path, message: str, hint: str = "") -> Diagnostic:
     """A finding at a place of a policy."""
-    return Diagnostic(code, message, policy.resource.position(path), hint=hint, subject=policy.resource.reference)
+    return Diagnostic(code, message, policy.resource.position(path), hint=hint, reference=policy.resource.reference)
 
 
 def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:

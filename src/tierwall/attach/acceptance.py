@@ -65,7 +65,7 @@ def _refusals(policy: Resource) -> Iterator[Diagnostic]:
                     position,
                     "a CEL expression of type bool",
                     hint=hint,
-                    subject=policy.reference,
+                    reference=policy.reference,
                 )
         for field in ("paths", "headers"):
             for number, matcher in enumerate(maps(authorization.get(field))):
@@ -74,7 +74,7 @@ def _refusals(policy: Resource) -> Iterator[Diagnostic]:
                     problem = pattern_problem(pattern)
                     if problem:
                         position = policy.position((*place, field, number, "value"))
-                        yield Diagnostic(BAD_PATTERN, problem, position, "an RE2 pattern", subject=policy.reference)
+                        yield Diagnostic(BAD_PATTERN, problem, position, "an RE2 pattern", reference=policy.reference)
 
 
 @lru_cache(maxsize=1024)

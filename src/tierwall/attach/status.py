@@ -117,7 +117,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
 
 
 def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
-    refused = [one.message for one in problems(policy) if one.level == "error"]
+    refused = [one.message for one in problems(policy) if one.severity == "error"]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     broken = broken_expressions(policy)
@@ -167,7 +167,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
     """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
-    refused = [one.message for one in problems(policy) if one.level == "error"]
+    refused = [one.message for one in problems(policy) if one.severity == "error"]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     if over := excesses(snapshot, policy):

@@ -218,7 +218,7 @@ def read_object(file: str | None) -> dict[str, Any]:
 
         read = read_paths([file])
         if read.diagnostics:
-            fail("\n".join(f"{one.position}: {one.message}" for one in read.diagnostics))
+            fail("\n".join(f"{one.at}: {one.message}" for one in read.diagnostics))
         value: Any = read.documents[0].value if read.documents else {}
     else:
         try:

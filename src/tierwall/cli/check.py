@@ -47,14 +47,14 @@ def command(paths: tuple[str, ...], namespace: str | None, output: str) -> None:
     _write(found, loaded, output)
     if any(one.code in ("TW001", "TW002", "TW003", "TW005") for one in found):
         sys.exit(FAILED)
-    sys.exit(FOUND if any(one.level != "note" for one in found) else 0)
+    sys.exit(FOUND if any(one.severity != "note" for one in found) else 0)
 
 
 def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
     from tierwall.render import github, json, junit, sarif, text
     from tierwall.resources.kinds.registry import find_kind
 
-    levels = Counter(str(one.level) for one in found)
+    levels = Counter(str(one.severity) for one in found)
     strangers = Counter(one.kind for one in loaded.resources if find_kind(one.api_version, one.kind) is None)
     summary: dict[str, int | dict[str, int]] = {
         "files": len(loaded.read.sources),

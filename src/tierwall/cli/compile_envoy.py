@@ -51,5 +51,5 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
     compiled = compile(snapshot, Options(gateways=chosen, denial=Denial(denial), reveal=Reveal(reveal)))
     show(compiled.diagnostics)
     click.echo(text(document(compiled), output), nl=False)
-    if any(one.level == "error" for one in compiled.diagnostics):
+    if any(one.severity == "error" for one in compiled.diagnostics):
         sys.exit(FAILED)

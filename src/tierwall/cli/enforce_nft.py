@@ -89,7 +89,7 @@ def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float
     if interval is None:
         step = keeper.take(load(paths))
         _tell(step)
-        if any(one.level == "error" for one in step.diagnostics):
+        if any(one.severity == "error" for one in step.diagnostics):
             sys.exit(FAILED)
         return
     try:

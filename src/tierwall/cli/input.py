@@ -51,7 +51,7 @@ def loaded_from(paths: Sequence[str]) -> Loaded:
     from tierwall.core.diagnostics import InputError
 
     loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    errors = [one for one in loaded.diagnostics if one.severity == "error"]
     if errors:
         fail(InputError(errors), loaded)
     return loaded
@@ -64,7 +64,7 @@ def snapshots_from(*folders: Sequence[str]) -> list[Snapshot]:
     loads = [load(paths) for paths in folders]
     broken = False
     for loaded in loads:
-        errors = [one for one in loaded.diagnostics if one.level == "error"]
+        errors = [one for one in loaded.diagnostics if one.severity == "error"]
         show(errors, loaded)
         broken = broken or bool(errors)
     if broken:

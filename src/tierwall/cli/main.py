@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tierwall import __version__
 from tierwall.cli.lazy import Lazy, LazyGroup
+from tierwall.version import __version__
 
 COMMANDS = {
     "check": Lazy("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),

@@ -26,15 +26,14 @@ def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
     What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
     passed, 4 when some failed, 1 when a test file cannot be used.
     """
-    from tierwall.cli.collector import uncollected
     from tierwall.core.diagnostics import InputError
-    from tierwall.policytest.run import engine, run, summary
+    from tierwall.policytest.report import TestReport
+    from tierwall.policytest.run import engine, run
     from tierwall.policytest.suite import doubts, suites
     from tierwall.render import json, junit, text
 
     try:
-        with uncollected():
-            found = suites(paths)
+        found = suites(paths)
         using = engine(engine_name)
     except InputError as error:
         fail(error)
@@ -43,14 +42,14 @@ def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
     for result in run(found, using):
         results.append(result)
         if output == "text":
-            for line in text.cases([result], colour(sys.stdout)):
+            for line in text.case_lines(result, colour(sys.stdout)):
                 click.echo(line)
-    document = summary(results)
+    report = TestReport(tuple(results))
     if output == "json":
-        click.echo(json.dump(document))
+        click.echo(json.dump(json.report_document(report)))
     elif output == "junit":
-        click.echo(junit.cases(document))
+        click.echo(junit.cases(report))
     else:
-        skipped = f", {document['skipped']} skipped" if document["skipped"] else ""
-        click.echo(f"{document['passed']} passed, {document['failed']} failed{skipped}")
-    sys.exit(FOUND if document["failed"] else 0)
+        skipped = f", {report.skipped} skipped" if report.skipped else ""
+        click.echo(f"{report.passed} passed, {report.failed} failed{skipped}")
+    sys.exit(FOUND if report.failed else 0)

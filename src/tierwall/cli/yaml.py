@@ -30,6 +30,6 @@ def yaml_command(file: str) -> None:
     for one in (*repeated_keys(read.documents), *read.diagnostics):
         warning = "warning: " if one.code == "TW004" else ""
         hint = f" ({one.hint})" if one.hint else ""
-        click.echo(f"{one.position}: {warning}{one.message}{hint}", err=True)
+        click.echo(f"{one.at}: {warning}{one.message}{hint}", err=True)
     if read.diagnostics:
         sys.exit(1)

@@ -122,6 +122,9 @@ class Omission(msgspec.Struct, frozen=True, kw_only=True):
     form: str | None = None
     namespaces: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.count} {self.kind or self.form or self.reason}"
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a question comes to, and why. `verdict` is None on the gateway plane, which answers with settings."""

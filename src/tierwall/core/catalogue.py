@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """An error makes the input unusable or closes a target, a warning is very likely a mistake, a note informs."""
 
     ERROR = "error"
@@ -19,14 +19,14 @@ class Level(StrEnum):
 
 
 class Code(NamedTuple):
-    """A code's level and its title, which is also its heading in the documentation."""
+    """A code's severity and its title, which is also its heading in the documentation."""
 
-    level: Level
+    severity: Severity
     title: str
     retired: bool = False
 
 
-_E, _W, _N = Level.ERROR, Level.WARNING, Level.NOTE
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 CATALOGUE: dict[str, Code] = {
     # 0xx: reading files

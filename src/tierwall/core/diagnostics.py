@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
-from tierwall.core.catalogue import CATALOGUE, Level
+from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
 from tierwall.errors import TierwallError
@@ -23,40 +23,27 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     code: str
     message: str
-    position: Position | None = None
+    at: Position | None = None
     expected: str = ""
     found: str = ""
     hint: str = ""
-    subject: Reference | None = None
+    reference: Reference | None = None
     # Other places that belong to the finding (the rule that shadows this one, say), with a word on each.
     related: tuple[tuple[str, Position | None], ...] = ()
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         """`error`, `warning` or `note`, as the catalogue says for this code."""
-        return CATALOGUE[self.code].level
+        return CATALOGUE[self.code].severity
 
     def sort_key(self) -> tuple[str, int, int, str, str, str]:
         """By place, then code, then words; what has no place comes first."""
-        place = self.position or Position("", 0, 0)
-        return place.file, place.line, place.column, self.code, self.message, str(self.subject or "")
+        place = self.at or Position("", 0, 0)
+        return place.file, place.line, place.column, self.code, self.message, str(self.reference or "")
 
-    def document(self) -> dict[str, Any]:
-        """This diagnostic as JSON output shows it; what is empty is left out."""
-        out: dict[str, Any] = {"code": self.code, "level": str(self.level), "message": self.message}
-        if self.position is not None:
-            out |= {"file": self.position.file, "line": self.position.line, "column": self.position.column}
-        for key in ("expected", "found", "hint"):
-            if text := getattr(self, key):
-                out[key] = text
-        if self.subject is not None:
-            out["object"] = str(self.subject)
-        if self.related:
-            out["related"] = [
-                {"message": word} | ({"file": at.file, "line": at.line, "column": at.column} if at else {})
-                for word, at in self.related
-            ]
-        return out
+
+# A diagnostic that is about what policies mean rather than about how they are written.
+Finding: TypeAlias = Diagnostic
 
 
 class InputError(TierwallError):
@@ -65,6 +52,11 @@ class InputError(TierwallError):
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = in_order(diagnostics)
         super().__init__("; ".join(one.message for one in self.diagnostics[:3]))
+
+    @property
+    def told(self) -> str:
+        """Everything on one line, hints included."""
+        return "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in self.diagnostics)
 
 
 class UnknownName(InputError):

@@ -153,10 +153,10 @@ def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watc
             if maybe:
                 uncertain.append(claim._replace(cases=0, maybe=maybe))
             if not rest:
-                return Shares(tier.name, tuple(settled), passed, tuple(uncertain))
+                return Shares(tier.name, _once(settled, named), passed, tuple(uncertain))
     if rest == cases and not uncertain:
         return Shares(tier.name, (), rest)
-    return Shares(tier.name, tuple(settled), rest | passed, tuple(uncertain))
+    return Shares(tier.name, _once(settled, named), rest | passed, tuple(uncertain))
 
 
 def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
@@ -180,7 +180,17 @@ def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, wa
         settled.append((Outcome(DENY, tier.name, tier.policies) if named else UNNAMED[DENY], isolated))
         if watch is not None:
             watch(tier, Claim(tier.policies, DENY, isolated), isolated, 0)
-    return Shares(tier.name, tuple(settled), 0)
+    return Shares(tier.name, _once(settled, named), 0)
+
+
+def _once(settled: list[tuple[Outcome, int]], named: bool) -> Parts:
+    """Each outcome once. Outcomes that name who settled them differ anyway."""
+    if named or len(settled) < 2:
+        return tuple(settled)
+    parts: dict[Outcome, int] = {}
+    for outcome, those in settled:
+        parts[outcome] = parts.get(outcome, 0) | those
+    return tuple(parts.items())
 
 
 def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
@@ -190,9 +200,10 @@ def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
             return below
         if not shares.onward:
             return shares.settled
-    parts: dict[Outcome, int] = {}
-    for outcome, those in (*shares.settled, *((lower, where & shares.onward) for lower, where in below)):
-        if those:
+    parts = dict(shares.settled)
+    onward = shares.onward
+    for outcome, where in below:
+        if those := where & onward:
             parts[outcome] = parts.get(outcome, 0) | those
     # From the last to the first: each is asked before all that an outcome so far already stands for.
     for claim in reversed(shares.uncertain):

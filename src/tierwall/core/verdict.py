@@ -16,7 +16,6 @@ class Verdict(StrEnum):
     DENY = "Deny"
     CONDITIONAL = "Conditional"
     NO_OPINION = "NoOpinion"
-    NOT_APPLICABLE = "NotApplicable"
 
 
 class StepVerdict(StrEnum):

@@ -13,9 +13,9 @@ def closed(model: Model) -> Iterator[Diagnostic]:
     for policy in model.policies:
         if policy.closed:
             words = f"{policy.reference} fails closed: {policy.closed}"
-            yield Diagnostic("TW208", words, policy.resource.position(("spec",)), subject=policy.reference)
+            yield Diagnostic("TW208", words, policy.resource.position(("spec",)), reference=policy.reference)
             continue
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
             if rule.closed:
                 words = f"{rule} fails closed: {rule.closed}"
-                yield Diagnostic("TW208", words, rule.resource.position(rule.path), subject=rule.policy)
+                yield Diagnostic("TW208", words, rule.resource.position(rule.path), reference=rule.policy)

@@ -1,18 +1,15 @@
-"""Running policy tests on the model or on a real engine (docs/policy-tests.md#output).
-
-The document of a run has `passed`, `failed` and one entry a case: `ok` is true, false, or null with `skipped` where
-the engine cannot ask the question; such a case counts as neither.
-"""
+"""Running policy tests on the model or on a real engine (docs/policy-tests.md#output)."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol, cast
 
-from tierwall.core import answer as core
+from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import InputError
 from tierwall.policytest.planes import ask, differences
+from tierwall.policytest.report import CaseResult
 from tierwall.policytest.suite import Case, Suite
 
 ENGINES = {
@@ -22,10 +19,10 @@ ENGINES = {
 }
 
 
-class Answer(NamedTuple):
-    """What an engine said to one case: a decision document, or why it was not asked, or what went wrong."""
+class Reply(NamedTuple):
+    """What an engine said to one case: an answer, or why it was not asked, or what went wrong."""
 
-    got: Any = None
+    answer: Answer | None = None
     skipped: str = ""
     error: str = ""
 
@@ -33,20 +30,20 @@ class Answer(NamedTuple):
 class Engine(Protocol):
     """Something that answers the cases of a suite, in order."""
 
-    def answers(self, suite: Suite) -> Iterable[Answer]:
-        """One answer a case."""
+    def answers(self, suite: Suite) -> Iterable[Reply]:
+        """One reply for each case."""
 
 
 class Model:
     """Decides with the library."""
 
-    def answers(self, suite: Suite) -> Iterator[Answer]:
-        """One decision a case."""
+    def answers(self, suite: Suite) -> Iterator[Reply]:
+        """One decision for each case."""
         for case in suite.cases:
             try:
-                yield Answer(ask(case.plane, suite.snapshot, case.question, suite.defaults))
+                yield Reply(ask(case.plane, suite.snapshot, case.question, suite.defaults))
             except InputError as error:
-                yield Answer(error=_words(error))
+                yield Reply(error=error.told)
 
 
 def engine(name: str) -> Engine:
@@ -55,42 +52,35 @@ def engine(name: str) -> Engine:
     return cast(Engine, getattr(importlib.import_module(module), attribute)())
 
 
-def run(suites: Iterable[Suite], using: Engine) -> Iterator[dict[str, Any]]:
-    """One result document a case, in order."""
+def run(suites: Iterable[Suite], using: Engine) -> Iterator[CaseResult]:
+    """One result for each case, in order."""
     for suite in suites:
-        for case, answer in zip(suite.cases, using.answers(suite), strict=True):
-            yield {"file": suite.file, "test": suite.name, "case": case.name, **_judge(suite, case, answer)}
+        for case, reply in zip(suite.cases, using.answers(suite), strict=True):
+            yield _judge(suite, case, reply)
 
 
-def _judge(suite: Suite, case: Case, answer: Answer) -> dict[str, Any]:
-    got = answer.got.to_dict() if isinstance(answer.got, core.Answer) else dict(answer.got or {})
-    out: dict[str, Any] = {"ok": False, "got": got, "want": dict(case.expect)}
-    if answer.skipped:
-        return out | {"ok": None, "skipped": answer.skipped}
-    try:
-        if answer.got is None:
-            out["error"] = answer.error
-        elif lines := differences(case.plane, case.expect, answer.got):
-            out["mismatches"] = lines
-        else:
-            return out | {"ok": True}
-    except InputError as error:
-        out["error"] = _words(error)
-    if place := suite.resource.position(case.path):
-        out["line"] = place.line
-    return out
-
-
-def _words(error: InputError) -> str:
-    return "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in error.diagnostics)
-
-
-def summary(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document of a whole run."""
-    cases = list(results)
-    return {
-        "passed": sum(case["ok"] is True for case in cases),
-        "failed": sum(case["ok"] is False for case in cases),
-        "skipped": sum(case["ok"] is None for case in cases),
-        "cases": cases,
-    }
+def _judge(suite: Suite, case: Case, reply: Reply) -> CaseResult:
+    ok: bool | None = False
+    mismatches: list[str] = []
+    error = reply.error
+    if reply.skipped:
+        ok = None
+    elif reply.answer is not None:
+        try:
+            mismatches = differences(case.expect, reply.answer)
+            ok = not mismatches
+        except InputError as malformed:
+            error = malformed.told
+    at = suite.resource.position(case.path) if ok is False else None
+    return CaseResult(
+        file=suite.file,
+        test=suite.name,
+        case=case.name,
+        ok=ok,
+        answer=reply.answer,
+        expect=case.expect,
+        mismatches=tuple(mismatches),
+        error=error,
+        skipped=reply.skipped,
+        line=at.line if at is not None else None,
+    )

@@ -16,7 +16,7 @@ import msgspec
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order
 from tierwall.policytest.admit import Written
 from tierwall.policytest.planes import PLANES
-from tierwall.resources.load import Loaded, load, load_objects
+from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
@@ -47,19 +47,23 @@ class Suite(NamedTuple):
     noticed: tuple[Diagnostic, ...] = ()
 
 
-def suites(paths: Iterable[str]) -> list[Suite]:
-    """Every PolicyTest in these files and folders, ready to run; InputError with every problem found."""
+def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
+    """Every PolicyTest in these files and folders, ready to run; InputError with every problem found.
+
+    The objects of a test lie over those of the snapshot `under` them, if there is one.
+    """
+    paths = list(paths)
     loaded = load(paths)
     found = [one for one in loaded.resources if (one.group, one.kind) == ("tierwall.io", "PolicyTest")]
     # A folder of tests may hold the manifests they judge; what is wrong with those is for the decision, not for us.
     own_files = {place.file for one in found if (place := one.position()) is not None}
-    diagnostics = [one for one in loaded.diagnostics if one.position is None or one.position.file in own_files]
+    diagnostics = [one for one in loaded.diagnostics if one.at is None or one.at.file in own_files]
     if not found and not diagnostics:
         diagnostics = [
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
-    library = _Library()
+    library = _Library(under)
     out: list[Suite] = []
     for resource in found:
         wrong = list(_malformed(resource))
@@ -70,7 +74,7 @@ def suites(paths: Iterable[str]) -> list[Suite]:
             out.append(_suite(resource, library))
         except InputError as error:
             diagnostics += error.diagnostics
-    errors = [one for one in in_order(diagnostics) if one.level == "error"]
+    errors = [one for one in in_order(diagnostics) if one.severity == "error"]
     if errors:
         raise InputError(errors)
     return out
@@ -89,12 +93,12 @@ def doubts(found: Iterable[Suite]) -> tuple[Diagnostic, ...]:
             if resource not in judged:
                 judged.add(resource)
                 out.update(dict.fromkeys(problems(resource)))
-    return in_order(one for one in out if one.level != "note")
+    return in_order(one for one in out if one.severity != "note")
 
 
 def _malformed(resource: Resource) -> Iterator[Diagnostic]:
     for problem in problems(resource):
-        if problem.level == "error":
+        if problem.severity == "error":
             yield msgspec.structs.replace(problem, code="TW701")
 
 
@@ -146,8 +150,9 @@ def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnosti
 class _Library:
     """Snapshots by the files they were read from, so that tests that share manifests share the work."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[tuple[str, ...], Loaded] = {}
+    def __init__(self, under: Snapshot | None) -> None:
+        self._under = under
+        self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...]]] = {}
 
     def snapshot(
         self, folder: Path, patterns: tuple[str, ...]
@@ -163,8 +168,11 @@ class _Library:
         key = tuple(files)
         if key not in self._loaded:
             loaded = load(key)
-            errors = [one for one in loaded.diagnostics if one.level == "error" and one.code not in ("TW004", "TW006")]
+            errors = [
+                one for one in loaded.diagnostics if one.severity == "error" and one.code not in ("TW004", "TW006")
+            ]
             if errors:
                 raise InputError(errors)
-            self._loaded[key] = loaded
-        return self._loaded[key].snapshot, self._loaded[key].diagnostics, missing
+            whole = loaded.snapshot if self._under is None else self._under.changed(put=loaded.resources)
+            self._loaded[key] = whole, loaded.diagnostics
+        return *self._loaded[key], missing

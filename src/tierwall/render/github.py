@@ -13,11 +13,11 @@ def diagnostics(found: Iterable[Diagnostic]) -> Iterator[str]:
     """`::error file=…,line=…,col=…,title=…::message`, escaped as the runner reads it."""
     for one in found:
         where = []
-        if one.position is not None:
-            where = [f"file={_property(one.position.file)}", f"line={one.position.line}", f"col={one.position.column}"]
+        if one.at is not None:
+            where = [f"file={_property(one.at.file)}", f"line={one.at.line}", f"col={one.at.column}"]
         attributes = ",".join([*where, f"title={_property(one.code)}"])
         text = one.message + (f" ({one.hint})" if one.hint else "")
-        yield f"::{_WORDS[one.level]} {attributes}::{_data(text)}"
+        yield f"::{_WORDS[one.severity]} {attributes}::{_data(text)}"
 
 
 def _data(text: str) -> str:

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.policytest.report import CaseResult, TestReport
 from tierwall.render.text import trace
 
 # Characters that XML 1.0 cannot hold in any form.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def cases(document: Mapping[str, Any]) -> str:
-    """The results of a test run; one suite a PolicyTest."""
-    root = _root(len(document["cases"]), document["failed"], document["skipped"])
-    suites: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for case in document["cases"]:
-        suites.setdefault((case["file"], case["test"]), []).append(case)
+def cases(report: TestReport) -> str:
+    """The results of a test run; one suite for each PolicyTest."""
+    root = _root(len(report.cases), report.failed, report.skipped)
+    suites: dict[tuple[str, str], list[CaseResult]] = {}
+    for case in report.cases:
+        suites.setdefault((case.file, case.test), []).append(case)
     for (file, test), members in suites.items():
         suite = _suite(root, test, members)
         for case in members:
-            element = ElementTree.SubElement(suite, "testcase", name=_text(case["case"]), classname=_text(test))
+            element = ElementTree.SubElement(suite, "testcase", name=_text(case.case), classname=_text(test))
             element.set("file", _text(file))
-            if case["ok"] is None:
-                ElementTree.SubElement(element, "skipped", message=_text(case["skipped"]))
-            elif not case["ok"]:
-                lines = [*case.get("mismatches", ()), *([case["error"]] if "error" in case else [])]
+            if case.ok is None:
+                ElementTree.SubElement(element, "skipped", message=_text(case.skipped))
+            elif not case.ok:
+                lines = [*case.mismatches, *([case.error] if case.error else [])]
                 failure = ElementTree.SubElement(element, "failure", message=_text(lines[0] if lines else "failed"))
-                failure.text = _text("\n".join([*lines, *trace(case["got"].get("trace") or ())]))
+                steps = case.answer.steps if case.answer is not None else ()
+                failure.text = _text("\n".join([*lines, *trace(steps)]))
     return _dump(root)
 
 
@@ -38,8 +39,8 @@ def diagnostics(found: Iterable[Diagnostic], files: Sequence[str]) -> str:
     """The problems of a check; one test case a file, failed by its errors and warnings."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
     for one in found:
-        by_file.setdefault(one.position.file if one.position else "", []).append(one)
-    failed = sum(any(one.level != "note" for one in members) for members in by_file.values())
+        by_file.setdefault(one.at.file if one.at else "", []).append(one)
+    failed = sum(any(one.severity != "note" for one in members) for members in by_file.values())
     root = _root(len(by_file), failed, 0)
     suite = ElementTree.SubElement(
         root, "testsuite", name="tierwall check", tests=str(len(by_file)), failures=str(failed), skipped="0"
@@ -47,9 +48,9 @@ def diagnostics(found: Iterable[Diagnostic], files: Sequence[str]) -> str:
     for file, members in by_file.items():
         element = ElementTree.SubElement(suite, "testcase", name=_text(file or "input"), classname="tierwall.check")
         for one in members:
-            if one.level != "note":
+            if one.severity != "note":
                 failure = ElementTree.SubElement(element, "failure", message=_text(one.message), type=one.code)
-                failure.text = _text(f"{one.position or ''} {one.message} {one.hint}".strip())
+                failure.text = _text(f"{one.at or ''} {one.message} {one.hint}".strip())
     return _dump(root)
 
 
@@ -59,9 +60,9 @@ def _root(tests: int, failures: int, skipped: int) -> ElementTree.Element:
     )
 
 
-def _suite(root: ElementTree.Element, name: str, members: Sequence[Mapping[str, Any]]) -> ElementTree.Element:
-    failures = sum(case["ok"] is False for case in members)
-    skipped = sum(case["ok"] is None for case in members)
+def _suite(root: ElementTree.Element, name: str, members: Sequence[CaseResult]) -> ElementTree.Element:
+    failures = sum(case.ok is False for case in members)
+    skipped = sum(case.ok is None for case in members)
     return ElementTree.SubElement(
         root, "testsuite", name=_text(name), tests=str(len(members)), failures=str(failures), skipped=str(skipped)
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tierwall import __version__
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
+from tierwall.version import __version__
 
 
 def diagnostics(found: Iterable[Diagnostic]) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def diagnostics(found: Iterable[Diagnostic]) -> dict[str, Any]:
             "id": code,
             "name": CATALOGUE[code].title,
             "shortDescription": {"text": CATALOGUE[code].title},
-            "defaultConfiguration": {"level": str(CATALOGUE[code].level)},
+            "defaultConfiguration": {"level": str(CATALOGUE[code].severity)},
         }
         for code in codes
     ]
@@ -42,9 +42,9 @@ def _result(one: Diagnostic, rule: int) -> dict[str, Any]:
     out: dict[str, Any] = {
         "ruleId": one.code,
         "ruleIndex": rule,
-        "level": str(one.level),
+        "level": str(one.severity),
         "message": {"text": text},
-        "locations": [_location(one.position)] if one.position else [],
+        "locations": [_location(one.at)] if one.at else [],
     }
     related = [{**_location(at), "message": {"text": word}} for word, at in one.related if at is not None]
     if related:

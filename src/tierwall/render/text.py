@@ -5,12 +5,12 @@ Colour and the caret under the offending text are for terminals only; in a pipe 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
-from tierwall.core.answer import Reason
+from tierwall.core.answer import Step, spelled
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.verdict import StepVerdict
+from tierwall.policytest.report import CaseResult
 from tierwall.render.words import phrase
 
 # Gives a line of a file as it was read, or None.
@@ -27,14 +27,14 @@ def paint(word: str, name: str, colour: bool) -> str:
 def diagnostics(found: Iterable[Diagnostic], lines: Lines, terminal: bool, colour: bool) -> Iterator[str]:
     """Each problem: where, how bad, code, message; then the line with a caret and the hint (or all on one line)."""
     for one in found:
-        place = f"{one.position}: " if one.position else ""
-        head = f"{place}{paint(one.level, one.level, colour)}[{one.code}]: {one.message}"
+        place = f"{one.at}: " if one.at else ""
+        head = f"{place}{paint(one.severity, one.severity, colour)}[{one.code}]: {one.message}"
         if not terminal:
             yield head + (f" ({one.hint})" if one.hint else "")
             continue
         yield head
-        if one.position is not None and (text := lines(one.position.file, one.position.line)) is not None:
-            yield from _snippet(one.position.line, one.position.column, text)
+        if one.at is not None and (text := lines(one.at.file, one.at.line)) is not None:
+            yield from _snippet(one.at.line, one.at.column, text)
         for word, at in one.related:
             yield f"      = {word}: {at}" if at else f"      = {word}"
         if one.hint:
@@ -64,35 +64,32 @@ def _extent(rest: str) -> int:
     return len(rest)
 
 
-def cases(results: Iterable[Mapping[str, Any]], colour: bool) -> Iterator[str]:
-    """One line a case; below a failure what was expected and got, and the trace."""
-    for result in results:
-        word = {True: "ok", False: "FAIL", None: "skip"}[result["ok"]]
-        yield f"{paint(f'{word:4}', word, colour)} {result['test']}: {result['case']}"
-        if result["ok"] is None:
-            yield f"       {result['skipped']}"
-        elif not result["ok"]:
-            yield f"       at {result['file']}" + (f":{result['line']}" if "line" in result else "")
-            yield from (f"       {line}" for line in result.get("mismatches", ()))
-            if "error" in result:
-                yield f"       error: {result['error']}"
-            yield from (f"         {line}" for line in trace(result["got"].get("trace") or ()))
-            if "shadow" in result["got"]:
-                yield f"         {result['got']['shadow']['sentence']}"
+def case_lines(result: CaseResult, colour: bool) -> Iterator[str]:
+    """One line for a case; below a failure what was expected and got, and the trace."""
+    word = {True: "ok", False: "FAIL", None: "skip"}[result.ok]
+    yield f"{paint(f'{word:4}', word, colour)} {result.test}: {result.case}"
+    if result.ok is None:
+        yield f"       {result.skipped}"
+    elif not result.ok:
+        yield f"       at {result.file}" + (f":{result.line}" if result.line is not None else "")
+        yield from (f"       {line}" for line in result.mismatches)
+        if result.error:
+            yield f"       error: {result.error}"
+        if result.answer is not None:
+            yield from (f"         {line}" for line in trace(result.answer.steps))
+            if (shadow := getattr(result.answer.detail, "shadow", None)) is not None:
+                yield f"         {shadow.sentence}"
 
 
-def trace(steps: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One line a step: direction if it has one, tier, policy and rule, outcome, note, and where it is written."""
+def trace(steps: Iterable[Step]) -> Iterator[str]:
+    """One line for each step: direction if it has one, tier, policy and rule, what it says, note, and where."""
     for step in steps:
-        subject = " ".join(str(step[key]) for key in ("policy", "rule") if step.get(key))
-        if name := step.get("name"):
-            subject = f"{subject} ({name})".strip()
-        note = f" ({step['note']})" if step.get("note") else ""
-        source = step.get("source")
-        place = f"  {source['file']}:{source['line']}" if source else ""
-        tier = f"{step['direction']} {step['tier']}" if step.get("direction") else step["tier"]
-        word = step["outcome"] if "outcome" in step else phrase(StepVerdict(step["verdict"]), Reason(step["reason"]))
-        yield f"{tier}: {subject + ' ' if subject else ''}{word}{note}{place}"
+        subject = spelled(step.policy or "", step.rule, step.name).strip()
+        note = f" ({step.note})" if step.note else ""
+        at = step.at
+        place = f"  {at.file}:{at.line}" if at is not None else ""
+        tier = f"{step.direction} {step.tier}" if step.direction else step.tier
+        yield f"{tier}: {subject + ' ' if subject else ''}{phrase(step.verdict, step.reason)}{note}{place}"
 
 
 def shortened(text: str, most: int = 100) -> str:

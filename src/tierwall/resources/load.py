@@ -53,7 +53,7 @@ def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loade
 def read_document(path: str) -> Any:
     """The one document of a file (`-`: standard input), whatever it is; InputError if there is not exactly one."""
     read = read_paths([path])
-    errors = [diagnostic for diagnostic in read.diagnostics if diagnostic.level == "error"]
+    errors = [diagnostic for diagnostic in read.diagnostics if diagnostic.severity == "error"]
     if not errors and len(read.documents) != 1:
         errors = [Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}")]
     if errors:
@@ -217,6 +217,6 @@ def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
         "TW007",
         f"{resource.reference} is defined twice; the later one counts",
         resource.position(),
-        subject=resource.reference,
+        reference=resource.reference,
         related=(("defined here before", earlier.position()),),
     )

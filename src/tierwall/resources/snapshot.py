@@ -100,9 +100,9 @@ class Snapshot:
         return self._kinds.get((group, kind), _NOTHING).get((namespace, name))
 
     def find(self, reference: Reference) -> Resource | None:
-        """The object a reference names, whatever its group; of several the first group in alphabetical order."""
+        """The object a reference names; without a group, of several the first group in alphabetical order."""
         for group, kind in sorted(self._kinds):
-            if kind == reference.kind:
+            if kind == reference.kind and reference.group in ("", group):
                 found = self._kinds[group, kind].get((reference.namespace, reference.name))
                 if found is not None:
                     return found

@@ -36,4 +36,4 @@ def problems(resource: Resource) -> tuple[Diagnostic, ...]:
 
 def is_valid(resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return all(problem.level != "error" for problem in problems(resource))
+    return all(problem.severity != "error" for problem in problems(resource))

@@ -43,7 +43,7 @@ class Prepared:
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
         """What keeps the load from coming into force."""
-        return tuple(one for one in self.diagnostics if one.level == "error")
+        return tuple(one for one in self.diagnostics if one.severity == "error")
 
 
 class Controller:
@@ -62,7 +62,7 @@ class Controller:
         begun = time.perf_counter()
         found = [*loaded.diagnostics, *admission(loaded.snapshot)]
         resources = None
-        if all(one.level != "error" for one in found):
+        if all(one.severity != "error" for one in found):
             resources = compile(loaded.snapshot, self._options, self._cache)
             found += resources.diagnostics
         prepared = Prepared(loaded, in_order(found), resources, time.perf_counter() - begun, self._cache.number)

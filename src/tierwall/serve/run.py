@@ -25,6 +25,7 @@ from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
 from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
+from tierwall.render.json import diagnostic_document
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.controller import Controller, Prepared
 from tierwall.serve.decisionlog import DecisionLog
@@ -209,7 +210,7 @@ class Run:
             {
                 "conditions": [self.server.programmed.document()],
                 "proxies": [one.document() for one in self.server.standings],
-                "diagnostics": [one.document() for one in latest.diagnostics] if latest is not None else [],
+                "diagnostics": list(map(diagnostic_document, latest.diagnostics)) if latest is not None else [],
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
         )

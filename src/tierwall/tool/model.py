@@ -186,7 +186,7 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
-    refused = [one.message for one in problems(resource) if one.level == "error"]
+    refused = [one.message for one in problems(resource) if one.severity == "error"]
     refused += [one.message for one in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")

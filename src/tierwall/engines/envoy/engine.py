@@ -35,7 +35,7 @@ from tierwall.engines.envoy.recorder import AUTHORIZE, REACHED, Recorder
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.engines.envoy.tls import Tls, transport_socket
-from tierwall.policytest.run import Answer
+from tierwall.policytest.run import Reply
 from tierwall.policytest.suite import Suite
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -72,22 +72,22 @@ class Asked(NamedTuple):
 class Engine:
     """Asks Envoy; one is started for each suite."""
 
-    def answers(self, suite: Suite) -> Iterator[Answer]:
+    def answers(self, suite: Suite) -> Iterator[Reply]:
         """One answer a case."""
-        out: dict[int, Answer] = {}
+        out: dict[int, Reply] = {}
         ways = Ways(suite.snapshot)
         asked: dict[int, Asked] = {}
         for number, case in enumerate(suite.cases):
             if case.plane != "tool":
-                out[number] = Answer(skipped=f"Envoy does not answer {case.plane} questions")
+                out[number] = Reply(skipped=f"Envoy does not answer {case.plane} questions")
                 continue
             try:
                 found = ways.add(case.question)
             except InputError as error:
-                out[number] = Answer(error=str(error))
+                out[number] = Reply(error=str(error))
                 continue
             if isinstance(found, str):
-                out[number] = Answer(skipped=f"not testable here: {found}")
+                out[number] = Reply(skipped=f"not testable here: {found}")
             else:
                 asked[number] = found
         if asked:
@@ -126,7 +126,7 @@ class Ways:
         why = obstacle(request, way.stack, protection, question)
         return why or Asked(number, way, request, external_auth, _turns(way, protection))
 
-    def ask(self, questions: list[Asked]) -> list[Answer]:
+    def ask(self, questions: list[Asked]) -> list[Reply]:
         """One answer a question, in order."""
         recorder = Recorder()
         authority = Authority()
@@ -136,11 +136,11 @@ class Ways:
             with Standalone(resources, _LARGEST_PATTERN), closing(Client(authority, tls, plain)) as client:
                 return [self._ask(one, client, recorder) for one in questions]
         except InputError as error:
-            return [Answer(error=str(error))] * len(questions)
+            return [Reply(error=str(error))] * len(questions)
         finally:
             recorder.close()
 
-    def _ask(self, one: Asked, client: Client, recorder: Recorder) -> Answer:
+    def _ask(self, one: Asked, client: Client, recorder: Recorder) -> Reply:
         recorder.answers = {
             number: one.external_auth[policy]
             for policy, number in self._policies.items()
@@ -243,25 +243,25 @@ def _turns(way: Way, protection: Protection) -> tuple[Turn, ...]:
     )
 
 
-def _answer(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> Answer:
+def _answer(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> Reply:
     if reached != (headers.get(REACHED) == "1"):
-        return Answer(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
+        return Reply(error=f"the backend was {'' if reached else 'not '}reached, but the answer is {status}")
     if not reached and status in (400, 413) and WHY not in headers and asked.turns:
         # Envoy did not read the message: the first policy denies it
         # (docs/semantics.md#messages-that-cannot-be-read-are-denied).
         level, policy, _ = asked.turns[0]
         unread = Evaluated(level, policy, StepVerdict.DENY, Reason.NOT_READ_AS_MCP)
-        return Answer(answer(asked.way, Walk(asked.request, Verdict.DENY, (unread,)), status))
+        return Reply(answer(asked.way, Walk(asked.request, Verdict.DENY, (unread,)), status))
     said = headers.get(TOLD, "")
     metadata: Mapping[str, str] = json.loads(said) if said.startswith("{") else {}
     evaluated = list(_allowing(asked, metadata))
     if not reached:
         denial = _denial(asked, evaluated, headers.get(WHY, ""))
         if denial is None:
-            return Answer(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
+            return Reply(error=f"Envoy answers {status}: {body[:200].decode(errors='replace')}")
         evaluated = denial
     verdict = Verdict.ALLOW if reached else Verdict.DENY
-    return Answer(answer(asked.way, Walk(asked.request, verdict, tuple(evaluated)), status))
+    return Reply(answer(asked.way, Walk(asked.request, verdict, tuple(evaluated)), status))
 
 
 def _allowing(asked: Asked, metadata: Mapping[str, str]) -> Iterator[Evaluated]:

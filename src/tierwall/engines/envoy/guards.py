@@ -174,7 +174,7 @@ class Guards:
     def diagnostics(self) -> list[Diagnostic]:
         """What is wrong with the policies, each once."""
         found = (one for made in self._made.values() for guard in made.checkpoint.guards for one in guard.diagnostics)
-        return list({(one.code, one.message, str(one.position)): one for one in found}.values())
+        return list({(one.code, one.message, str(one.at)): one for one in found}.values())
 
     def filters(self) -> Mapping[str, Any]:
         """The configurations of the filters that have the policies of every way so far."""

@@ -97,8 +97,8 @@ class _Making:
         """Note something about the policy, once."""
         resource = self._policy.resource
         position = resource.position(rule.path) if rule is not None else resource.position()
-        found = Diagnostic(code, message, position, subject=resource.reference)
-        if all((one.message, one.position) != (message, position) for one in self.diagnostics):
+        found = Diagnostic(code, message, position, reference=resource.reference)
+        if all((one.message, one.at) != (message, position) for one in self.diagnostics):
             self.diagnostics.append(found)
 
     def _parts(self, rule: Rule, clause: Clause, plain: bool, closed: bool | None) -> Predicate | bool | None:

@@ -144,7 +144,7 @@ class _Making:
         return Serving(self._ports, self._planning.clusters, self._secrets, problems)
 
     def _problem(self, code: str, message: str, subject: Resource) -> None:
-        self._diagnostics.append(Diagnostic(code, message, subject.position(), subject=subject.reference))
+        self._diagnostics.append(Diagnostic(code, message, subject.position(), reference=subject.reference))
 
 
 def _alike(one: Listener, other: Listener) -> bool:

@@ -166,7 +166,7 @@ def _entries(found: Resource) -> Iterator[tuple[str, bytes]]:
 
 def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
     place = ("spec", "listeners", listener.number)
-    return Diagnostic(code, message, listener.owner.position(place), subject=listener.owner.reference)
+    return Diagnostic(code, message, listener.owner.position(place), reference=listener.owner.reference)
 
 
 def certificate_secret(name: str, certificate: Certificate) -> Any:

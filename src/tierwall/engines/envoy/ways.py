@@ -155,7 +155,7 @@ class Planning:
         return Way(gateway, listener, _weight(ref), resource, cluster.name, clusters.host_of(resource))
 
     def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
-        self.diagnostics.append(Diagnostic(code, message, route.position(path), subject=route.reference))
+        self.diagnostics.append(Diagnostic(code, message, route.position(path), reference=route.reference))
 
 
 def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:

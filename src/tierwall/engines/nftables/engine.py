@@ -33,7 +33,7 @@ from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Direction
 from tierwall.network.question import NetworkQuestion, answer, ask
-from tierwall.policytest.run import Answer
+from tierwall.policytest.run import Reply
 from tierwall.policytest.suite import Suite
 
 
@@ -56,27 +56,27 @@ class Engine:
             self._topology.close()
         self._log = self._topology = self._places = None
 
-    def answers(self, suite: Suite) -> Iterator[Answer]:
+    def answers(self, suite: Suite) -> Iterator[Reply]:
         """One answer a case."""
         snapshot = suite.snapshot
         asked: dict[int, NetworkDetail] = {}
-        out: dict[int, Answer] = {}
+        out: dict[int, Reply] = {}
         for number, case in enumerate(suite.cases):
             if case.plane != "network":
-                out[number] = Answer(skipped=f"the nft engine answers network questions, not `{case.plane}`")
+                out[number] = Reply(skipped=f"the nft engine answers network questions, not `{case.plane}`")
                 continue
             try:
                 problems: list[Diagnostic] = []
                 question = NetworkQuestion.read(case.question, problems)
                 asked[number] = ask(snapshot, question, problems).detail
             except InputError as error:
-                out[number] = Answer(error=str(error))
+                out[number] = Reply(error=str(error))
         placement = Placement(model(snapshot), ((one.source, one.destination) for one in asked.values()))
         probes: dict[int, list[Probe]] = {}
         for number, decision in asked.items():
             reason = _not_testable(placement, decision)
             if reason:
-                out[number] = Answer(skipped=f"not testable here: {reason}")
+                out[number] = Reply(skipped=f"not testable here: {reason}")
             else:
                 probes[number] = [
                     Probe(*pair, decision.protocol, decision.port)
@@ -89,7 +89,7 @@ class Engine:
                     placement.places(), compiled.table, [sent for found in probes.values() for sent in found]
                 )
             except InputError as error:
-                out |= {number: Answer(error=str(error)) for number in probes}
+                out |= {number: Reply(error=str(error)) for number in probes}
                 probes.clear()
             for number, those in probes.items():
                 found = [(sent, fates.pop(0)) for sent in those]
@@ -139,7 +139,7 @@ def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
     return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
 
 
-def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Mapping[str, Label]) -> Answer:
+def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Mapping[str, Label]) -> Reply:
     """What the packets say; the trace is the library's."""
     fates = [fate for _, fate in found]
     errors = [fate.error for fate in fates if fate.error]
@@ -149,7 +149,7 @@ def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Ma
     if len(seen) > 1:
         errors = ["the addresses of an end were judged differently"]
     if errors:
-        return Answer(error=errors[0])
+        return Reply(error=errors[0])
     judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
     packets = []
     for sent, fate in found:
@@ -164,4 +164,4 @@ def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Ma
         decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)
     )
     verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
-    return Answer(structs.replace(answer(detail), verdict=verdict))
+    return Reply(structs.replace(answer(detail), verdict=verdict))

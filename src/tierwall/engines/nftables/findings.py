@@ -31,7 +31,7 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
                         f"{rule} names domains ({', '.join(f'`{one}`' for one in names)}), which the kernel does not"
                         f" know: {_CLOSED[rule.action]}",
                         rule.resource.position(rule.path),
-                        subject=rule.policy,
+                        reference=rule.policy,
                     )
     pods = sorted((one for one in model.pods if one.under_policy), key=lambda one: (one.namespace, one.name))
     bare = [str(pod) for pod in pods if not wire.addresses(pod)]

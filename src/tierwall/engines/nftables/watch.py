@@ -44,7 +44,7 @@ class Keeper:
 
     def take(self, loaded: Loaded) -> Step:
         """Enforce what was loaded; InputError leaves the last good table in force."""
-        errors = [one for one in loaded.diagnostics if one.level == "error"]
+        errors = [one for one in loaded.diagnostics if one.severity == "error"]
         if errors:
             raise InputError(errors)
         return self.enforce(loaded.snapshot)

@@ -44,5 +44,5 @@ def notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
             "TW209",
             f"{one.reference} is in shadow mode: it is watched, and no connection is judged by it",
             one.position(("metadata", "annotations", ANNOTATION), key=True),
-            subject=one.reference,
+            reference=one.reference,
         )

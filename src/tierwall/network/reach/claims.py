@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tierwall.core.stack import Claim, Outcome, Parts, Tier
+from tierwall.core.stack import Claim, Parts, Tier
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Policy, Rule, claimed
 
@@ -81,8 +81,5 @@ def cells(everything: int, rules: Iterable[Matched]) -> list[int]:
 
 
 def in_order(parts: Parts) -> Parts:
-    """Parts by verdict and first member, each outcome once, so that what is equal is written alike."""
-    merged: dict[Outcome, int] = {}
-    for outcome, classes in parts:
-        merged[outcome] = merged.get(outcome, 0) | classes
-    return tuple(sorted(merged.items(), key=lambda item: (item[0].verdict, item[1] & -item[1])))
+    """Parts by verdict and first member, so that what is equal is written alike."""
+    return parts if len(parts) < 2 else tuple(sorted(parts, key=lambda part: (part[0].verdict, part[1] & -part[1])))

@@ -14,6 +14,7 @@ import msgspec
 from tierwall.core.answer import Answer, Decider, Omission, Step
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
+from tierwall.policytest.report import CaseResult, TestReport
 
 
 def dump(document: Any) -> str:
@@ -28,7 +29,25 @@ def line(document: Any) -> str:
 
 def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
     """What `check -o json` prints."""
-    return dump({**summary, "diagnostics": [one.document() for one in found]})
+    return dump({**summary, "diagnostics": [diagnostic_document(diagnostic) for diagnostic in found]})
+
+
+def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
+    """One diagnostic or finding."""
+    related = [{"message": word, **(source_document(at) or {})} for word, at in diagnostic.related]
+    return {
+        "code": diagnostic.code,
+        "level": str(diagnostic.severity),
+        "message": diagnostic.message,
+        **(source_document(diagnostic.at) or {}),
+        **given(
+            expected=diagnostic.expected,
+            found=diagnostic.found,
+            hint=diagnostic.hint,
+            object=str(diagnostic.reference) if diagnostic.reference is not None else None,
+            related=related or None,
+        ),
+    }
 
 
 def answer_document(answer: Answer) -> dict[str, Any]:
@@ -48,6 +67,26 @@ def answer_document(answer: Answer) -> dict[str, Any]:
 def items_document(items: Iterable[Mapping[str, Any]], not_considered: Iterable[Omission] = ()) -> dict[str, Any]:
     """Several answers of one kind, with what took no part in any of them."""
     return {"items": list(items), "notConsidered": [omission_document(omission) for omission in not_considered]}
+
+
+def report_document(report: TestReport) -> dict[str, Any]:
+    """What `test -o json` prints."""
+    return {
+        "passed": report.passed,
+        "failed": report.failed,
+        "skipped": report.skipped,
+        "cases": [case_document(case) for case in report.cases],
+    }
+
+
+def case_document(case: CaseResult) -> dict[str, Any]:
+    """One case of a policy test."""
+    document: dict[str, Any] = {"file": case.file, "test": case.test, "case": case.case, "ok": case.ok}
+    document["got"] = answer_document(case.answer) if case.answer is not None else {}
+    document["want"] = dict(case.expect)
+    return document | given(
+        skipped=case.skipped, mismatches=list(case.mismatches) or None, error=case.error, line=case.line
+    )
 
 
 def decider_document(decider: Decider) -> dict[str, str]:

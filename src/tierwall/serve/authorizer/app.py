@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tierwall.api.wire import conditions_chain
+from tierwall.render.json import diagnostic_document
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
 from tierwall.serve.authorizer.store import Store
@@ -179,7 +180,7 @@ class App:
             found["message"] = "policies are being made ready"
         if store.trouble:
             found["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            found["problems"] = [one.document() for one in store.trouble[:20]]
+            found["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]]
         return found
 
 

@@ -49,10 +49,10 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
 
 def policy_set(loaded: Loaded) -> PolicySet:
     """The policies of a load; InputError with everything that is wrong."""
-    errors = [one for one in loaded.diagnostics if one.level == "error"]
+    errors = [one for one in loaded.diagnostics if one.severity == "error"]
     snapshot = loaded.snapshot
     for resource in snapshot:
-        errors += (one for one in problems(resource) if one.level == "error")
+        errors += (one for one in problems(resource) if one.severity == "error")
     if not errors:
         errors += _unreadable(snapshot)
     chain = None
@@ -70,7 +70,7 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
     for policy in policies_of(snapshot):
         if policy.error:
             place = policy.resource.position(("spec", "expression"))
-            yield Diagnostic("TW509", policy.error, place, subject=policy.reference)
+            yield Diagnostic("TW509", policy.error, place, reference=policy.reference)
 
 
 def _revision(snapshot: Snapshot) -> str:

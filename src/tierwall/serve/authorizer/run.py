@@ -18,6 +18,7 @@ import uvicorn
 
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.render.json import diagnostic_document
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import READ_SECONDS, App
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
@@ -168,7 +169,7 @@ class Server:
                     found = await asyncio.to_thread(self.store.read) or found
             except InputError as error:
                 self.store.refuse(error)
-                problems = [one.document() for one in error.diagnostics[:20]]
+                problems = [diagnostic_document(diagnostic) for diagnostic in error.diagnostics[:20]]
                 say("policies refused", kept=self.store.current.revision, problems=problems)
                 return
             if found is None or self.stop.is_set() or not self.store.take(found):
@@ -209,7 +210,7 @@ class Server:
                 self.issuer.rekey(sealing_key(None, self.certificates.files.key))
         except InputError as error:
             self.metrics.certificate_reloads.labels("refused").inc()
-            say("certificates refused", problems=[one.document() for one in error.diagnostics])
+            say("certificates refused", problems=[diagnostic_document(diagnostic) for diagnostic in error.diagnostics])
             return
         self.metrics.certificate_reloads.labels("taken").inc()
         say("certificates taken")

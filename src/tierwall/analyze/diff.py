@@ -1,0 +1,79 @@
+"""What a change of policies opens, closes or alters, one difference at a time, plane by plane.
+
+Only the network plane is compared today; asking for another plane is an error, not an empty answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from tierwall.core.answer import Decider
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.verdict import Verdict
+from tierwall.network.reach.compare import ADDED, CHANGED, REMOVED, ChangedFlow, compare
+from tierwall.network.reach.listing import Entry, Flow
+from tierwall.resources.snapshot import Snapshot
+
+PLANES = ("network",)
+
+Change: TypeAlias = Literal["opens", "closes", "alters"]
+_CHANGES: Mapping[str, Change] = {ADDED: "opens", REMOVED: "closes", CHANGED: "alters"}
+_VERBS = {"opens": "can now reach", "closes": "can no longer reach", "alters": "can reach, by other domain names,"}
+
+
+class Settled(Struct, frozen=True):
+    """How a question was settled before a change, or is after it."""
+
+    verdict: Verdict
+    decided_by: tuple[Decider, ...]
+
+
+class Difference(Struct, frozen=True):
+    """One question that a change answers differently."""
+
+    plane: str
+    change: Change
+    # The question, by the keys that a policy test has for it; ends may be groups.
+    question: Mapping[str, str]
+    before: Settled | None
+    after: Settled | None
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> Iterator[Difference]:
+    """Everything that differs, the network plane first; InputError for a plane that cannot be compared."""
+    unknown = [plane for plane in planes or () if plane not in PLANES]
+    if unknown:
+        expected = f"expected one of {', '.join(PLANES)} as plane"
+        raise InputError(
+            Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
+        )
+    if planes is None or "network" in planes:
+        for entry in compare(old, new):
+            yield from _network(entry)
+
+
+def _network(entry: Entry) -> Iterator[Difference]:
+    change = _CHANGES[entry.change]
+    for flow in entry.flows:
+        before = flow.was if isinstance(flow, ChangedFlow) else None
+        yield Difference(
+            "network",
+            change,
+            {"from": str(entry.sources), "to": str(entry.destinations), "ports": flow.ports},
+            _settled(before if before is not None else flow if change == "closes" else None),
+            _settled(flow if before is not None or change != "closes" else None),
+            f"{entry.sources} {_VERBS[change]} {entry.destinations} on {flow}",
+        )
+
+
+def _settled(flow: Flow | None) -> Settled | None:
+    if flow is None:
+        return None
+    return Settled(flow.verdict, tuple(dict.fromkeys((*(flow.egress or ()), *(flow.ingress or ())))))

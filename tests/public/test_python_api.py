@@ -1,0 +1,144 @@
+"""The public Python API: its names are those of its page, and every example on the page runs and is typed."""
+
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import tierwall
+from tierwall import NetworkQuestion, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "python-api.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_examples_of_the_page_run_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    program = compile("\n".join(EXAMPLES), "docs/python-api.md", "exec")
+    exec(program, {"__name__": "page"})  # noqa: S102 - the page is ours
+    assert len(EXAMPLES) > 8
+
+
+def test_the_examples_of_the_page_are_typed(tmp_path: Path) -> None:
+    file = tmp_path / "page.py"
+    file.write_text("\n".join(EXAMPLES))
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_is_public_is_what_the_page_names() -> None:
+    table = PAGE.split("## Names")[1].split("## What it promises")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+    assert named == set(tierwall.__all__)
+    assert all(hasattr(tierwall, name) for name in tierwall.__all__)
+    assert set(dir(tierwall)) == set(tierwall.__all__)
+
+
+def test_a_name_that_is_not_public_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute `Wrold`"):
+        tierwall.Wrold  # noqa: B018
+
+
+def test_importing_the_package_imports_no_plane() -> None:
+    words = "import sys, tierwall; print(*sorted(name for name in sys.modules if name.startswith('tierwall')))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["tierwall", "tierwall.version"]
+
+
+@pytest.fixture(scope="module")
+def shop() -> tierwall.World:
+    return tierwall.load(ROOT / "examples" / "shop" / "manifests")
+
+
+def test_a_verdict_is_never_a_truth_value(shop: tierwall.World) -> None:
+    answer = shop.ask(NetworkQuestion(source="shop/web-0", to="shop/db-0", port=5432))
+    with pytest.raises(TypeError, match="not a truth value"):
+        bool(answer)
+
+
+def test_what_cannot_be_read_raises_with_everything_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: [")
+    (tmp_path / "b.yaml").write_text("- 1")
+    with pytest.raises(tierwall.InputError) as caught:
+        tierwall.load(tmp_path, tmp_path / "missing")
+    assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"TW001", "TW002", "TW006"}
+    with pytest.raises(tierwall.InputError):
+        tierwall.load(objects=[{"kind": "Pod"}])
+
+
+def test_an_object_that_is_refused_is_told_and_still_there() -> None:
+    world = tierwall.loads("apiVersion: v1\nkind: Pod\nmetadata: {name: BAD_NAME}\nspec: {}\n", "pod.yaml")
+    assert {str(diagnostic.at) for diagnostic in world.diagnostics if diagnostic.severity == "error"} >= {
+        "pod.yaml:3:18"
+    }
+    assert world.find("Pod/default/BAD_NAME").name == "BAD_NAME"
+
+
+def test_objects_without_a_namespace_are_where_the_reader_says() -> None:
+    world = tierwall.loads("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", namespace="team")
+    assert [str(resource.reference) for resource in world.objects("Pod")] == ["Pod/team/a"]
+    over = world.overlay(objects=[{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}}])
+    assert {str(resource.reference) for resource in over.objects()} == {"Pod/team/a", "Pod/team/b"}
+    assert len(list(world.objects())) == 1
+
+
+def test_excluded_files_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "charts").mkdir()
+    for name in ("a.yaml", "b.yaml", "charts/c.yaml"):
+        text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {Path(name).stem}}}\n"
+        (tmp_path / name).write_text(text)
+    names = {resource.name for resource in tierwall.load(tmp_path, exclude=["b.yaml", "charts"]).objects()}
+    assert names == {"a"}
+
+
+def test_names_that_do_not_exist_carry_near_misses(shop: tierwall.World) -> None:
+    with pytest.raises(tierwall.UnknownName) as caught:
+        shop.without("NetworkPolicy/shop/db-from-ap", "Pod/nowhere/x")
+    hints = [diagnostic.hint for diagnostic in caught.value.diagnostics]
+    assert "did you mean `NetworkPolicy/shop/db-from-api`?" in hints
+    with pytest.raises(tierwall.UnknownName):
+        shop.find("Pod/shop/no")
+    with pytest.raises(tierwall.InputError):
+        shop.find("nonsense")
+
+
+def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> None:
+    with pytest.raises(tierwall.InputError):
+        list(tierwall.diff(shop, shop, planes=["tool"]))
+    assert list(tierwall.diff(shop, shop)) == []
+
+
+def test_progress_is_told(shop: tierwall.World) -> None:
+    told: list[tuple[str, int, int]] = []
+    shop.check(progress=lambda *step: told.append(step))
+    assert told
+    assert told[-1][1] == told[-1][2]
+
+
+def test_the_library_leaves_the_process_as_it_found_it(tmp_path: Path) -> None:
+    before = gc.isenabled(), gc.get_freeze_count(), threading.active_count(), sys.getrecursionlimit()
+    world = tierwall.load(ROOT / "examples" / "shop" / "manifests")
+    world.check()
+    assert (gc.isenabled(), gc.get_freeze_count(), threading.active_count(), sys.getrecursionlimit()) == before
+
+
+def test_tests_can_be_run_over_a_world(shop: tierwall.World, tmp_path: Path) -> None:
+    file = tmp_path / "test.yaml"
+    file.write_text(
+        "apiVersion: tierwall.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nspec:\n  cases:\n"
+        "  - {name: c, network: {from: shop/web-0, to: shop/db-0, port: 5432}, expect: {verdict: Deny}}\n"
+    )
+    report = tierwall.run_tests(file, world=shop)
+    assert (report.passed, report.failed, report.skipped) == (1, 0, 0)
+    (case,) = report.cases
+    assert case.answer is not None
+    assert case.answer.verdict is Verdict.DENY

@@ -33,6 +33,9 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     # For `resources.once` alone, which keeps here what pure functions of the object give.
     memo: dict[Any, Any] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<{self.api_version} {self.reference}>"
+
     @property
     def api_version(self) -> str:
         """`group/version`, or the version alone for the core group."""

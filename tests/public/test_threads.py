@@ -1,0 +1,174 @@
+"""One snapshot asked by eight threads at the same time answers what it answers to one.
+
+Each round loads the files anew, so that every index, model and table is made while others want it, and threads are
+switched as often as the interpreter can.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import Any, TypeVar
+
+from tierwall.analyze.admission import admission
+from tierwall.analyze.checks import check
+from tierwall.core.answer import Answer
+from tierwall.core.diagnostics import InputError
+from tierwall.network.reach.connections import connections
+from tierwall.policytest.planes import ask
+from tierwall.policytest.suite import suites
+from tierwall.render import reach_json
+from tierwall.resources.document import Source
+from tierwall.resources.load import Loaded, load
+from tierwall.resources.validity import problems
+
+THREADS, ROUNDS, QUESTIONS = 8, 10, 40
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+MANIFESTS = ("shop/manifests", "shop/broken", "tool/manifests", "gateway/manifests", "api/policies")
+TESTS = ("shop/tests", "tool/tests", "gateway/tests", "api/test.yaml")
+
+T = TypeVar("T")
+# Asked of what was loaded; gives the same text whenever the answer is the same.
+Question = Callable[[Loaded], str]
+
+
+def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    for number in range(ROUNDS):
+        write_more(tmp_path, number)
+        paths = [*(str(EXAMPLES / folder) for folder in MANIFESTS), str(tmp_path)]
+        questions = list(every_question(draw))
+        asked = [draw.choices(questions, k=QUESTIONS) for _ in range(THREADS)]
+        # The threads come first, or what is kept by text and not by snapshot would be there already.
+        answers = ask_all(load(paths), asked)
+        alone = load(paths)
+        right = {question: question(alone) for question in questions}
+        for thread, those in enumerate(asked):
+            for question, answer in zip(those, answers[thread], strict=True):
+                assert answer == right[question], f"round {number}, thread {thread}"
+
+
+def test_eight_threads_find_the_lines_of_a_long_text() -> None:
+    data = b"a line of a long text\n" * 100_000
+    for _ in range(20):
+        source = Source("long.txt", data)
+        first, *others = ask_all(source, [[lambda source: str(source.position(len(data)))] for _ in range(THREADS)])
+        assert first == ["long.txt:100001:1"]
+        assert others == [first] * (THREADS - 1)
+
+
+def ask_all(whom: T, asked: list[list[Callable[[T], str]]]) -> list[list[str]]:
+    """The answers that each thread gets to its questions; all begin at the same time."""
+    barrier = Barrier(len(asked))
+
+    def answers(questions: list[Callable[[T], str]]) -> list[str]:
+        barrier.wait()
+        return [question(whom) for question in questions]
+
+    with switching(), ThreadPoolExecutor(len(asked)) as pool:
+        return list(pool.map(answers, asked))
+
+
+@contextmanager
+def switching() -> Iterator[None]:
+    """Threads take turns after next to nothing."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def every_question(draw: random.Random) -> Iterator[Question]:
+    """The cases of all examples, on all planes; random connections and places; and what is asked of everything."""
+    for suite in suites([str(EXAMPLES / path) for path in TESTS]):
+        for case in suite.cases:
+            yield planes_question(case.plane, case.question)
+    for _ in range(30):
+        yield planes_question("network", some_connection(draw))
+    for _ in range(30):
+        yield some_position(draw)
+    for _ in range(2):
+        yield lambda loaded: text([finding.document() for finding in check(loaded.snapshot)])
+        yield lambda loaded: text(sorted(finding.message for finding in admission(loaded.snapshot)))
+        yield lambda loaded: "\n".join(reach_json.lines(connections(loaded.snapshot, explain=True)))
+        yield lambda loaded: text([found.document() for one in loaded.resources for found in problems(one)])
+
+
+def planes_question(plane: str, question: Any) -> Question:
+    """A question in its YAML form; what is wrong with it is an answer, too."""
+
+    def asked(loaded: Loaded) -> str:
+        try:
+            answer = ask(plane, loaded.snapshot, question, {})
+        except InputError as error:
+            return text([problem.document() for problem in error.diagnostics])
+        return text(answer.to_dict() if isinstance(answer, Answer) else answer)
+
+    return asked
+
+
+def some_connection(draw: random.Random) -> dict[str, Any]:
+    """A connection between pods of the shop, of whom one may not exist."""
+    pods = ("shop/web-0", "shop/api-0", "shop/db-0", "monitoring/prometheus-0", "sandbox/toolbox", "shop/nobody")
+    return {"from": draw.choice(pods), "to": draw.choice(pods), "port": draw.choice((80, 5432, 8080, 9090))}
+
+
+def some_position(draw: random.Random) -> Question:
+    """Where some node of some object was written; the draw is the same whoever asks."""
+    seed = draw.random()
+
+    def position(loaded: Loaded) -> str:
+        drawn = random.Random(seed)
+        resource = drawn.choice(loaded.resources)
+        path: list[str | int] = []
+        value: Any = resource.value
+        while value and isinstance(value, dict | list):
+            step = drawn.choice(list(value) if isinstance(value, dict) else range(len(value)))
+            path.append(step)
+            value = value[step]
+        return f"{path}: {resource.position(path, key=drawn.random() < 0.5)}"
+
+    return position
+
+
+def write_more(folder: Path, number: int) -> None:
+    """Long lists, whose positions are found piece by piece, and expressions that no round before has seen."""
+    metadata: dict[str, Any] = {"namespace": f"many-{number}", "labels": {"app": "many"}}
+    spec = {"containers": [{"name": "c", "image": "registry.example/many:1"}]}
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": f"p-{place}"}, "spec": spec}
+        for place in range(300)
+    ]
+    (folder / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    items = (
+        f"- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: c-{number}-{place}}}, data: {{long: {'x' * 2000}}}}}"
+        for place in range(150)
+    )
+    (folder / "configmaps.yaml").write_text("\n".join(("apiVersion: v1", "kind: List", "items:", *items)))
+    expressions = [
+        f'request.verb == "create" && object.spec.size <= {number}',
+        f'request.userInfo.groups.exists(group, group == "team-{number}" && object.spec.team == group)',
+        f'request.resource == "pods" && authorizer.group("").resource("pods-{number}").check("get").allowed()',
+    ]
+    policies = [
+        {
+            "apiVersion": "tierwall.io/v1alpha1",
+            "kind": "ClusterAuthorizationPolicy",
+            "metadata": {"name": f"more-{number}-{place}"},
+            "spec": {"authorizer": "policies", "effect": "Allow", "expression": expression},
+        }
+        for place, expression in enumerate(expressions)
+    ]
+    (folder / "policies.json").write_text("\n".join(json.dumps(policy) for policy in policies))
+
+
+def text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

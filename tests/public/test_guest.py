@@ -59,27 +59,23 @@ for module in pkgutil.walk_packages(tierwall.__path__, "tierwall."):
 USE = f"""{STATE}
 import json
 before = state()
-from tierwall.analyze.checks import check
-from tierwall.network.reach.connections import connections
-from tierwall.policytest.run import engine, run
-from tierwall.policytest.suite import suites
-from tierwall.resources.load import Loader
+import tierwall
 
 paths, tests = json.loads(sys.argv[1])
-loader = Loader(paths)
-loaded = loader.load()
-assert len(loaded.snapshot) > 10_000
+world = tierwall.load(*paths)
+assert len(list(world.objects())) > 10_000
 same(before, "loading")
-assert list(check(loaded.snapshot))
+assert world.check()
 same(before, "checking")
-results = list(run(suites(tests), engine("model")))
-assert {{result["ok"] for result in results}} == {{True}}, results
+report = tierwall.run_tests(*tests)
+assert report.passed and not report.failed
 same(before, "asking all planes")
-assert list(connections(loaded.snapshot))
+assert list(world.connections())
 same(before, "listing")
-assert all(resource.position() for resource in loaded.resources[:100])
-loader.load()
-same(before, "loading again")
+assert all(resource.position() for resource in world.objects())
+same(before, "finding positions")
+assert list(tierwall.diff(world, world.without("Pod/many/p-1")))
+same(before, "comparing")
 """
 
 

@@ -1,7 +1,7 @@
-"""One snapshot asked by eight threads at the same time answers what it answers to one.
+"""One world asked by eight threads at the same time answers what it answers to one.
 
-Each round loads the files anew, so that every index, model and table is made while others want it, and threads are
-switched as often as the interpreter can.
+Each round loads the files anew, so that every index, model and table is made while others want it, and threads take
+turns as often as the interpreter can.
 """
 
 from __future__ import annotations
@@ -9,24 +9,18 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
 
-from tierwall.analyze.admission import admission
-from tierwall.analyze.checks import check
-from tierwall.core.answer import Answer
-from tierwall.core.diagnostics import InputError
-from tierwall.network.reach.connections import connections
-from tierwall.policytest.planes import ask
+import tierwall
+from tierwall import InputError, World
+from tierwall.policytest.planes import plane
 from tierwall.policytest.suite import suites
-from tierwall.render import reach_json
 from tierwall.resources.document import Source
-from tierwall.resources.load import Loaded, load
-from tierwall.resources.validity import problems
 
 THREADS, ROUNDS, QUESTIONS = 8, 10, 40
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -34,20 +28,20 @@ MANIFESTS = ("shop/manifests", "shop/broken", "tool/manifests", "gateway/manifes
 TESTS = ("shop/tests", "tool/tests", "gateway/tests", "api/test.yaml")
 
 T = TypeVar("T")
-# Asked of what was loaded; gives the same text whenever the answer is the same.
-Question = Callable[[Loaded], str]
+# Gives the same text whenever the answer is the same.
+Ask = Callable[[World], str]
 
 
 def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
     draw = random.Random(0)
     for number in range(ROUNDS):
         write_more(tmp_path, number)
-        paths = [*(str(EXAMPLES / folder) for folder in MANIFESTS), str(tmp_path)]
+        paths = [*(EXAMPLES / folder for folder in MANIFESTS), tmp_path]
         questions = list(every_question(draw))
         asked = [draw.choices(questions, k=QUESTIONS) for _ in range(THREADS)]
         # The threads come first, or what is kept by text and not by snapshot would be there already.
-        answers = ask_all(load(paths), asked)
-        alone = load(paths)
+        answers = ask_all(tierwall.load(*paths), asked)
+        alone = tierwall.load(*paths)
         right = {question: question(alone) for question in questions}
         for thread, those in enumerate(asked):
             for question, answer in zip(those, answers[thread], strict=True):
@@ -86,33 +80,35 @@ def switching() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def every_question(draw: random.Random) -> Iterator[Question]:
+def every_question(draw: random.Random) -> Iterator[Ask]:
     """The cases of all examples, on all planes; random connections and places; and what is asked of everything."""
     for suite in suites([str(EXAMPLES / path) for path in TESTS]):
         for case in suite.cases:
-            yield planes_question(case.plane, case.question)
+            yield asking(case.plane, {**suite.defaults, **case.question})
     for _ in range(30):
-        yield planes_question("network", some_connection(draw))
+        yield asking("network", some_connection(draw))
     for _ in range(30):
         yield some_position(draw)
     for _ in range(2):
-        yield lambda loaded: text([finding.document() for finding in check(loaded.snapshot)])
-        yield lambda loaded: text(sorted(finding.message for finding in admission(loaded.snapshot)))
-        yield lambda loaded: "\n".join(reach_json.lines(connections(loaded.snapshot, explain=True)))
-        yield lambda loaded: text([found.document() for one in loaded.resources for found in problems(one)])
+        yield lambda world: repr(world.check())
+        yield lambda world: repr(world.diagnostics)
+        yield lambda world: repr(list(world.connections(explain=True)))
+        yield lambda world: repr(world.tools({"serviceAccount": "payments/agent"}))
+        yield lambda world: repr(world.permissions("alice", ["team-1"], "dev"))
+        yield lambda world: json.dumps(world.status())
 
 
-def planes_question(plane: str, question: Any) -> Question:
+def asking(name: str, question: Mapping[str, Any]) -> Ask:
     """A question in its YAML form; what is wrong with it is an answer, too."""
+    read = plane(name).QUESTION.from_dict(question)
 
-    def asked(loaded: Loaded) -> str:
+    def ask(world: World) -> str:
         try:
-            answer = ask(plane, loaded.snapshot, question, {})
+            return json.dumps(world.ask(read).to_dict())
         except InputError as error:
-            return text([problem.document() for problem in error.diagnostics])
-        return text(answer.to_dict() if isinstance(answer, Answer) else answer)
+            return repr(error.diagnostics)
 
-    return asked
+    return ask
 
 
 def some_connection(draw: random.Random) -> dict[str, Any]:
@@ -121,13 +117,13 @@ def some_connection(draw: random.Random) -> dict[str, Any]:
     return {"from": draw.choice(pods), "to": draw.choice(pods), "port": draw.choice((80, 5432, 8080, 9090))}
 
 
-def some_position(draw: random.Random) -> Question:
+def some_position(draw: random.Random) -> Ask:
     """Where some node of some object was written; the draw is the same whoever asks."""
     seed = draw.random()
 
-    def position(loaded: Loaded) -> str:
+    def position(world: World) -> str:
         drawn = random.Random(seed)
-        resource = drawn.choice(loaded.resources)
+        resource = drawn.choice(list(world.objects()))
         path: list[str | int] = []
         value: Any = resource.value
         while value and isinstance(value, dict | list):
@@ -168,7 +164,3 @@ def write_more(folder: Path, number: int) -> None:
         for place, expression in enumerate(expressions)
     ]
     (folder / "policies.json").write_text("\n".join(json.dumps(policy) for policy in policies))
-
-
-def text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

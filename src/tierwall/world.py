@@ -14,6 +14,7 @@ from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss, no_such_name
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
+from tierwall.resources.document import Source
 from tierwall.resources.load import Loaded, load_objects, load_text
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.resource import Resource
@@ -59,10 +60,10 @@ def loads(
 
 
 def _world(loaded: Loaded, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
-    errors = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.severity == "error"]
-    if errors:
-        raise InputError(errors)
-    world = World(_over(loaded.snapshot, objects, namespace), loaded.diagnostics, namespace)
+    if loaded.errors:
+        raise InputError(loaded.errors)
+    snapshot = _over(loaded.snapshot, objects, namespace)
+    world = World(snapshot, loaded.diagnostics, loaded.read.sources, namespace)
     if strict and world.not_considered:
         left_out = [
             (omission.count, omission.kind or omission.reason, omission.effect) for omission in world.not_considered
@@ -109,12 +110,24 @@ def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: s
 class World:
     """An immutable set of objects. Threads may share it, and the same question always has the same answer."""
 
-    __slots__ = ("_namespace", "_noticed", "snapshot")
+    __slots__ = ("_namespace", "_noticed", "_sources", "snapshot")
 
-    def __init__(self, snapshot: Snapshot, noticed: Iterable[Diagnostic] = (), namespace: str = "default") -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        noticed: Iterable[Diagnostic] = (),
+        sources: Mapping[str, Source] | None = None,
+        namespace: str = "default",
+    ) -> None:
         self.snapshot = snapshot
         self._noticed = tuple(noticed)
+        self._sources = sources or {}
         self._namespace = namespace
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> World:
+        """The world of what was read."""
+        return cls(loaded.snapshot, loaded.diagnostics, loaded.read.sources)
 
     def __repr__(self) -> str:
         return f"<World of {len(self.snapshot)} objects>"
@@ -124,12 +137,12 @@ class World:
     def overlay(self, *paths: Path, objects: Iterable[Mapping[str, Any]] = ()) -> World:
         """This world with other objects over it: one with the same kind and name is replaced, every other added."""
         loaded = load_paths([os.fspath(path) for path in paths], self._namespace)
-        errors = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.severity == "error"]
-        if errors:
-            raise InputError(errors)
+        if loaded.errors:
+            raise InputError(loaded.errors)
         snapshot = self.snapshot.changed(put=loaded.resources) if loaded.resources else self.snapshot
         noticed = (*self._noticed, *loaded.diagnostics)
-        return World(_over(snapshot, objects, self._namespace), noticed, self._namespace)
+        sources = {**self._sources, **loaded.read.sources}
+        return World(_over(snapshot, objects, self._namespace), noticed, sources, self._namespace)
 
     def without(self, *references: str | Reference) -> World:
         """This world as if these objects were not there."""
@@ -137,7 +150,7 @@ class World:
         gone = [resource for reference in references if (resource := self._find(reference, problems)) is not None]
         if problems:
             raise input_error(problems)
-        return World(self.snapshot.changed(drop=gone), self._noticed, self._namespace)
+        return World(self.snapshot.changed(drop=gone), self._noticed, self._sources, self._namespace)
 
     # Asking
 
@@ -221,6 +234,11 @@ class World:
         if resource is None:
             raise input_error(problems)
         return resource
+
+    def line(self, file: str, number: int) -> str | None:
+        """A line of a file as it was read, for showing what a position is about."""
+        source = self._sources.get(file)
+        return source.line(number) if source is not None else None
 
     def _find(self, reference: str | Reference, problems: list[Diagnostic]) -> Resource | None:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tierwall.cli.api_options import exit_code, extra_values, resolved, who_options
-from tierwall.cli.input import DENIED, fail, file_option, loaded_from, output_option
+from tierwall.cli.input import DENIED, fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
     from tierwall.api.permissions import Permissions
@@ -45,7 +45,7 @@ def command(
     short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
     """
     from tierwall.api.permissions import permissions
-    from tierwall.api.question import ApiQuestion, ask
+    from tierwall.api.question import ApiQuestion
     from tierwall.core.diagnostics import InputError
 
     if listed and (verb or what):
@@ -55,15 +55,15 @@ def command(
     asked = ApiQuestion(user=user, groups=groups, uid=uid, extra=extra_values(extra), namespace=namespace)
     if not listed:
         asked = _question(asked, verb or "", what or "", subresource)
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     try:
         if listed:
-            found = permissions(loaded.snapshot, user, groups, namespace, uid=uid, extra=asked.extra)
+            found = permissions(world.snapshot, user, groups, namespace, uid=uid, extra=asked.extra)
             _write_list(found, output)
             return
-        answer = ask(loaded.snapshot, resolved(loaded.snapshot, asked))
+        answer = world.ask(resolved(world.snapshot, asked))
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     _write(answer, output, quiet)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
     sys.exit(DENIED if may_not else exit_code(answer))

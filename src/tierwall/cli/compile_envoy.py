@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.input import FAILED, file_option, output_option, show, snapshot_from
+from tierwall.cli.input import FAILED, file_option, output_option, show, world_from
 
 
 @click.command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
@@ -38,7 +38,7 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
     from tierwall.engines.envoy.options import Denial, Reveal
     from tierwall.engines.envoy.text import document, text
 
-    snapshot = snapshot_from(paths)
+    snapshot = world_from(paths).snapshot
     known = [f"{one.namespace}/{one.name}" for one in snapshot.of_kind("gateway.networking.k8s.io", "Gateway")]
     unknown = [
         Diagnostic("TW703", f"there is no Gateway `{one}`", hint=near_miss(one, known))

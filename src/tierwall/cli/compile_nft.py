@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, show, snapshot_from
+from tierwall.cli.input import fail, file_option, show, world_from
 from tierwall.cli.nft_options import options, table_options
 
 
@@ -21,7 +21,7 @@ def command(paths: tuple[str, ...], **given: Any) -> None:
     from tierwall.network.model.model import model_with_shadow
 
     try:
-        compiled = compile_model(model_with_shadow(snapshot_from(paths)), options(given))
+        compiled = compile_model(model_with_shadow(world_from(paths).snapshot), options(given))
     except InputError as error:
         fail(error)
     show(compiled.diagnostics)

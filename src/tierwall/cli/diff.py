@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, output_option, show, snapshots_from
+from tierwall.cli.input import FAILED, FOUND, output_option, show, worlds_from
 
 if TYPE_CHECKING:
     from tierwall.network.reach.listing import Entry
@@ -28,9 +28,9 @@ def command(old: str, new: str, output: str) -> None:
     from tierwall.network.model.shadow import notes
     from tierwall.network.reach.compare import compare
 
-    before, after = snapshots_from([old], [new])
-    show(in_order([*notes(before), *notes(after)]))
-    changes = list(compare(before, after))
+    before, after = worlds_from([old], [new])
+    show(in_order([*notes(before.snapshot), *notes(after.snapshot)]))
+    changes = list(compare(before.snapshot, after.snapshot))
     for line in _lines(changes, output):
         click.echo(line)
     if not changes and output == "text":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.input import fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
     from tierwall.gateway.model.profile import Phase, Profile
@@ -50,7 +50,7 @@ def command(
     what a request on that way meets. `tierwall check` reports conflicts everywhere.
     """
     from tierwall.core.diagnostics import InputError
-    from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
+    from tierwall.gateway.question import GatewayQuestion, ask_everywhere
     from tierwall.render import gateway_text, json
 
     question = GatewayQuestion(
@@ -69,11 +69,11 @@ def command(
         raise click.UsageError("--all means every place: name none beside it")
     if not everywhere and not any((gateway, listener_set, route, backend)):
         raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or say --all")
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     try:
-        answers = list(ask_everywhere(loaded.snapshot, question)) if everywhere else [ask(loaded.snapshot, question)]
+        answers = list(ask_everywhere(world.snapshot, question)) if everywhere else [world.ask(question)]
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     if output == "json":
         documents = [json.answer_document(answer) for answer in answers]
         click.echo(json.dump(json.items_document(documents) if everywhere else documents[0]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, fail, show, snapshot_from
+from tierwall.cli.input import FAILED, FOUND, fail, show, world_from
 from tierwall.cli.nft_options import options, table_options
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _preview(paths: tuple[str, ...], wanted: Options, diff: bool) -> None:
     from tierwall.engines.nftables.compile import compile_model
     from tierwall.network.model.model import model_with_shadow
 
-    compiled = compile_model(model_with_shadow(snapshot_from(paths)), wanted)
+    compiled = compile_model(model_with_shadow(world_from(paths).snapshot), wanted)
     show(compiled.diagnostics)
     if not diff:
         click.echo(script_to(compiled.table), nl=False)

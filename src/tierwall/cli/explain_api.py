@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierwall.cli.api_options import exit_code, extra_values, resolved, who_options
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.input import fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
@@ -67,7 +67,6 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     Group and version of what Kubernetes or a CustomResourceDefinition has are known; `--group` and `--version` are
     taken as they are, also if they are empty. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
     """
-    from tierwall.api.question import ask
     from tierwall.core.diagnostics import InputError
     from tierwall.render import api_text, json
 
@@ -75,11 +74,11 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
         raise click.UsageError("--resource and --path exclude each other")
     if not given["resource"] and not given["path"]:
         raise click.UsageError("say what is asked for with --resource or --path")
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     try:
-        answer = ask(loaded.snapshot, resolved(loaded.snapshot, _question(**given)))
+        answer = world.ask(resolved(world.snapshot, _question(**given)))
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     if output == "json":
         click.echo(json.dump(answer.to_dict()))
     else:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.input import fail, file_option, output_option, world_from
 
 END = "`namespace/pod`, an IP address, or `node:NAME`"
 
@@ -30,19 +30,19 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
-    from tierwall.network.question import NetworkQuestion, ask
+    from tierwall.network.question import NetworkQuestion
     from tierwall.render import json, network_text
 
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     question = NetworkQuestion(source=_end(source), to=_end(destination), port=port, protocol=protocol.upper())
     try:
-        answer = ask(loaded.snapshot, question)
+        answer = world.ask(question)
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     if output == "json":
         click.echo(json.dump(answer.to_dict()))
     else:
-        for line in network_text.lines(answer, loaded.line):
+        for line in network_text.lines(answer, world.line):
             click.echo(line)
     assert answer.verdict is not None
     sys.exit(EXIT_CODES[answer.verdict])

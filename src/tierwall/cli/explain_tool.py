@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.input import fail, file_option, output_option, world_from
 from tierwall.cli.tool_options import caller as caller_of
 from tierwall.cli.tool_options import caller_option, pairs
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Answer
-    from tierwall.resources.load import Loaded
+    from tierwall.world import World
 
 
 @click.command(
@@ -69,7 +69,7 @@ def command(
     from tierwall.core.diagnostics import InputError
     from tierwall.core.verdict import EXIT_CODES
     from tierwall.render import json, tool_text
-    from tierwall.tool.question import ToolQuestion, ask
+    from tierwall.tool.question import ToolQuestion
 
     http = {"method": http_method, "path": path, "host": host, "headers": pairs(headers, "--header", ":") or None}
     question = ToolQuestion(
@@ -85,17 +85,17 @@ def command(
         external_auth=pairs(answers, "--external-auth", "="),
         time=time,
     )
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     try:
-        answer = ask(loaded.snapshot, question)
+        answer = world.ask(question)
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     if output == "json":
         click.echo(json.dump(answer.to_dict()))
     else:
-        for line in tool_text.lines(answer, loaded.line):
+        for line in tool_text.lines(answer, world.line):
             click.echo(line)
-        _note_missing_route(answer, loaded)
+        _note_missing_route(answer, world)
     assert answer.verdict is not None
     sys.exit(EXIT_CODES[answer.verdict])
 
@@ -114,10 +114,10 @@ def _arguments(text: str | None) -> Any:
     return found
 
 
-def _note_missing_route(answer: Answer, loaded: Loaded) -> None:
+def _note_missing_route(answer: Answer, world: World) -> None:
     """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
     from tierwall.tool.passages import is_unrouted
 
     request = answer.detail.request
-    if is_unrouted(loaded.snapshot, request.gateway, request.backend):
+    if is_unrouted(world.snapshot, request.gateway, request.backend):
         click.echo(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)

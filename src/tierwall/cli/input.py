@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from tierwall.core.diagnostics import Diagnostic
+    from tierwall.core.diagnostics import Diagnostic, InputError
     from tierwall.render.text import Lines
     from tierwall.resources.load import Loaded
-    from tierwall.resources.snapshot import Snapshot
+    from tierwall.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,54 +39,37 @@ def output_option(*formats: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True)
 
 
-def snapshot_from(paths: Sequence[str]) -> Snapshot:
-    """The snapshot of all objects under `paths`; unreadable input is shown and ends the command with exit code 1."""
-    (snapshot,) = snapshots_from(paths)
-    return snapshot
+def world_from(paths: Sequence[str]) -> World:
+    """Everything that is read under `paths`; unreadable input is shown and ends the command with exit code 1."""
+    (world,) = worlds_from(paths)
+    return world
 
 
-def loaded_from(paths: Sequence[str]) -> Loaded:
-    """All that is read under `paths`; unreadable input is shown and ends the command with exit code 1."""
+def worlds_from(*folders: Sequence[str]) -> list[World]:
+    """A world for each set of paths; what is unreadable in any of them is shown before the command ends."""
     from tierwall.cli.collector import load
-    from tierwall.core.diagnostics import InputError
-
-    loaded = load(paths)
-    errors = [one for one in loaded.diagnostics if one.severity == "error"]
-    if errors:
-        fail(InputError(errors), loaded)
-    return loaded
-
-
-def snapshots_from(*folders: Sequence[str]) -> list[Snapshot]:
-    """A snapshot for each set of paths; what is unreadable in any of them is shown before the command ends."""
-    from tierwall.cli.collector import load
+    from tierwall.world import World
 
     loads = [load(paths) for paths in folders]
-    broken = False
     for loaded in loads:
-        errors = [one for one in loaded.diagnostics if one.severity == "error"]
-        show(errors, loaded)
-        broken = broken or bool(errors)
-    if broken:
+        show(loaded.errors, loaded)
+    if any(loaded.errors for loaded in loads):
         sys.exit(FAILED)
-    return [loaded.snapshot for loaded in loads]
+    return [World.of(loaded) for loaded in loads]
 
 
-def fail(error: Exception, loaded: Loaded | None = None) -> None:
+def fail(error: InputError, read: Loaded | World | None = None) -> NoReturn:
     """Show every diagnostic of an input error on stderr and exit with 1."""
-    from tierwall.core.diagnostics import InputError
-
-    assert isinstance(error, InputError)
-    show(error.diagnostics, loaded)
+    show(error.diagnostics, read)
     sys.exit(FAILED)
 
 
-def show(diagnostics: Iterable[Diagnostic], loaded: Loaded | None = None) -> None:
+def show(diagnostics: Iterable[Diagnostic], read: Loaded | World | None = None) -> None:
     """Write diagnostics to stderr, with the offending line where stderr is a terminal."""
     from tierwall.render import text
 
     terminal = sys.stderr.isatty()
-    lines: Lines = loaded.line if loaded is not None else _line
+    lines: Lines = read.line if read is not None else _line
     for line in text.diagnostics(diagnostics, lines, terminal, colour(sys.stderr)):
         click.echo(line, err=True)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from tierwall.cli.input import FAILED, fail, output_option, show, snapshot_from
+from tierwall.cli.input import FAILED, fail, output_option, show, world_from
 
 if TYPE_CHECKING:
+    from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.matrix import Matrix
+    from tierwall.world import World
 
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
@@ -54,24 +56,25 @@ def command(
     from tierwall.network.closed import closed
     from tierwall.network.model.model import model
     from tierwall.network.model.shadow import notes
-    from tierwall.network.reach.ask import Asked, find
 
     if pairs and output in ("dot", "mermaid", "html"):
         raise click.UsageError(f"--pairs makes no sense with -o {output}")
     if hits:
         _hits(output)
         return
-    snapshot = snapshot_from(paths)
-    show(in_order([*closed(model(snapshot)), *notes(snapshot)]))
+    world = world_from(paths)
+    show(in_order([*closed(model(world.snapshot)), *notes(world.snapshot)]))
     if exposure:
-        _exposed(paths, bool(sources or destinations or ports or pairs or denied), explain, output)
+        _exposed(world, bool(sources or destinations or ports or pairs or denied), explain, output)
         return
-    asked = Asked(sources, destinations, ports, explain or output == "html", denied or output == "html")
+    drawn = output == "html"
     try:
-        found = find(snapshot, asked)
+        connections = world.connections(
+            sources=sources, destinations=destinations, ports=ports, explain=explain or drawn, denied=denied or drawn
+        )
     except InputError as error:
-        fail(error)
-    for line in _lines(found, explain, pairs, output):
+        fail(error, world)
+    for line in _lines(connections, explain, pairs, output):
         click.echo(line)
 
 
@@ -87,24 +90,23 @@ def _hits(output: str) -> None:
         fail(error)
 
 
-def _exposed(paths: tuple[str, ...], narrowed: bool, explain: bool, output: str) -> None:
+def _exposed(world: World, narrowed: bool, explain: bool, output: str) -> None:
     from tierwall.network.reach.exposure import exposure
     from tierwall.render import reach_csv, reach_json, reach_md, reach_text
 
     renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
     if narrowed or output not in renderers:
         raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
-    for line in renderers[output](exposure(snapshot_from(paths), explain)):
+    for line in renderers[output](exposure(world.snapshot, explain)):
         click.echo(line)
 
 
-def _lines(found: Matrix, explain: bool, pairs: bool, output: str) -> Iterable[str]:
-    from tierwall.network.reach.listing import entries, pair_entries
+def _lines(connections: Connections, explain: bool, pairs: bool, output: str) -> Iterable[str]:
     from tierwall.render import reach_csv, reach_json, reach_md, reach_text
 
     if output in ("dot", "mermaid", "html"):
-        return _drawn(found, explain, output)
-    listed = pair_entries(found, explain) if pairs else entries(found, explain)
+        return _drawn(connections.matrix, explain, output)
+    listed = connections.pairs() if pairs else iter(connections)
     renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
     return renderers[output](listed)
 

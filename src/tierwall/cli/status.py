@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.input import fail, file_option, loaded_from, output_option
+from tierwall.cli.input import fail, file_option, output_option, world_from
 
 
 @click.command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
@@ -22,11 +22,11 @@ def command(policies: tuple[str, ...], paths: tuple[str, ...], output: str) -> N
     from tierwall.render import json, status_text
     from tierwall.render.json.status import status_document
 
-    loaded = loaded_from(paths)
+    world = world_from(paths)
     try:
-        answers = statuses(loaded.snapshot, *policies)
+        answers = statuses(world.snapshot, *policies)
     except InputError as error:
-        fail(error, loaded)
+        fail(error, world)
     if output == "json":
         click.echo(json.dump(json.items_document(map(status_document, answers))))
         return

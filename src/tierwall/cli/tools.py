@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option, snapshot_from
+from tierwall.cli.input import fail, file_option, output_option, world_from
 from tierwall.cli.tool_options import caller as caller_of
 from tierwall.cli.tool_options import caller_option
 
@@ -38,11 +38,11 @@ def command(
     from tierwall.tool.grants import grants, nearest_caller
     from tierwall.tool.sentence import caller_words
 
-    snapshot = snapshot_from(paths)
+    world = world_from(paths)
     try:
-        granted = grants(snapshot, caller_of(caller), gateway, backend, tools)
+        granted = grants(world.snapshot, caller_of(caller), gateway, backend, tools)
     except InputError as error:
-        fail(error)
+        fail(error, world)
     if not granted.routed:
         click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
     if output == "json":
@@ -54,6 +54,6 @@ def command(
     for line in lines:
         click.echo(line)
     if granted.ways and not lines:
-        hint = nearest_caller(snapshot, granted.caller)
+        hint = nearest_caller(world.snapshot, granted.caller)
         unknown = f": no rule names it ({hint})" if hint else ""
         click.echo(f"no tool may be used by {caller_words(granted.caller)}{unknown}", err=True)

@@ -29,6 +29,11 @@ class Loaded(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
     read: Read
 
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """What cannot be read, or is not an object."""
+        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error")
+
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a diagnostic is about."""
         source = self.read.sources.get(file)

@@ -240,6 +240,17 @@ def test_a_policy_test_is_asked_literally(folder: Path) -> None:
     assert document(snapshot, question | {"group": "apps", "version": "v1"})["verdict"] == "Allow"
 
 
+@pytest.mark.parametrize("name", ["deploy", "deployment", "deployments.apps", "deployments.v1.apps"])
+def test_a_policy_test_takes_short_and_whole_names_as_kubectl_does(folder: Path, name: str) -> None:
+    from tierwall.resources.load import load
+
+    (folder / "policies" / "more.yaml").write_text(MORE)
+    snapshot = load([str(folder / "policies")]).snapshot
+    question = {"user": "bob", "verb": "create", "resource": name}
+    assert document(snapshot, question)["verdict"] == "Allow"
+    assert document(snapshot, question | {"group": ""})["verdict"] == "NoOpinion"
+
+
 def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> None:
     result = run(folder, "can-i", "creat", "podz", "--as", "alice")
     assert (result.exit_code, result.stdout) == (3, "no - no authorizer has an opinion\n")
@@ -408,6 +419,5 @@ def test_the_library_example_of_the_documentation_runs(monkeypatch: pytest.Monke
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
     told = dict(line.split("  # ") for line in code.splitlines() if "  # " in line)
-    for expression in ("answer.verdict", "answer.sentence", "ask(snapshot, with_object).detail.final"):
+    for expression in ("answer.verdict", "answer.sentence", "world.ask(asked).detail.final"):
         assert told[expression] == eval(expression, names)  # noqa: S307
-    assert names["doubts"] == ()

@@ -17,6 +17,7 @@ from tierwall.api.data import ConditionData
 from tierwall.api.decide import Decided, decide
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion, opinions_of
 from tierwall.api.model import chain_of
+from tierwall.api.resource_names import spelled_out
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, deciders
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -79,6 +80,9 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     data = data_of(question, attributes, wrong)
     if wrong:
         raise InputError(wrong)
+    spelled = spelled_out(snapshot, question)
+    if spelled is not question:
+        attributes = attributes_of(spelled, wrong)
     return answer(decide(chain_of(snapshot), attributes, data))
 
 

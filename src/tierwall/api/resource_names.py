@@ -1,23 +1,26 @@
 """Questions as people write them for kubectl, completed to what an API server is asked.
 
 `deploy`, `deployments.apps` and `pods/exec` name a resource; group and version are those that Kubernetes, or a
-CustomResourceDefinition of the snapshot, has it in. `explain api` and `can-i` complete their questions here, and so may
-programs. Policy tests do not: there every attribute is asked as it stands.
+CustomResourceDefinition of the snapshot, has it in. Every question is read so (`spelled_out`), but one that gives a
+plural is asked as it stands: `resource: deployments` without a group is about the core group. `explain api` and `can-i`
+complete that, too (`resolve`), and so may programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from tierwall.api.api_resources import VERBS, ApiResource, api_resources
 from tierwall.api.enforcement import OPERATIONS
-from tierwall.api.question import ApiQuestion
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.api.question import ApiQuestion
 
 
 class Resolved(NamedTuple):
@@ -46,6 +49,14 @@ class ResourceName(NamedTuple):
         return cls(name, version or None, group or None, subresource or None)
 
 
+def spelled_out(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
+    """The question with its resource by plural, group and version, if it is written in another way that is known."""
+    known = api_resources(snapshot)
+    if not question.resource or any(served.plural == question.resource for served in known):
+        return question
+    return _completed(question, known) or question
+
+
 def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
     """Complete a question: resource, group, version and subresource from the name, and the operation from the verb.
 
@@ -55,25 +66,36 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
     if question.has_data and question.operation is UNSET and question.verb in OPERATIONS:
         question = replace(question, operation=OPERATIONS[question.verb])
     known = api_resources(snapshot)
-    verb_doubts = tuple(_verb_doubts(question.verb))
+    doubts = tuple(_verb_doubts(question.verb))
     if not question.resource:
-        return Resolved(question, verb_doubts)
-    name = ResourceName.parse(question.resource)
-    group = question.group if question.group is not None else name.group
-    version = question.version if question.version is not None else name.version
-    subresource = question.subresource if question.subresource is not None else name.subresource
-    served = _served(name.resource, group, known)
+        return Resolved(question, doubts)
+    completed = _completed(question, known)
+    if completed is not None:
+        return Resolved(completed, doubts)
+    plain = _in_parts(question)
+    return Resolved(plain, (*doubts, *_resource_doubts(plain.resource, plain.group, known)))
+
+
+def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
+    """The question about the resource that is served under its name; None if nobody knows the name."""
+    asked = _in_parts(question)
+    served = _served(asked.resource, asked.group, known)
     if served is None:
-        plain = replace(question, resource=name.resource, group=group, version=version, subresource=subresource)
-        return Resolved(plain, (*verb_doubts, *_resource_doubts(name.resource, group, known)))
-    completed = replace(
+        return None
+    version = asked.version if asked.version is not None else served.version
+    return replace(asked, resource=served.plural, group=served.group, version=version)
+
+
+def _in_parts(question: ApiQuestion) -> ApiQuestion:
+    """The question with the parts of a name such as `deployments.v1.apps` or `pods/exec` in their places."""
+    name = ResourceName.parse(question.resource)
+    return replace(
         question,
-        resource=served.plural,
-        group=served.group,
-        version=version if version is not None else served.version,
-        subresource=subresource,
+        resource=name.resource,
+        group=question.group if question.group is not None else name.group,
+        version=question.version if question.version is not None else name.version,
+        subresource=question.subresource if question.subresource is not None else name.subresource,
     )
-    return Resolved(completed, verb_doubts)
 
 
 def _served(name: str, group: str | None, known: Iterable[ApiResource]) -> ApiResource | None:

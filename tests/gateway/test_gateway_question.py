@@ -92,11 +92,11 @@ def problems(**given: Any) -> list[tuple[str, str]]:
         ({"gateway": "ns/gw", "request": "/x"}, "expected a map of facts as `request`", ""),
         (
             {"gateway": "ns/gw", "request": {"a": 1, "a.b": 2}},
-            "`a.b` is inside `a`, which is not a map in",
+            "fact `a.b` is inside `a`, which is not a map",
             "",
         ),
         ({"gateway": "ns/gw", "request": {"request.": 2}}, "expected a variable such as `request.path`", ""),
-        ({"gateway": "ns/gw", "request": {1: 2}}, "expected a variable such as `request.path`, found `1`", ""),
+        ({"gateway": "ns/gw", "request": {1: 2}}, "expected a variable such as `request.path` as", ""),
         ({}, "expected at least one of `gateway`, `listenerSet`, `route`, `backend`, found none", ""),
     ],
 )
@@ -107,8 +107,11 @@ def test_a_question_that_cannot_be_asked_says_why(question: dict[str, Any], mess
 
 
 def test_all_problems_of_a_question_are_said_at_once() -> None:
-    found = problems(gateway="ns/gv", route="HTTPRoute/ns/x", backend="nothing", phase="never", extra=1)
-    assert len(found) == 5
+    request = {"a": 1, "a.b": 2, "c..d": 3}
+    found = problems(
+        gateway="ns/gv", route="HTTPRoute/ns/x", backend="nothing", phase="never", extra=1, request=request
+    )
+    assert len(found) == 7
 
 
 def test_defaults_of_a_test_hold_where_the_question_is_silent() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, assert_never, cast
 
 from tierwall.attach.listener import Listener, listeners
 from tierwall.attach.place import (
@@ -31,7 +31,7 @@ from tierwall.gateway.decide import Merge, merge
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.expectation import EXPECTATIONS
 from tierwall.gateway.model.conditional import FactError, Facts
-from tierwall.gateway.model.levels import Asked
+from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.gateway.model.places import ways
 from tierwall.gateway.model.profile import PHASES, PROFILES, Phase, Profile
 from tierwall.gateway.notes import notes
@@ -166,7 +166,7 @@ def _facts(request: object, problems: list[Diagnostic]) -> Facts | None:
         try:
             return Facts(cast(Mapping[str, Any], request))
         except FactError as error:
-            problems.append(Diagnostic("TW703", f"{error} in `request`"))
+            problems += [Diagnostic("TW703", message) for message in error.messages]
     return None
 
 
@@ -227,17 +227,24 @@ def _rule(find: Finder, value: object, route: Resource) -> int | None:
 
 def _section(find: Finder, value: object, backend: Resource) -> str:
     """The section of a backend, in its one spelling."""
-    key = backend.group, backend.kind
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         find.wrong(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
         return ""
-    if key == INFERENCE_POOL:
-        return ""  # pools have no sections: whatever is named is ignored
-    text = service_port(value) if key == SERVICE else str(value)
     known = sections(backend)
-    # A Service that lists no ports (a headless one, or a stub) is taken at the question's word.
-    if text in known or (key == SERVICE and not known and text.isdigit()):
+    match BackendKind(backend.kind):
+        case BackendKind.INFERENCE_POOL:
+            return ""  # pools have no sections: whatever is named is ignored
+        case BackendKind.SERVICE:
+            text = service_port(value)
+            # A Service that lists no ports (a headless one, or a stub) is taken at the question's word.
+            if not known and text.isdigit():
+                return text
+        case BackendKind.AGENTGATEWAY_BACKEND:
+            text = str(value)
+        case unknown:
+            assert_never(unknown)
+    if text in known:
         return text
-    word = WORDS[key]
+    word = WORDS[backend.group, backend.kind]
     find.absent(f"there is no {word} `{value}` in {backend.reference}", near_or_all(value, known, f"{word}s"))
     return ""

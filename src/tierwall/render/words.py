@@ -24,7 +24,7 @@ _REASONS = {
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",
     Reason.OBJECT_REFUSED: "refused",
     Reason.SETS_FIELD: "in force",
-    Reason.JOINS_UNION: "in force, beside others",
+    Reason.JOINS_UNION: "in force, as part of a union",
     Reason.LESS_SPECIFIC: "beaten",
     Reason.LOSES_TIE: "beaten",
     Reason.LOCKED_BY_OVERRIDE: "locked out",

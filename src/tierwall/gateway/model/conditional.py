@@ -38,7 +38,11 @@ class Choice(NamedTuple):
 
 
 class FactError(ValueError):
-    """Facts that cannot be variables; the message says which."""
+    """Facts that cannot be variables; each message is about one of them."""
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = tuple(messages)
+        super().__init__("; ".join(self.messages))
 
 
 class Facts:
@@ -72,23 +76,27 @@ def _program(condition: str) -> Program | None:
         return None
 
 
-def _nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    for name in given:
-        if not isinstance(name, str):
-            raise FactError(f"expected a variable such as `request.path`, found `{name}`")
+def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
     variables: dict[str, Any] = {}
-    for name in sorted(given):  # shorter names first, so that `request` is there before `request.path`
-        *outer, last = name.split(".")
+    problems: list[str] = []
+    for name in sorted(given, key=str):  # shorter names first, so that `request` is there before `request.path`
+        parts = name.split(".") if isinstance(name, str) else [""]
+        if not all(parts):
+            problems.append(f"expected a variable such as `request.path` as name of a fact, found `{name}`")
+            continue
+        *outer, last = parts
         inside = variables
         for part in outer:
-            found = inside.setdefault(part, {})
-            if not isinstance(found, dict):
-                raise FactError(f"`{name}` is inside `{part}`, which is not a map")
-            inside = found
-        if not all((*outer, last)):
-            raise FactError(f"expected a variable such as `request.path`, found `{name}`")
-        # Values that are written are never changed: maps are copied before more is put into them.
-        inside[last] = _copied(given[name])
+            inner = inside.setdefault(part, {})
+            if not isinstance(inner, dict):
+                problems.append(f"fact `{name}` is inside `{part}`, which is not a map")
+                break
+            inside = inner
+        else:
+            # Values that are written are never changed: maps are copied before more is put into them.
+            inside[last] = _copied(given[name])
+    if problems:
+        raise FactError(problems)
     return variables
 
 

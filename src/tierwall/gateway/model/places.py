@@ -7,12 +7,13 @@ defaults for what does not exist yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
 from tierwall.attach.reach import Way, reach
 from tierwall.attach.section import sub_backends
-from tierwall.gateway.model.levels import Asked
+from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -69,9 +70,13 @@ def _along(snapshot: Snapshot, way: Way) -> Iterator[Asked]:
         yield here
         return
     here = here._replace(backend=backend)
-    if way.backend.place.key == SERVICE:
-        yield here._replace(section=str(way.backend.port) if way.backend.port else "")
-        return
-    names = tuple(dict.fromkeys(one.name for one in sub_backends(backend))) if way.backend.place.key == BACKEND else ()
-    for name in names or ("",):
-        yield here._replace(section=name)
+    match BackendKind(backend.kind):
+        case BackendKind.SERVICE:
+            yield here._replace(section=str(way.backend.port) if way.backend.port else "")
+        case BackendKind.AGENTGATEWAY_BACKEND:
+            names = tuple(dict.fromkeys(sub.name for sub in sub_backends(backend)))
+            yield from (here._replace(section=name) for name in names or ("",))
+        case BackendKind.INFERENCE_POOL:
+            yield here
+        case unknown:
+            assert_never(unknown)

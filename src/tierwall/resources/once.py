@@ -4,10 +4,10 @@
 object; nothing else in the code keeps what it derives from them. Both are for pure functions only, so that whoever asks
 cannot tell an answer that was kept from one that was computed. A failure is not kept.
 
-Threads may ask at the same time, and all get the same value. A snapshot has a lock for computing, because its indexes
-and models are large; a value that needs another one of the same snapshot gets it under the same lock. No thread can
-wait for itself in a circle: a snapshot does not know any other, so a computation asks only its own snapshot and those
-that it makes. What follows from one object is small; two threads may compute it both, and the first value stays.
+Threads may ask at the same time, and all get the same value. A snapshot has a lock, because its indexes and models are
+large: one thread computes while the others wait. No two threads wait for each other, because a snapshot does not know
+any other: a computation asks only its own snapshot, under the lock that it has already, and snapshots that it makes.
+What follows from one object is small and has no lock: two threads may both compute it, and the first value stays.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Sna
     def once(snapshot: Snapshot, *arguments: *Arguments) -> T:
         key = (once, *arguments) if arguments else once
         try:
-            known: T = snapshot.memo[key]
+            known: T = snapshot._memo[key]
         except KeyError:
-            with snapshot.computing:
-                if key not in snapshot.memo:
-                    snapshot.memo[key] = function(snapshot, *arguments)
-                known = snapshot.memo[key]
+            with snapshot._computing:
+                if key not in snapshot._memo:
+                    snapshot._memo[key] = function(snapshot, *arguments)
+                known = snapshot._memo[key]
         return known
 
     return once
@@ -45,9 +45,10 @@ def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Sna
 def provide(
     value: T, function: Callable[[Snapshot, *Arguments], T], snapshot: Snapshot, *arguments: *Arguments
 ) -> None:
-    """Give what a `per_snapshot` function would compute, to those who can make it from another snapshot's for less."""
+    """Keep a value as if a `per_snapshot` function had computed it: one made from an earlier snapshot's, for less."""
     key: Any = (function, *arguments) if arguments else function
-    snapshot.memo.setdefault(key, value)
+    with snapshot._computing:
+        snapshot._memo.setdefault(key, value)
 
 
 def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
@@ -60,9 +61,9 @@ def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
     @wraps(function)
     def once(resource: Resource) -> T:
         try:
-            known: T = resource.memo[once]
+            known: T = resource._memo[once]
         except KeyError:
-            known = resource.memo.setdefault(once, function(resource))
+            known = resource._memo.setdefault(once, function(resource))
         return known
 
     return once

@@ -31,7 +31,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     # Where the object stands inside its document: ("items", 3) for the fourth item of a List.
     prefix: tuple[str | int, ...] = ()
     # For `resources.once` alone, which keeps here what pure functions of the object give.
-    memo: dict[Any, Any] = msgspec.field(default_factory=dict)
+    _memo: dict[Any, Any] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<{self.api_version} {self.reference}>"
@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def moved(self, origin: Origin) -> Resource:
         """The object that has the same value elsewhere. Problems have places, so only their absence moves along."""
-        memo = {function: found for function, found in self.memo.copy().items() if found == ()}
+        memo = {function: found for function, found in self._memo.copy().items() if found == ()}
         return Resource(
             self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, memo
         )

@@ -25,16 +25,16 @@ _NOTHING: Mapping[Name, Resource] = {}
 class Snapshot:
     """All objects of one load, by group and kind, then by namespace and name.
 
-    INVARIANT: nothing reachable from a snapshot changes after it was made. `memo` is for `resources.once` alone, which
+    INVARIANT: nothing reachable from a snapshot changes after it was made. `_memo` is for `resources.once` alone, which
     keeps there what pure functions of the snapshot give; threads may share a snapshot.
     """
 
-    __slots__ = ("_kinds", "computing", "memo")
+    __slots__ = ("_computing", "_kinds", "_memo")
 
     def __init__(self, kinds: Mapping[KindKey, Mapping[Name, Resource]]) -> None:
         self._kinds = kinds
-        self.memo: dict[Any, Any] = {}
-        self.computing = RLock()
+        self._memo: dict[Any, Any] = {}
+        self._computing = RLock()
 
     @classmethod
     def of(cls, resources: Iterable[Resource]) -> Snapshot:

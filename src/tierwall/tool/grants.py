@@ -23,7 +23,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.names import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import Clause, as_method
+from tierwall.tool.methods import as_method
 from tierwall.tool.model import Model, backend_of, model
 from tierwall.tool.passages import Passage, combinations, passages
 from tierwall.tool.places import backend_named
@@ -143,22 +143,21 @@ def known_tools(stack: Stack[Policy], backend: Backend) -> set[str]:
 
 def named_tools(policy: Policy, backend: Backend) -> set[str]:
     """The tools that a policy names, as far as they are about this backend."""
-    rules = (*policy.allows.all, *policy.asks.all)
-    return {name for rule in rules for clause in rule.clauses for name in _named(clause, backend)}
-
-
-def _named(clause: Clause, backend: Backend) -> Iterator[str]:
-    method = as_method(clause)
-    if method is None or method.name != CALL:
-        return
-    if method.names is not None:
-        yield from method.names.bare
-        here = backend.namespace, backend.name
-        yield from (name.tool for name in method.names.scoped if (name.namespace, name.backend) == here)
-    if method.condition is not None:
-        for demand in constant_conjuncts(method.condition.program.tree):
-            if demand.path == TOOL_NAME:
-                yield from (value for value in demand.values if isinstance(value, str))
+    tools: set[str] = set()
+    for rule in (*policy.allows.all, *policy.asks.all):
+        for method in filter(None, map(as_method, rule.clauses)):
+            if method.name != CALL:
+                continue
+            if method.names is not None:
+                tools |= method.names.bare
+                for name in method.names.scoped:
+                    if (name.namespace, name.backend) == (backend.namespace, backend.name):
+                        tools.add(name.tool)
+            if method.condition is not None:
+                for demand in constant_conjuncts(method.condition.program.tree):
+                    if demand.path == TOOL_NAME:
+                        tools.update(value for value in demand.values if isinstance(value, str))
+    return tools
 
 
 def declared_tools(resource: Resource) -> set[str]:

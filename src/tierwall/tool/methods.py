@@ -101,16 +101,17 @@ class Method(Struct, frozen=True):
 
 Clause: TypeAlias = Anything | BaseProtocol | SessionHttp | AllButCalls | Category | Method
 
+# The clauses that neither names nor conditions narrow.
+NOT_NARROWED = (Anything, BaseProtocol, SessionHttp, AllButCalls, Category)
+
 
 def as_method(clause: Clause) -> Method | None:
     """The clause if it can be narrowed to names and to a condition; no other can."""
-    match clause:
-        case Method():
-            return clause
-        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
-            return None
-        case _:
-            assert_never(clause)
+    if isinstance(clause, Method):
+        return clause
+    if isinstance(clause, NOT_NARROWED):
+        return None
+    assert_never(clause)
 
 
 ANYTHING = Anything()

@@ -21,8 +21,8 @@ from tierwall.core.answer import Decider, deciders
 from tierwall.core.stack import Claim, Stack, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.condition import Condition
-from tierwall.tool.http_match import HttpMatch
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
+from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
+from tierwall.tool.methods import NOT_NARROWED, Method
 from tierwall.tool.request import Request
 from tierwall.tool.rules import EVERY_RULE, Policy, Rule
 
@@ -64,29 +64,23 @@ class Possibility(Struct, frozen=True, eq=False):
 
 
 def possible(stack: Stack[Policy], request: Request) -> Possibility:
-    """Whether requests like this one may pass. A policy that allows under conditions may deny, and is asked as such."""
+    """Whether requests like this one may pass: surely, never, or if the conditions of all policies hold."""
     parts: list[Part] = []
 
     def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
         part = _part(policy, request)
-        parts.append(part or Part(policy, ()))
-        if part is None:
-            return _DENIES
-        return _MAY_DENY if part.conditions else _ALLOWS
+        parts.append(Part(policy, ()) if part is None else part)
+        return _DENIES if part is None else _ALLOWS
 
     ((outcome, _),) = fall(stack, 1, ask, False)
-    match outcome.verdict:
-        case StepVerdict.DENY:
-            return Possibility(Verdict.DENY, (parts[-1],))
-        case StepVerdict.CONDITIONAL:
-            return Possibility(Verdict.CONDITIONAL, tuple(parts))
-        case _:
-            return Possibility(Verdict.ALLOW, tuple(parts))
+    if outcome.verdict is StepVerdict.DENY:
+        return Possibility(Verdict.DENY, (parts[-1],))
+    conditional = any(part.conditions for part in parts)
+    return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
 
 
 _ALLOWS: tuple[Claim, ...] = ()
 _DENIES = (Claim(None, StepVerdict.DENY, 1),)
-_MAY_DENY = (Claim(None, StepVerdict.DENY, 0, maybe=1),)
 
 
 def _part(policy: Policy, request: Request) -> Part | None:
@@ -97,7 +91,7 @@ def _part(policy: Policy, request: Request) -> Part | None:
     if granting is None:
         return None
     rules, conditions = granting
-    asking = _any(policy.asks.of(request.caller), request)
+    asking = _any(policy.asks.of(request.caller), request) if policy.asks.all else None
     if asking is None:
         return Part(policy, rules, conditions)
     asked = f"the authorizer of {policy.reference} allows it"
@@ -121,16 +115,24 @@ def _any(rules: Iterable[Rule], request: Request) -> tuple[tuple[Rule, ...], tup
 
 
 def _rule(rule: Rule, request: Request) -> Iterable[tuple[str, ...]]:
-    http = _http(rule.http, request)
+    http = _http(rule.http, request) if rule.http is not EVERY_REQUEST else ()
     if http is None:
         return
     for clause in rule.clauses:
-        terms = _clause(clause, request)
-        if terms is not None:
-            yield (*http, *terms)
+        if isinstance(clause, Method):
+            terms = _method(clause, request)
+            if terms is not None:
+                yield http + terms
+        elif isinstance(clause, NOT_NARROWED):
+            if clause.matches(request):
+                yield http
+        else:
+            assert_never(clause)
 
 
 def _http(http: HttpMatch, request: Request) -> Terms:
+    if not http.hosts and not http.headers:
+        return () if http.matches(request) else None
     known = structs.replace(http, hosts=frozenset(), headers=())
     if not known.matches(request):
         return None
@@ -138,20 +140,10 @@ def _http(http: HttpMatch, request: Request) -> Terms:
     return (*hosts, *(f"header {one}" for one in http.headers))
 
 
-def _clause(clause: Clause, request: Request) -> Terms:
-    match clause:
-        case Method():
-            return _method(clause, request)
-        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls() | Category():
-            return () if clause.matches(request) else None
-        case _:
-            assert_never(clause)
-
-
-def _method(clause: Method, request: Request) -> Terms:
-    if clause.name != request.method or (clause.names is not None and not clause.names.matches(request)):
+def _method(method: Method, request: Request) -> Terms:
+    if method.name != request.method or (method.names is not None and not method.names.matches(request)):
         return None
-    return () if clause.condition is None else _condition(clause.condition, request)
+    return () if method.condition is None else _condition(method.condition, request)
 
 
 def _condition(condition: Condition, request: Request) -> Terms:

@@ -28,13 +28,13 @@ _ARGUMENTS = ("request", "mcp", "arguments")
 
 def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """All findings about AccessPolicies one by one."""
-    this = model(snapshot)
-    for resource in this.resources:
+    policies = model(snapshot)
+    for resource in policies.resources:
         yield from refusals(resource)
         for excess in excesses(snapshot, resource):
             words = f"{resource.reference} is rejected on all its targets: {excess}"
             yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), reference=resource.reference)
-        policy = this.policy(resource)
+        policy = policies.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)
             yield from _never(snapshot, policy, rule)
@@ -76,7 +76,7 @@ def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Ite
         words = f"the source of {rule} matches nobody: its ServiceAccount has no name"
         yield finding(NEVER_SOURCE, policy, (*rule.path, "source"), words)
         return
-    known = [one.name for one in snapshot.in_namespace("", "ServiceAccount", namespace)]
+    known = [account.name for account in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
         words = f"{rule} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
         yield finding(NO_ACCOUNT, policy, (*rule.path, "source"), words, near_miss(name, known))
@@ -84,22 +84,25 @@ def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Ite
 
 def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
     """The listeners that a policy on Gateways guards."""
-    found: list[Listener] = []
+    guarded: list[Listener] = []
     for target in attachments(snapshot, ACCESS_POLICIES, admitted=False).of(policy.resource):
         if target.resource is not None and target.place.key == GATEWAY:
-            there = gateway_listeners(snapshot, target.resource)
-            section = target.place.section
-            found += [one for one in there if not section or (one.name == section and one.owner is target.resource)]
-    return found
+            gateway, section = target.resource, target.place.section
+            guarded += (
+                listener
+                for listener in gateway_listeners(snapshot, gateway)
+                if not section or (listener.name == section and listener.owner is gateway)
+            )
+    return guarded
 
 
 def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
     if not rule.clauses:
         words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
         yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "mcp"), words, "add the method tools/call")
-    there = guarded_listeners(snapshot, policy)
-    if rule.http.ports and there and not any(one.port in rule.http.ports for one in there):
-        ports = ", ".join(map(str, sorted({one.port for one in there})))
+    listeners = guarded_listeners(snapshot, policy)
+    if rule.http.ports and listeners and not any(listener.port in rule.http.ports for listener in listeners):
+        ports = ", ".join(map(str, sorted({listener.port for listener in listeners})))
         words = f"{rule} can never match: no listener of what it guards has one of its ports"
         yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "ports"), words, f"the listeners have {ports}")
 

@@ -76,44 +76,44 @@ class Levels:
 
 def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tools that a rule grants and the other level never lets through."""
-    this = Levels(snapshot)
-    for resource in this.model.resources:
-        policy = this.model.policy(resource)
+    stacks = Levels(snapshot)
+    for resource in stacks.model.resources:
+        policy = stacks.model.policy(resource)
         level = Level.GATEWAY if is_on_gateways(resource) else Level.BACKEND
-        ways = this.ways(level, policy)
+        ways = stacks.ways(level, policy)
         if not ways or policy.closed:
             continue
         for rule in policy.allows.all:
             if isinstance(rule.source, Nobody):
                 continue
-            dead = [tool for tool in _tools(rule) if _dead(this, ways, level, rule, tool)]
+            dead = [tool for tool in _tools(rule) if _dead(stacks, ways, level, rule, tool)]
             if dead:
                 yield _one_level(policy, rule, dead, ways, level)
 
 
 def _tools(rule: Rule) -> list[Scoped | str]:
     """The tools that a rule names, scoped ones with their backend."""
-    found: set[Scoped | str] = set()
+    tools: set[Scoped | str] = set()
     for method in filter(None, map(as_method, rule.clauses)):
         if method.name == CALL and method.names is not None:
-            found |= method.names.bare | method.names.scoped
-    return sorted(found, key=str)
+            tools |= method.names.bare | method.names.scoped
+    return sorted(tools, key=str)
 
 
-def _dead(this: Levels, ways: list[Passage], level: Level, rule: Rule, tool: Scoped | str) -> bool:
+def _dead(stacks: Levels, ways: list[Passage], level: Level, rule: Rule, tool: Scoped | str) -> bool:
     """Whether the other level denies the tool on every way where the rule grants it."""
     name = tool
     if isinstance(tool, Scoped):
         ways = [way for way in ways if (way.backend.namespace, way.backend.name) == tool[:2]]
         name = tool.tool
     other = OTHER_LEVEL[level]
-    return bool(ways) and all(this.denied(way, other, this.callers(way, level, rule), str(name)) for way in ways)
+    return bool(ways) and all(stacks.denied(way, other, stacks.callers(way, level, rule), str(name)) for way in ways)
 
 
 def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[Passage], level: Level) -> Diagnostic:
     on_gateway = level is Level.GATEWAY
-    names = ", ".join(f"`{one}`" for one in dead[:MOST_SHOWN]) + (" and more" if len(dead) > MOST_SHOWN else "")
-    others = {str(one.backend) if on_gateway else str(one.gateway.reference) for one in ways}
+    names = ", ".join(f"`{tool}`" for tool in dead[:MOST_SHOWN]) + (" and more" if len(dead) > MOST_SHOWN else "")
+    others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
     words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
     return finding(ONE_LEVEL, policy, rule.path, words, "both levels must allow a request")
@@ -121,16 +121,16 @@ def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[
 
 def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Tool names in policies on Gateways that several backends share, or whose scope is no backend."""
-    this = model(snapshot)
+    policies = model(snapshot)
     backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]
-    offered = {backend: offered_tools(this, backend) for backend in backends}
+    offered = {backend: offered_tools(policies, backend) for backend in backends}
     declared = {tool for backend in backends for tool in declared_tools(backend)}
     behind: dict[Place, dict[Resource, None]] = {}
     for way in passages(snapshot):
         if way.resource in offered:
             behind.setdefault(Place.of(way.gateway), {})[way.resource] = None
-    for resource in this.resources:
-        policy = this.policy(resource)
+    for resource in policies.resources:
+        policy = policies.policy(resource)
         if policy.closed or not is_on_gateways(resource):
             continue
         reached = dict.fromkeys(
@@ -149,10 +149,11 @@ def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
     if len(offering) > 1:
-        listed = sorted(f"{one.namespace}/{one.name}" for one in offering)
+        listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
         words = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
-        own = offering[0].namespace == policy.resource.namespace
-        scope = offering[0].name if own else f"{offering[0].namespace}/{offering[0].name}"
+        first = offering[0]
+        is_near = first.namespace == policy.resource.namespace
+        scope = first.name if is_near else f"{first.namespace}/{first.name}"
         yield finding(
             AMBIGUOUS, policy, rule.path, words, f"write `{scope}/{tool}` to mean the tool of that one backend"
         )
@@ -160,10 +161,12 @@ def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) 
 
 def _no_scope(snapshot: Snapshot, policy: Policy, rule: Rule, tool: str) -> Diagnostic:
     scope = tool.rpartition("/")[0]
-    own = policy.resource.namespace
+    namespace = policy.resource.namespace
     known: set[str] = set()
     for kind in BACKENDS:
-        for one in snapshot.of_kind(*kind):
-            known |= {f"{one.namespace}/{one.name}", *([one.name] if one.namespace == own else [])}
+        for backend in snapshot.of_kind(*kind):
+            known.add(f"{backend.namespace}/{backend.name}")
+            if backend.namespace == namespace:
+                known.add(backend.name)
     words = f"{rule} names `{tool}`, but there is no XBackend `{scope}`: it is read as the tool's own name"
     return finding(NO_SCOPE, policy, rule.path, words, near_miss(scope, known))

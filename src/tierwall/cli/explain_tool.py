@@ -106,12 +106,12 @@ def _arguments(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        arguments = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         raise click.UsageError(f"expected a JSON object for --arguments, found `{text}`")
-    return found
+    return arguments
 
 
 def _note_missing_route(answer: Answer, world: World) -> None:

@@ -66,11 +66,12 @@ EXPECTATIONS = {"message": Expectation(_message_problems, _message_differences)}
 
 def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Allow if admission refuses none of the objects; every refusal is a step. No policy decides, so none is named."""
-    values = _values(question, found := list(problems))
-    if found:
-        raise input_error(found)
+    wrong = list(problems)
+    values = _values(question, wrong)
+    if wrong:
+        raise input_error(wrong)
     judged = [_judge(value) for value in values]
-    refused = any(one.refusals for one in judged)
+    refused = any(judgement.refusals for judgement in judged)
     return Answer(
         plane="admit",
         verdict=Verdict.DENY if refused else Verdict.ALLOW,
@@ -85,8 +86,8 @@ def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnost
                 origin=origin,
                 path=path,
             )
-            for one in judged
-            for problem, origin, path in one.refusals
+            for judgement in judged
+            for problem, origin, path in judgement.refusals
         ),
     )
 
@@ -95,8 +96,8 @@ def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any
     defaults = {"object": UNSET, "file": None, "objects": None}
     given = [key for key, default in defaults.items() if getattr(question, key) is not default]
     if len(given) != 1:
-        found = " and ".join(f"`{key}`" for key in given) or "neither"
-        problems.append(Diagnostic("TW703", f"expected `object` or `file`, found {found}"))
+        keys = " and ".join(f"`{key}`" for key in given) or "neither"
+        problems.append(Diagnostic("TW703", f"expected `object` or `file`, found {keys}"))
     elif question.file is not None:
         hint = "give what the file holds as `objects`"
         problems.append(Diagnostic("TW703", "only a policy test reads the `file` of an admit question", hint=hint))
@@ -110,18 +111,18 @@ def _judge(value: Any) -> Judged:
 
 
 def _sentence(judged: Sequence[Judged]) -> str:
-    refused = [one for one in judged if one.refusals]
+    refused = [judgement for judgement in judged if judgement.refusals]
     if not judged:
         return "there is no object that an API server could refuse"
     if not refused:
         return f"an API server would take {_listed(judged)}"
-    first, count = refused[0].refusals[0][0], sum(len(one.refusals) for one in refused)
+    first, count = refused[0].refusals[0][0], sum(len(judgement.refusals) for judgement in refused)
     more = f" (and {count - 1} more)" if count > 1 else ""
     return f"an API server would refuse {_listed(refused)}: {first.message}{more}"
 
 
 def _listed(judged: Sequence[Judged]) -> str:
-    names = [_name(one.value) for one in judged[:MOST_NAMED]]
+    names = [_name(judgement.value) for judgement in judged[:MOST_NAMED]]
     if len(judged) > MOST_NAMED:
         names.append(f"{len(judged) - MOST_NAMED} more")
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

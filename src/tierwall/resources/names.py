@@ -43,14 +43,15 @@ class Finder:
             self.wrong(f"expected {form} as `{key}`, found {'nothing' if value is None else f'`{value}`'}")
             return None
         namespace, _, name = value.partition("/")
-        objects = [one for kind in kinds if (one := self.snapshot.get(*kind, namespace, name)) is not None]
+        gets = (self.snapshot.get(*kind, namespace, name) for kind in kinds)
+        objects = [resource for resource in gets if resource is not None]
         kind_name = kinds[0][1]
         if not objects:
-            known = (f"{one.namespace}/{one.name}" for kind in kinds for one in self.snapshot.of_kind(*kind))
+            known = (f"{known.namespace}/{known.name}" for kind in kinds for known in self.snapshot.of_kind(*kind))
             self.absent(f"there is no {kind_name} `{value}`", near_miss(value, known))
             return None
         if one_only and len(objects) > 1:
-            choices = " or ".join(f"`{one.kind}.{one.group}/{value}`" for one in objects)
+            choices = " or ".join(f"`{resource.kind}.{resource.group}/{value}`" for resource in objects)
             self.wrong(f"{kind_name} `{value}` is ambiguous: both groups have one", f"say {choices}")
         return objects[0]
 
@@ -69,7 +70,7 @@ class Finder:
             return None
         resource = self.snapshot.get(*kinds[reference.kind], reference.namespace, reference.name)
         if resource is None:
-            known = (str(one.reference) for kind in kinds.values() for one in self.snapshot.of_kind(*kind))
+            known = (str(known.reference) for kind in kinds.values() for known in self.snapshot.of_kind(*kind))
             self.absent(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 

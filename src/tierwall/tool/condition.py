@@ -31,10 +31,10 @@ class Condition:
 
     def why_not(self, request: Request) -> str:
         """Why the expression does not hold: it is false, it fails, or it gives something else."""
-        found = self.program.outcome(request.variables())
-        if isinstance(found, Failure):
-            return f"the expression fails: {found}"
-        return "the expression is false" if found is False else "the expression gives no bool"
+        outcome = self.program.outcome(request.variables())
+        if isinstance(outcome, Failure):
+            return f"the expression fails: {outcome}"
+        return "the expression is false" if outcome is False else "the expression gives no bool"
 
     def __str__(self) -> str:
         return f"`{self.text}`"

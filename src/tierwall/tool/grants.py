@@ -109,8 +109,8 @@ def _backend(find: Finder, value: str) -> Resource | None:
     return backend
 
 
-def _rows(this: Model, passage: Passage, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
-    stack = this.stack(passage.gateway, passage.listener, passage.resource)
+def _rows(policies: Model, passage: Passage, caller: str | None, tools: Iterable[str]) -> Iterator[ToolRow]:
+    stack = policies.stack(passage.gateway, passage.listener, passage.resource)
     backend, port = passage.backend, passage.listener.port
     opening = possible(stack, request(backend, caller, "initialize", port=port))
     initialize = Permit(verdict=opening.verdict, decided_by=opening.decided_by, conditions=opening.conditions)
@@ -131,8 +131,8 @@ def _rows(this: Model, passage: Passage, caller: str | None, tools: Iterable[str
 
 def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:
     """A hint at the nearest caller that some rule names, where none names this one."""
-    this = model(snapshot)
-    named = {named for resource in this.resources for named in this.policy(resource).allows.callers()}
+    policies = model(snapshot)
+    named = {named for resource in policies.resources for named in policies.policy(resource).allows.callers()}
     return near_miss(caller, named) if caller is not None and caller not in named else ""
 
 
@@ -167,7 +167,7 @@ def declared_tools(resource: Resource) -> set[str]:
     return set(text.replace(",", " ").split()) if isinstance(text, str) else set()
 
 
-def offered_tools(this: Model, resource: Resource) -> set[str]:
+def offered_tools(policies: Model, resource: Resource) -> set[str]:
     """The tools that a backend is known to offer: those it declares and those that policies on it name."""
     backend = backend_of(resource)
-    return declared_tools(resource) | known_tools((this.backend_tier(resource),), backend)
+    return declared_tools(resource) | known_tools((policies.backend_tier(resource),), backend)

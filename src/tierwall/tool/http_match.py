@@ -74,8 +74,8 @@ class HeaderMatch(Struct, frozen=True):
 
     def matches(self, headers: Mapping[str, str]) -> bool:
         """Whether the header is there and fits."""
-        found = headers.get(self.name)
-        return found is not None and self.value.matches(found)
+        value = headers.get(self.name)
+        return value is not None and self.value.matches(value)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"
@@ -113,12 +113,12 @@ class HttpMatch(Struct, frozen=True):
             return f"HTTP method {request.http_method} is not among {_listed(self.methods)}"
         if self.ports and request.port not in self.ports:
             return f"port {request.port} is not among {_listed(self.ports)}"
-        if self.paths and not any(one.matches(request.url_path) for one in self.paths):
+        if self.paths and not any(path.matches(request.url_path) for path in self.paths):
             return f"path `{request.url_path}` does not match {_listed(self.paths)}"
         if self.hosts and not host_matches(self.hosts, request.hostname):
-            found = f"host `{request.host}`" if request.host is not None else "a request without a host"
-            return f"{found} does not match {_listed(self.hosts)}"
-        missed = next((one for one in self.headers if not one.matches(request.headers)), None)
+            host = f"host `{request.host}`" if request.host is not None else "a request without a host"
+            return f"{host} does not match {_listed(self.hosts)}"
+        missed = next((header for header in self.headers if not header.matches(request.headers)), None)
         return "" if missed is None else f"no header matches `{missed}`"
 
 
@@ -144,12 +144,12 @@ def http_match(authorization: Mapping[str, Any]) -> HttpMatch:
     return HttpMatch(
         frozenset(authorization.get("methods") or ()),
         tuple(
-            TextMatch(Comparison(one.get("type", PREFIX)), one.get("value", ""))
-            for one in maps(authorization.get("paths"))
+            TextMatch(Comparison(path.get("type", PREFIX)), path.get("value", ""))
+            for path in maps(authorization.get("paths"))
         ),
         tuple(
-            HeaderMatch(one["name"].lower(), TextMatch(Comparison(one.get("type", EXACT)), one["value"]))
-            for one in maps(authorization.get("headers"))
+            HeaderMatch(header["name"].lower(), TextMatch(Comparison(header.get("type", EXACT)), header["value"]))
+            for header in maps(authorization.get("headers"))
         ),
         frozenset(host.lower() for host in authorization.get("hosts") or ()),
         frozenset(authorization.get("ports") or ()),

@@ -61,11 +61,11 @@ class Model:
 
     def policy(self, resource: Resource) -> Policy:
         """An AccessPolicy in the one form."""
-        found = self._policies.get(resource)
-        if found is None:
+        policy = self._policies.get(resource)
+        if policy is None:
             # INVARIANT: an AccessPolicy has one form, also when threads read it at the same time.
-            found = self._policies.setdefault(resource, _read(self.snapshot, resource))
-        return found
+            policy = self._policies.setdefault(resource, _read(self.snapshot, resource))
+        return policy
 
     def inherit(self, before: Model) -> None:
         """Take over what an earlier model read of policies that are still the same; nobody has asked this one yet.
@@ -92,14 +92,14 @@ class Model:
             resource: policy for resource, policy in before._policies.copy().items() if resource not in lost
         }
         sides = (before.attachments, gone), (self.attachments, come)
-        touched = {place for index, those in sides for one in those for place in wholes(index.of(one))}
+        touched = {place for index, changed in sides for policy in changed for place in wholes(index.of(policy))}
         # Whom a limit rejects there is rejected everywhere.
         touched |= {
             place
             for index, _ in sides
             for whole in tuple(touched)
-            for one in index.on(whole)
-            for place in wholes(index.of(one))
+            for policy in index.on(whole)
+            for place in wholes(index.of(policy))
         }
         self._at = {
             places: policies
@@ -125,12 +125,12 @@ class Model:
 
     def at(self, *places: Place) -> tuple[Policy, ...]:
         """The policies that guard any of these places, by age and then name."""
-        found = self._at.get(places)
-        if found is None:
+        policies = self._at.get(places)
+        if policies is None:
             named = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
             kept = sorted((policy for policy in named if not is_rejected(self.snapshot, policy)), key=_order)
-            found = self._at.setdefault(places, tuple(map(self.policy, kept)))
-        return found
+            policies = self._at.setdefault(places, tuple(map(self.policy, kept)))
+        return policies
 
 
 @per_snapshot
@@ -186,8 +186,8 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
-    refused = [one.message for one in problems(resource) if one.severity == "error"]
-    refused += [one.message for one in refusals(resource)]
+    refused = [problem.message for problem in problems(resource) if problem.severity == "error"]
+    refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
     if refused:

@@ -137,7 +137,7 @@ def _http(http: HttpMatch, request: Request) -> Terms:
     if not known.matches(request):
         return None
     hosts = (f"the host is {' or '.join(sorted(http.hosts))}",) if http.hosts else ()
-    return (*hosts, *(f"header {one}" for one in http.headers))
+    return (*hosts, *(f"header {header}" for header in http.headers))
 
 
 def _method(method: Method, request: Request) -> Terms:

@@ -71,11 +71,11 @@ def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
 def names_of(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> Names:
     """The names that a rule lists; they have a scope only in policies on Gateways."""
     bare: set[str] = set()
-    found: set[Scoped] = set()
+    with_backend: set[Scoped] = set()
     for name in listed:
-        one = scoped(snapshot, namespace, name) if on_gateway else None
-        if one is None:
+        tool = scoped(snapshot, namespace, name) if on_gateway else None
+        if tool is None:
             bare.add(name)
         else:
-            found.add(one)
-    return Names(frozenset(bare), frozenset(found))
+            with_backend.add(tool)
+    return Names(frozenset(bare), frozenset(with_backend))

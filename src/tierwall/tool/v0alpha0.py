@@ -52,8 +52,8 @@ def read(policy: Resource, spec: Mapping[str, Any], names: Callable[[str, Iterab
                 allows.append(_rule(index, rule, source, Method(CALL, names(CALL, authorization["tools"]))))
             case _:
                 assert_never(kind)
-    named = {one.source for one in allows}
-    allows += [one for one in asks if one.source not in named]
+    named = {rule.source for rule in allows}
+    allows += [rule for rule in asks if rule.source not in named]
     return Policy(policy, Rules(allows), Rules(asks), (), policy.reference, authorizer)
 
 

@@ -69,13 +69,13 @@ def _rules(
 ) -> Iterator[Rule]:
     for index, rule in enumerate(listed):
         authorization = rule.get("authorization")
-        found = http_match(authorization) if authorization else EVERY_REQUEST
+        http = http_match(authorization) if authorization else EVERY_REQUEST
         yield Rule(
             f"rules[{index}]",
             ("spec", "rules", index),
             rule["name"],
             source_of(rule.get("source"), policy.namespace),
-            EVERY_REQUEST if found == EVERY_REQUEST else found,
+            EVERY_REQUEST if http == EVERY_REQUEST else http,
             tuple(_clauses(authorization, names)) if authorization else (ANYTHING,),
         )
 

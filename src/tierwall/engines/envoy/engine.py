@@ -82,14 +82,14 @@ class Engine:
                 out[number] = Reply(skipped=f"Envoy does not answer {case.plane} questions")
                 continue
             try:
-                found = ways.add(case.question)
+                question = ways.add(case.question)
             except InputError as error:
                 out[number] = Reply(error=str(error))
                 continue
-            if isinstance(found, str):
-                out[number] = Reply(skipped=f"not testable here: {found}")
+            if isinstance(question, str):
+                out[number] = Reply(skipped=f"not testable here: {question}")
             else:
-                asked[number] = found
+                asked[number] = question
         if asked:
             out |= dict(zip(asked, ways.ask(list(asked.values())), strict=True))
         yield from (out[number] for number in range(len(suite.cases)))
@@ -134,21 +134,21 @@ class Ways:
         resources = self._resources(recorder.address, authority, tls, plain)
         try:
             with Standalone(resources, _LARGEST_PATTERN), closing(Client(authority, tls, plain)) as client:
-                return [self._ask(one, client, recorder) for one in questions]
+                return [self._ask(question, client, recorder) for question in questions]
         except InputError as error:
             return [Reply(error=str(error))] * len(questions)
         finally:
             recorder.close()
 
-    def _ask(self, one: Asked, client: Client, recorder: Recorder) -> Reply:
+    def _ask(self, asked: Asked, client: Client, recorder: Recorder) -> Reply:
         recorder.answers = {
-            number: one.external_auth[policy]
+            number: asked.external_auth[policy]
             for policy, number in self._policies.items()
-            if policy in one.external_auth
+            if policy in asked.external_auth
         }
         before = len(recorder.requests)
-        status, headers, body = client.send(one)
-        return _answer(one, status, headers, body, len(recorder.requests) > before)
+        status, headers, body = client.send(asked)
+        return _answer(asked, status, headers, body, len(recorder.requests) > before)
 
     def _resources(self, recorder: Address, authority: Authority, tls: int, plain: int) -> Resources:
         routes = empty_configuration("asked")
@@ -203,17 +203,17 @@ class Client:
             connection.putheader(name, value)
         connection.endheaders(body or None)
         answer = connection.getresponse()
-        found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        reply = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
         if answer.will_close:
             connection.close()
         else:
             self._open[request.caller] = connection
-        return found
+        return reply
 
     def close(self) -> None:
         """Close the connections."""
-        for one in self._open.values():
-            one.close()
+        for connection in self._open.values():
+            connection.close()
 
     def _connect(self, caller: str | None) -> http.client.HTTPConnection:
         if caller is None:
@@ -296,7 +296,7 @@ def _denial(asked: Asked, evaluated: list[Evaluated], why: str) -> list[Evaluate
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
         return port

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.stack import Claim, Combining, Stack, Tier, fall
+from tierwall.core.outcome import Claim
+from tierwall.core.stack import Combining, Stack, Tier, fall
 from tierwall.network.hypothetical import Hypothetical
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import model

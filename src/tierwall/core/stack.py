@@ -3,21 +3,18 @@
 A tier is an ordered list of policies and a rule for combining what they say. A stack is an ordered list of tiers.
 
 The loop works on sets of cases. A set is a whole number with one bit a case, and a single question is the set `1`: one
-connection, all classes of pods at once, and one tool call fall through the same code. A claim may be uncertain (nobody
-knows the addresses of a domain before DNS answers); then the outcome is Conditional where it makes a difference.
+connection, all classes of pods at once, and one tool call fall through the same code. What policies say are claims,
+what comes of them are outcomes (`core.outcome`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
-
-from tierwall.core.verdict import StepVerdict, Verdict
-
-ALLOW, DENY, PASS, CONDITIONAL = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS, StepVerdict.CONDITIONAL
+from tierwall.core.outcome import ALLOW, DENY, PASS, UNNAMED, Claim, O, Outcome, Parts, Shares, Walked, joined, once
+from tierwall.core.verdict import Verdict
 
 P = TypeVar("P")
 
@@ -53,56 +50,14 @@ class Tier(NamedTuple, Generic[P]):
 Stack: TypeAlias = tuple[Tier[P], ...]
 
 
-class Claim(NamedTuple):
-    """What one rule or policy says: Allow, Deny or Pass, for the cases that it surely matches or may match."""
-
-    by: Any
-    verdict: StepVerdict
-    cases: int
-    maybe: int = 0
-    # What an uncertain claim hangs on.
-    conditions: tuple[str, ...] = ()
-
-
-class Outcome(NamedTuple):
-    """How a case is settled: the verdict, the tier, and who settled it. Nobody in `by`, or None, is the default."""
-
-    verdict: StepVerdict
-    tier: str | None
-    by: tuple[Any, ...] = ()
-    conditions: tuple[str, ...] = ()
-
-
 # Where a question ends that no tier settles.
 DEFAULT: Tier[Any] = Tier("Default", (), Combining.FIRST_MATCH)
 DEFAULT_ALLOW = Outcome(ALLOW, DEFAULT.name)
-# Outcomes that do not say who settled them.
-UNNAMED = {verdict: Outcome(verdict, None) for verdict in (ALLOW, DENY)}
-# Disjoint sets of cases by outcome.
-Parts: TypeAlias = tuple[tuple[Outcome, int], ...]
 # Asks one policy of a tier: its claims, in order. Claims may be found lazily: nothing is asked for that is settled.
 Ask: TypeAlias = Callable[[Tier[P], P], Iterable[Claim]]
 # Told of each claim as it is met, with the cases that it takes and those that it may take. Isolation is a claim of all
 # policies of a tier together, and the default one of nobody.
 Watch: TypeAlias = Callable[[Tier[Any], Claim, int, int], None]
-
-
-class Shares(msgspec.Struct, frozen=True):
-    """What a tier makes of a set of cases: those it settles, those that go on, and the claims that may intervene."""
-
-    tier: str
-    settled: Parts
-    onward: int
-    uncertain: tuple[Claim, ...] = ()
-
-    @property
-    def asked_below(self) -> int:
-        """The cases that the tiers below are asked about: an uncertain Pass may lead there, too."""
-        asked = self.onward
-        for claim in self.uncertain:
-            if claim.verdict is PASS:
-                asked |= claim.maybe
-        return asked
 
 
 def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Parts:
@@ -153,10 +108,10 @@ def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watc
             if maybe:
                 uncertain.append(claim._replace(cases=0, maybe=maybe))
             if not rest:
-                return Shares(tier.name, _once(settled, named), passed, tuple(uncertain))
+                return Shares(tier.name, once(settled, named), passed, tuple(uncertain))
     if rest == cases and not uncertain:
         return Shares(tier.name, (), rest)
-    return Shares(tier.name, _once(settled, named), rest | passed, tuple(uncertain))
+    return Shares(tier.name, once(settled, named), rest | passed, tuple(uncertain))
 
 
 def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:
@@ -180,72 +135,7 @@ def union_with_isolation(tier: Tier[P], cases: int, ask: Ask[P], named: bool, wa
         settled.append((Outcome(DENY, tier.name, tier.policies) if named else UNNAMED[DENY], isolated))
         if watch is not None:
             watch(tier, Claim(tier.policies, DENY, isolated), isolated, 0)
-    return Shares(tier.name, _once(settled, named), 0)
-
-
-def _once(settled: list[tuple[Outcome, int]], named: bool) -> Parts:
-    """Each outcome once. Outcomes that name who settled them differ anyway."""
-    if named or len(settled) < 2:
-        return tuple(settled)
-    parts: dict[Outcome, int] = {}
-    for outcome, those in settled:
-        parts[outcome] = parts.get(outcome, 0) | those
-    return tuple(parts.items())
-
-
-def joined(shares: Shares, below: Parts, named: bool = True) -> Parts:
-    """A tier with what lies below it: cases that go on get the outcome there."""
-    if not shares.uncertain:
-        if not shares.settled:
-            return below
-        if not shares.onward:
-            return shares.settled
-    parts = dict(shares.settled)
-    onward = shares.onward
-    for outcome, where in below:
-        if those := where & onward:
-            parts[outcome] = parts.get(outcome, 0) | those
-    # From the last to the first: each is asked before all that an outcome so far already stands for.
-    for claim in reversed(shares.uncertain):
-        parts = _intervening(parts, shares.tier, claim, below, named)
-    return tuple(parts.items())
-
-
-def _intervening(parts: dict[Outcome, int], tier: str, claim: Claim, below: Parts, named: bool) -> dict[Outcome, int]:
-    """The outcomes when a claim may match some cases."""
-    out: dict[Outcome, int] = {}
-
-    def put(outcome: Outcome, those: int) -> None:
-        plain = outcome if named else Outcome(outcome.verdict, None, (), outcome.conditions)
-        out[plain] = out.get(plain, 0) | those
-
-    for outcome, those in parts.items():
-        if those & ~claim.maybe:
-            put(outcome, those & ~claim.maybe)
-        uncertain = those & claim.maybe
-        if claim.verdict is not PASS:
-            if uncertain:
-                put(_either(outcome, tier, claim, None), uncertain)
-            continue
-        for lower, where in below:
-            if uncertain & where:
-                put(_either(outcome, tier, claim, lower), uncertain & where)
-    return out
-
-
-def _either(otherwise: Outcome, tier: str, claim: Claim, below: Outcome | None) -> Outcome:
-    """The outcome when a claim may match: what it leads to, or `otherwise`.
-
-    Where both come to the same verdict, what the claim hangs on does not matter.
-    """
-    matched = claim.verdict if below is None else below.verdict
-    if matched is otherwise.verdict and matched is not CONDITIONAL:
-        return otherwise
-    by = () if claim.verdict is PASS else (claim.by,)
-    lower = () if below is None else below.by or (None,)
-    conditions = {*claim.conditions, *(below.conditions if below is not None else ()), *otherwise.conditions}
-    everyone = dict.fromkeys((*by, *lower, *(otherwise.by or (None,))))
-    return Outcome(CONDITIONAL, tier, tuple(everyone), tuple(sorted(conditions)))
+    return Shares(tier.name, once(settled, named), 0)
 
 
 def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[int, bool]:
@@ -257,27 +147,6 @@ def most_specific(stack: Stack[P], locks: Callable[[Tier[P]], bool]) -> tuple[in
         if locks(tier):
             return number, True
     return len(stack) - 1, False
-
-
-class Opinion(Protocol):
-    """What an authorizer says."""
-
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def can_become_allowed(self) -> bool: ...
-
-
-O = TypeVar("O", bound=Opinion)  # noqa: E741
-
-
-class Walked(NamedTuple, Generic[P, O]):
-    """How far a chain was asked: what each member that was asked says, and the opinions among that, which count."""
-
-    said: list[O]
-    opinions: tuple[tuple[P, O], ...]
-    # Whether the last opinion alone settles the question, whatever conditions come to.
-    final: bool
 
 
 def authorizer_chain(members: Sequence[P], ask: Callable[[P], O], *, eager: bool = False) -> Walked[P, O]:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
-from tierwall.core.stack import Claim, Combining, Outcome, Tier, fall
+from tierwall.core.outcome import Claim, Outcome
+from tierwall.core.stack import Combining, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, covered, domains, rule_matches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tierwall.core.stack import Outcome
+from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import Judgement, NetworkDetail, decided_by
 from tierwall.network.model.matching import domains

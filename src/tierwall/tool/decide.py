@@ -14,8 +14,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from tierwall.core.answer import Decider, Reason
+from tierwall.core.outcome import Claim
 from tierwall.core.reference import Reference
-from tierwall.core.stack import Claim, Stack, Tier, fall
+from tierwall.core.stack import Stack, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.model import Level
 from tierwall.tool.request import Request

@@ -18,7 +18,8 @@ from tierwall.cel.analysis import constant_conjuncts
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
 from tierwall.core.answer import Decider, deciders
-from tierwall.core.stack import Claim, Stack, Tier, fall
+from tierwall.core.outcome import Claim
+from tierwall.core.stack import Stack, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.tool.condition import Condition
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch

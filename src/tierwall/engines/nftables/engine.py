@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import structs
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.stack import DENY, Outcome
+from tierwall.core.outcome import DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.apply import replace
 from tierwall.engines.nftables.compile import compile_model

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
 from tierwall.network.model.addresses import Block, Span, parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
 from tierwall.network.model.model import Model, model
@@ -45,11 +45,11 @@ def find(snapshot: Snapshot, asked: Asked) -> Matrix:
     """The part of the matrix that was asked for; InputError names every end and port that there is not."""
     this = model(snapshot)
     problems: list[Diagnostic] = []
-    sources = chosen(this, asked.sources, "--from", problems)
-    destinations = chosen(this, asked.destinations, "--to", problems)
+    sources = chosen(this, asked.sources, "from", problems)
+    destinations = chosen(this, asked.destinations, "to", problems)
     ranges = [one for text in asked.ports for one in port_ranges(text, problems)]
     if problems:
-        raise InputError(problems)
+        raise input_error(problems)
     blocks = (*sources.blocks, *destinations.blocks)
     classes = Classes(this, lambda end: (sources.holds(end), destinations.holds(end)), blocks, ranges)
     return matrix(
@@ -62,7 +62,7 @@ def find(snapshot: Snapshot, asked: Asked) -> Matrix:
     )
 
 
-def chosen(this: Model, names: Sequence[str], option: str, problems: list[Diagnostic]) -> Chosen:
+def chosen(this: Model, names: Sequence[str], key: str, problems: list[Diagnostic]) -> Chosen:
     """What some names stand for."""
     ends: set[End] = set()
     blocks: list[Block] = []
@@ -77,7 +77,7 @@ def chosen(this: Model, names: Sequence[str], option: str, problems: list[Diagno
             continue
         found = set(_named(this, name))
         if not found:
-            problems.append(Diagnostic("TW703", f"`{option} {name}` names nobody", hint=_hint(this, name)))
+            problems.append(no_such_name(f"there is no pod, workload or node `{name}` for `{key}`", _hint(this, name)))
         ends |= found
     return Chosen(ends.__contains__, tuple(blocks))
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tierwall.core.stack import Claim, Parts, Tier
+from tierwall.core.outcome import Claim, Parts
+from tierwall.core.stack import Tier
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Policy, Rule, claimed
 

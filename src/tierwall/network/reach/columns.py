@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tierwall.core.stack import DENY, Outcome
+from tierwall.core.outcome import DENY, Outcome
 from tierwall.network.reach.classes import bits
 from tierwall.network.reach.rows import Row
 

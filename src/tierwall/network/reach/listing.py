@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tierwall.core.answer import Decider
 from tierwall.core.labels import Requirement, Selector
-from tierwall.core.stack import Outcome
+from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import both, decided_by
 from tierwall.network.model.ends import End

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from tierwall.core.stack import DENY, Outcome
+from tierwall.core.outcome import DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import both
 from tierwall.network.model.rules import Direction, PortRange

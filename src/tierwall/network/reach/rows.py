@@ -11,18 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from tierwall.core.stack import (
-    ALLOW,
-    DEFAULT_ALLOW,
-    Combining,
-    Outcome,
-    Parts,
-    Shares,
-    Stack,
-    Tier,
-    combine,
-    joined,
-)
+from tierwall.core.outcome import ALLOW, Outcome, Parts, Shares, joined
+from tierwall.core.stack import DEFAULT_ALLOW, Combining, Stack, Tier, combine
 from tierwall.network.decide import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import (

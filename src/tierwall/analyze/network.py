@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import assert_never
 
 from tierwall.analyze.network_walk import Walk, some
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.hypothetical import with_stand_ins
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import (
-    Direction,
+    AddressPeer,
+    DomainPeer,
     NodePeer,
     Peer,
     PodPeer,
@@ -57,14 +59,42 @@ def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
             for number, peer in enumerate(rule.peers or ()):
                 if _names_ends(peer) and not any(rows.membership.matching(peer, subject) for subject in subjects):
-                    side = "to" if rule.direction is Direction.EGRESS else "from"
+                    side = rule.direction.peers_key
                     place = rule.resource.position((*rule.path, side, number))
                     words = f"{side}[{number}] of {rule} selects no pod or node that exists"
                     yield Diagnostic("TW205", words, place, reference=policy.reference)
 
 
 def _names_ends(peer: Peer) -> bool:
-    return isinstance(peer, PodPeer | NodePeer)
+    """Whether a peer is about pods or nodes; addresses and domain names may well be outside the cluster."""
+    match peer:
+        case PodPeer() | NodePeer():
+            return True
+        case AddressPeer() | DomainPeer():
+            return False
+        case _:
+            assert_never(peer)
+
+
+def _compared_keys(peer: Peer) -> tuple[str, ...]:
+    """The labels that `notSameLabels` of a peer compares; none for other peers."""
+    match peer:
+        case PodPeer(Related() as wanted):
+            return _differing_keys(wanted)
+        case PodPeer() | NodePeer() | AddressPeer() | DomainPeer():
+            return ()
+        case _:
+            assert_never(peer)
+
+
+def _differing_keys(wanted: Related) -> tuple[str, ...]:
+    match wanted.relation:
+        case Relation.NOT_SAME_LABELS:
+            return wanted.keys
+        case Relation.SELF | Relation.NOT_SELF | Relation.SAME_LABELS:
+            return ()
+        case _:
+            assert_never(wanted.relation)
 
 
 def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
@@ -72,21 +102,19 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
     for policy in this.policies:
         for rule in (*(policy.egress or ()), *(policy.ingress or ())):
             for number, peer in enumerate(rule.peers or ()):
-                wanted = peer.namespaces if isinstance(peer, PodPeer) else None
-                if not isinstance(wanted, Related) or wanted.relation is not Relation.NOT_SAME_LABELS:
-                    continue
+                keys = _compared_keys(peer)
                 lacking = sorted(
-                    name for name, labels in this.namespaces.items() if any(key not in labels for key in wanted.keys)
+                    name for name, labels in this.namespaces.items() if any(key not in labels for key in keys)
                 )
-                bare = [name for name in lacking if not any(key in this.namespaces[name] for key in wanted.keys)]
-                if lacking and wanted.keys:
-                    side = "to" if rule.direction is Direction.EGRESS else "from"
-                    keys = ", ".join(f"`{key}`" for key in wanted.keys)
+                bare = [name for name in lacking if not any(key in this.namespaces[name] for key in keys)]
+                if lacking:
+                    side = rule.direction.peers_key
+                    shown = ", ".join(f"`{key}`" for key in keys)
                     yield Diagnostic(
                         "TW206",
-                        f"notSameLabels of {rule} never selects namespaces without {keys}: {some(lacking)}",
+                        f"notSameLabels of {rule} never selects namespaces without {shown}: {some(lacking)}",
                         rule.resource.position((*rule.path, side, number)),
-                        hint=f"label every namespace with {keys}, or add a rule for those that lack it"
+                        hint=f"label every namespace with {shown}, or add a rule for those that lack it"
                         + _otherwise(bare),
                         reference=policy.reference,
                     )

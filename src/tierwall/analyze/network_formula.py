@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, assert_never
 
-from tierwall.analyze.network_case import ABSENT, PRESENT, Case, Whose, allowed, opposite
+from tierwall.analyze.network_case import ABSENT, PRESENT, Case, Values, Whose, allowed, opposite
 from tierwall.core.labels import Selector
 from tierwall.network.model.addresses import LAST, Span
 from tierwall.network.model.ends import LAST_PORT
@@ -22,6 +22,7 @@ from tierwall.network.model.rules import (
     NamedPort,
     NodePeer,
     Peer,
+    PodPeer,
     Policy,
     Port,
     PortRange,
@@ -75,7 +76,7 @@ class Formulas:
 
     def matches(self, policy: Policy, rule: Rule) -> All:
         """The rule is about the subject and matches the connection, whatever DNS says."""
-        sure = None if rule.peers is None else tuple(one for one in rule.peers if not isinstance(one, DomainPeer))
+        sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not _hangs_on_dns(peer))
         return self._matches(policy, rule, sure)
 
     def _matches(self, policy: Policy, rule: Rule, sorts: tuple[Peer, ...] | None) -> All:
@@ -90,27 +91,35 @@ class Formulas:
         return Either((*not_about(policy).parts, peers, ports))
 
     def _is(self, peer: Peer) -> Formula:
-        if isinstance(peer, AddressPeer):
-            return partial(Case.has_address, addresses=self._blocks(peer))
-        if isinstance(peer, NodePeer):
-            return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
-        if isinstance(peer, DomainPeer):
-            return self._somewhere()
-        wanted = peer.namespaces
-        where = _related(wanted) if isinstance(wanted, Related) else _selected("other's namespace", wanted)
-        return All((partial(Case.selectable, pod=True), where, _selected("other", peer.pods)))
+        match peer:
+            case PodPeer(wanted, pods):
+                where = _related(wanted) if isinstance(wanted, Related) else _selected("other's namespace", wanted)
+                return All((partial(Case.selectable, pod=True), where, _selected("other", pods)))
+            case AddressPeer():
+                return partial(Case.has_address, addresses=self._blocks(peer))
+            case NodePeer():
+                return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
+            case DomainPeer():
+                return self._somewhere()
+            case _:
+                assert_never(peer)
 
     def _is_not(self, peer: Peer) -> Formula:
-        if isinstance(peer, AddressPeer):
-            return partial(Case.has_no_address, addresses=self._blocks(peer))
-        if isinstance(peer, NodePeer):
-            return partial(Case.at_no_node, selector=peer.nodes)
-        if isinstance(peer, DomainPeer):
-            return ALWAYS
-        wanted = peer.namespaces
-        elsewhere = _unrelated(wanted) if isinstance(wanted, Related) else _unselected("other's namespace", wanted)
-        no_pod = All((partial(Case.selectable, pod=False), self._somewhere()))
-        return Either((*elsewhere.parts, *_unselected("other", peer.pods).parts, no_pod))
+        match peer:
+            case PodPeer(wanted, pods):
+                elsewhere = (
+                    _unrelated(wanted) if isinstance(wanted, Related) else _unselected("other's namespace", wanted)
+                )
+                no_pod = All((partial(Case.selectable, pod=False), self._somewhere()))
+                return Either((*elsewhere.parts, *_unselected("other", pods).parts, no_pod))
+            case AddressPeer():
+                return partial(Case.has_no_address, addresses=self._blocks(peer))
+            case NodePeer():
+                return partial(Case.at_no_node, selector=peer.nodes)
+            case DomainPeer():
+                return ALWAYS
+            case _:
+                assert_never(peer)
 
     def _somewhere(self) -> Condition:
         return partial(Case.has_address, addresses=self._span(Span(0, LAST)))
@@ -129,20 +138,39 @@ class Formulas:
         return (1 << past) - (1 << first)
 
     def _on(self, port: Port) -> Formula:
-        if isinstance(port, PortRange):
-            return partial(Case.on, ports=self._ports.mask(port))
-        return All((partial(Case.called, name=port.name, holds=True), partial(Case.on, ports=self._protocol(port))))
+        match port:
+            case PortRange():
+                return partial(Case.on, ports=self._ports.mask(port))
+            case NamedPort():
+                on = partial(Case.on, ports=self._protocol(port))
+                return All((partial(Case.called, name=port.name, holds=True), on))
+            case _:
+                assert_never(port)
 
     def _off(self, port: Port) -> Formula:
         everything = self._ports.everything
-        if isinstance(port, PortRange):
-            return partial(Case.on, ports=everything & ~self._ports.mask(port))
-        off = partial(Case.on, ports=everything & ~self._protocol(port))
-        return Either((partial(Case.called, name=port.name, holds=False), off))
+        match port:
+            case PortRange():
+                return partial(Case.on, ports=everything & ~self._ports.mask(port))
+            case NamedPort():
+                off = partial(Case.on, ports=everything & ~self._protocol(port))
+                return Either((partial(Case.called, name=port.name, holds=False), off))
+            case _:
+                assert_never(port)
 
     def _protocol(self, port: NamedPort) -> int:
         everything = self._ports.everything
         return self._ports.mask(PortRange(port.protocol, 1, LAST_PORT)) if port.protocol else everything
+
+
+def _hangs_on_dns(peer: Peer) -> bool:
+    match peer:
+        case DomainPeer():
+            return True
+        case PodPeer() | AddressPeer() | NodePeer():
+            return False
+        case _:
+            assert_never(peer)
 
 
 def about(policy: Policy) -> All:
@@ -168,27 +196,44 @@ def _unselected(whose: Whose, selector: Selector) -> Either:
 
 
 def _related(wanted: Related) -> Formula:
-    if wanted.relation in (Relation.SELF, Relation.NOT_SELF):
-        return partial(Case.together, same=wanted.relation is Relation.SELF)
-    if not wanted.keys:
-        return NEVER
-    if wanted.relation is Relation.SAME_LABELS:
-        return All(tuple(partial(Case.compared, key=key, equal=True) for key in wanted.keys))
-    on_both = (
-        partial(Case.label, whose=whose, key=key, values=PRESENT) for key in wanted.keys for whose in _NAMESPACES
-    )
-    return All((*on_both, Either(tuple(partial(Case.compared, key=key, equal=False) for key in wanted.keys))))
+    match wanted.relation:
+        case Relation.SELF:
+            return partial(Case.together, same=True)
+        case Relation.NOT_SELF:
+            return partial(Case.together, same=False)
+        case Relation.SAME_LABELS:
+            return All(_compared(wanted, equal=True)) if wanted.keys else NEVER
+        case Relation.NOT_SAME_LABELS:
+            return All((*_on_namespaces(wanted, PRESENT), Either(_compared(wanted, equal=False))))
+        case _:
+            assert_never(wanted.relation)
 
 
 def _unrelated(wanted: Related) -> Either:
-    if wanted.relation in (Relation.SELF, Relation.NOT_SELF):
-        return Either((partial(Case.together, same=wanted.relation is not Relation.SELF),))
-    if not wanted.keys:
-        return Either((ALWAYS,))
-    lacking = [partial(Case.label, whose=whose, key=key, values=ABSENT) for key in wanted.keys for whose in _NAMESPACES]
-    if wanted.relation is Relation.SAME_LABELS:
-        return Either((*lacking, *(partial(Case.compared, key=key, equal=False) for key in wanted.keys)))
-    return Either((*lacking, All(tuple(partial(Case.compared, key=key, equal=True) for key in wanted.keys))))
+    match wanted.relation:
+        case Relation.SELF:
+            return Either((partial(Case.together, same=False),))
+        case Relation.NOT_SELF:
+            return Either((partial(Case.together, same=True),))
+        case Relation.SAME_LABELS:
+            if not wanted.keys:
+                return Either((ALWAYS,))
+            return Either((*_on_namespaces(wanted, ABSENT), *_compared(wanted, equal=False)))
+        case Relation.NOT_SAME_LABELS:
+            return Either((*_on_namespaces(wanted, ABSENT), All(_compared(wanted, equal=True))))
+        case _:
+            assert_never(wanted.relation)
+
+
+def _compared(wanted: Related, equal: bool) -> tuple[Condition, ...]:
+    return tuple(partial(Case.compared, key=key, equal=equal) for key in wanted.keys)
+
+
+def _on_namespaces(wanted: Related, values: Values) -> tuple[Condition, ...]:
+    """Each key has such values on each of the two namespaces."""
+    return tuple(
+        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in _NAMESPACES
+    )
 
 
 _NAMESPACES: tuple[Whose, Whose] = ("subject's namespace", "other's namespace")

@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 from tierwall.analyze.network_case import Case
 from tierwall.analyze.network_formula import Formula, Formulas, Search, TooMuch, about, not_about
 from tierwall.core.labels import Selector
-from tierwall.core.stack import Combining, Tier
+from tierwall.core.stack import Tier
 from tierwall.network.model.model import Model
-from tierwall.network.model.rules import Action, Policy, Rule
+from tierwall.network.model.rules import Action, Policy, Rule, isolates
 
 # How many conditions are tried for one rule, and for all of a model; and how many rules before it are looked at.
 MOST_STEPS = 10_000
@@ -90,7 +90,7 @@ class Shadows:
         # What may settle it on the way, with the ways that lead there.
         passed: list[tuple[list[Policy] | list[_Placed], list[list[Formula]]]] = []
         for tier in self._above(asked.rule):
-            if tier.combining is Combining.UNION_WITH_ISOLATION:
+            if isolates(tier):
                 isolating = list(islice(filter(asked.is_isolated, tier.policies), asked.most))
                 passed.append((isolating, ways))
                 ways = [[*way, *(not_about(policy) for policy in isolating)] for way in ways]

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import Claim
-from tierwall.core.stack import Combining, Stack, Tier, fall
+from tierwall.core.stack import Stack, Tier, fall
 from tierwall.network.hypothetical import Hypothetical
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import model
-from tierwall.network.model.rules import Action, Direction, Policy, Rule, TierName
+from tierwall.network.model.rules import Action, Direction, Policy, Rule, TierName, isolates
 from tierwall.network.reach.claims import Claims, Matched, cells
 from tierwall.network.reach.classes import Classes, bits
 from tierwall.network.reach.rows import Rows
@@ -56,7 +56,7 @@ class _Taken:
 
     def watch(self, tier: Tier[Policy], claim: Claim, surely: int, maybe: int) -> None:
         """Note a claim; the default's and those of isolation are nobody's rule."""
-        if tier.combining is Combining.FIRST_MATCH and claim.by is not None:
+        if claim.by is not None and not isolates(tier):
             self.rules.add(claim.by)
             if surely:
                 self._taken.append((claim.by, surely))
@@ -109,7 +109,7 @@ class Walk:
             for tier in stack:
                 if tier.name == TierName.ADMIN:
                     self._clash(matched[tier.name], ports, everybody, subject, direction)
-                if tier.combining is Combining.UNION_WITH_ISOLATION:
+                if isolates(tier):
                     self._union(tier, matched[tier.name], ports, everybody, taken, subject, direction)
 
     def _alone(self, subject: End) -> bool:
@@ -201,7 +201,7 @@ class Walk:
 
     def _words(self, witness: Witness) -> str:
         subject, other = self._end(witness.subject), self._end(witness.other)
-        source, destination = (subject, other) if witness.direction is Direction.EGRESS else (other, subject)
+        source, destination = witness.direction.connection(subject, other)
         return f"{source} to {destination} on {witness.port}"
 
     def _end(self, end: End) -> str:
@@ -243,7 +243,7 @@ class Walk:
             )
 
     def _shadowed(self) -> Iterator[Diagnostic]:
-        first_match = (tier for tier in self.model.tiers if tier.combining is Combining.FIRST_MATCH)
+        first_match = (tier for tier in self.model.tiers if not isolates(tier))
         for policy in (policy for tier in first_match for policy in tier.policies):
             for rule in (*(policy.egress or ()), *(policy.ingress or ())):
                 settlers = [] if rule in self.counted else self.shadows.settled_before(rule)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from tierwall.core.outcome import ALLOW, DENY, PASS, UNNAMED, Claim, O, Outcome, Parts, Shares, Walked, joined, once
 from tierwall.core.verdict import Verdict
@@ -35,7 +35,11 @@ class Combining(StrEnum):
 
 
 # Looked up here once, because every decision compares with them.
-_UNION = Combining.UNION_WITH_ISOLATION
+_FIRST_MATCH: Final = Combining.FIRST_MATCH
+_UNION: Final = Combining.UNION_WITH_ISOLATION
+_EVERY_ONE: Final = Combining.EVERY_ONE_MUST_ALLOW
+_MOST_SPECIFIC: Final = Combining.MOST_SPECIFIC
+_CHAIN: Final = Combining.AUTHORIZER_CHAIN
 _NO_OPINION, _CONDITIONAL, _DENY = Verdict.NO_OPINION, Verdict.CONDITIONAL, Verdict.DENY
 
 
@@ -82,9 +86,14 @@ def fall(stack: Iterable[Tier[P]], cases: int, ask: Ask[P], named: bool = True, 
 
 def combine(tier: Tier[P], cases: int, ask: Ask[P], named: bool = True, watch: Watch | None = None) -> Shares:
     """One tier, by its combining rule."""
-    if tier.combining is _UNION:
+    rule = tier.combining
+    if rule is _UNION:
         return union_with_isolation(tier, cases, ask, named, watch)
-    return first_match(tier, cases, ask, named, watch)
+    if rule is _FIRST_MATCH or rule is _EVERY_ONE:
+        return first_match(tier, cases, ask, named, watch)
+    if rule is _MOST_SPECIFIC or rule is _CHAIN:
+        raise ValueError(f"policies that combine by {rule} are not asked about sets of cases")
+    assert_never(rule)
 
 
 def first_match(tier: Tier[P], cases: int, ask: Ask[P], named: bool, watch: Watch | None) -> Shares:

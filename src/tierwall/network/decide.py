@@ -8,7 +8,7 @@ to itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -112,6 +112,16 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     def verdict(self) -> Verdict:
         """Allow only if both directions let the connection pass."""
         return both(self.egress.outcome.verdict, self.ingress.outcome.verdict)
+
+    def other_end(self, direction: Direction) -> End:
+        """The end that is the peer in one direction."""
+        match direction:
+            case Direction.EGRESS:
+                return self.destination
+            case Direction.INGRESS:
+                return self.source
+            case _:
+                assert_never(direction)
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:

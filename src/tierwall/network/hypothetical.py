@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.model import Model, model
-from tierwall.network.model.rules import PodPeer, Policy, Related, Relation
+from tierwall.network.model.rules import Policy, Related, Relation, by_kind
 from tierwall.network.reach.attention import Attention
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -105,18 +105,24 @@ def _called(namespace: str) -> Selector:
 def _selectors(policy: Policy) -> Iterator[tuple[Selector, Selector]]:
     yield policy.namespaces, policy.pods
     for rule in (*(policy.ingress or ()), *(policy.egress or ())):
-        for peer in rule.peers or ():
-            if isinstance(peer, PodPeer):
-                yield _namespaces(peer.namespaces, policy), peer.pods
+        pods, _addresses, _nodes, _domains = by_kind(rule.peers)
+        for peer in pods:
+            yield _namespaces(peer.namespaces, policy), peer.pods
 
 
 def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
     """Where a peer's pods may be: by a selector, beside the subject, or in a namespace with the labels compared."""
     if isinstance(wanted, Selector):
         return wanted
-    if wanted.keys:
-        return Selector(tuple(Requirement(key, "Exists") for key in sorted(set(wanted.keys))))
-    return policy.namespaces if wanted.relation is Relation.SELF else EVERYTHING
+    match wanted.relation:
+        case Relation.SELF:
+            return policy.namespaces
+        case Relation.NOT_SELF:
+            return EVERYTHING
+        case Relation.SAME_LABELS | Relation.NOT_SAME_LABELS:
+            return Selector(tuple(Requirement(key, "Exists") for key in sorted(set(wanted.keys))))
+        case _:
+            assert_never(wanted.relation)
 
 
 def _sort(this: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | None:

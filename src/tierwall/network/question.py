@@ -19,7 +19,7 @@ from tierwall.network.decide import Judgement, NetworkDetail, Settler, Shadow, d
 from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
-from tierwall.network.model.rules import AddressPeer, Direction, Rule
+from tierwall.network.model.rules import Rule, by_kind
 from tierwall.network.model.shadow import is_shadow
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
@@ -172,10 +172,11 @@ def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
 
 def _by_address(settler: Settler, detail: NetworkDetail, judgement: Judgement) -> str:
     """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
-    other = detail.destination if judgement.direction is Direction.EGRESS else detail.source
+    other = detail.other_end(judgement.direction)
     if not isinstance(settler, Rule) or not other.under_policy:
         return ""
-    blocks = (block for peer in settler.peers or () if isinstance(peer, AddressPeer) for block in peer.blocks)
+    _pods, addresses, _nodes, _domains = by_kind(settler.peers)
+    blocks = (block for peer in addresses for block in peer.blocks)
     if any(block.holds(address) for block in blocks for address in other.addresses):
         return f"{other} is matched by its address"
     return ""

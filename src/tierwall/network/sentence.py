@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -45,10 +46,20 @@ def _denial(judgement: Judgement) -> str:
     isolating = [settler for settler in judgement.outcome.by if isinstance(settler, Policy)]
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
-        whose = "its source" if judgement.direction is Direction.EGRESS else "the destination"
+        whose = _subject(judgement.direction)
         policies = _listed([str(policy.reference) for policy in isolating])
         return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
+
+
+def _subject(direction: Direction) -> str:
+    match direction:
+        case Direction.EGRESS:
+            return "its source"
+        case Direction.INGRESS:
+            return "the destination"
+        case _:
+            assert_never(direction)
 
 
 def _permission(judgement: Judgement) -> str:

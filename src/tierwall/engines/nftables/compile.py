@@ -19,6 +19,7 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
 from tierwall.core.stack import Combining, Stack
 from tierwall.engines.nftables.findings import findings
+from tierwall.engines.nftables.matches import subject_field
 from tierwall.engines.nftables.names import Names, comment, marked
 from tierwall.engines.nftables.options import Options, Wire
 from tierwall.engines.nftables.parts import ALLOW, Parts
@@ -115,8 +116,7 @@ class Compiler:
                 name, found = self._map(direction, family, classes, verdicts)
                 sets[name] = found
                 self.maps[direction, family] = name
-                side = "saddr" if direction is Direction.EGRESS else "daddr"
-                rules.append(f"{'ip' if family == 4 else 'ip6'} {side} vmap @{name}")
+                rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
             chains[str(direction)] = _plain(rules, _DISPATCH[direction])
         parts = self.parts

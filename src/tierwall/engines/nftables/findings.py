@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.nftables.options import Wire
@@ -13,11 +14,6 @@ from tierwall.network.model.model import Model
 from tierwall.network.model.rules import Action, Direction
 
 _SHOWN = 5
-_CLOSED = {
-    Action.ALLOW: "it opens nothing",
-    Action.DENY: "it drops traffic to every address",
-    Action.PASS: "only what both the rest of the tier and the tiers below allow passes",
-}
 
 
 def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
@@ -29,7 +25,7 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
                     yield Diagnostic(
                         "TW605",
                         f"{rule} names domains ({', '.join(f'`{one}`' for one in names)}), which the kernel does not"
-                        f" know: {_CLOSED[rule.action]}",
+                        f" know: {_closed(rule.action)}",
                         rule.resource.position(rule.path),
                         reference=rule.policy,
                     )
@@ -46,3 +42,16 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
             if other is not pod:
                 words = f"pods `{other}` and `{pod}` have the same address {show(address)}; it is judged as `{other}`"
                 yield Diagnostic("TW607", words)
+
+
+def _closed(action: Action) -> str:
+    """What becomes of a rule by domain name."""
+    match action:
+        case Action.ALLOW:
+            return "it opens nothing"
+        case Action.DENY:
+            return "it drops traffic to every address"
+        case Action.PASS:
+            return "only what both the rest of the tier and the tiers below allow passes"
+        case _:
+            assert_never(action)

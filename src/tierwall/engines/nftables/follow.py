@@ -7,16 +7,16 @@ namespace), there is no such short way and the caller compiles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.engines.nftables.compile import Compiled
 from tierwall.engines.nftables.names import comment
-from tierwall.engines.nftables.sets import Definition, PeerEnds, family_of
+from tierwall.engines.nftables.sets import Definition, NamedPortEnds, PeerEnds, family_of
 from tierwall.engines.nftables.table import PODS, Attached, Element, Set, Table, Verdict, Word
 from tierwall.engines.nftables.transaction import ElementChange
 from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
-from tierwall.network.model.rules import Direction, PodPeer
+from tierwall.network.model.rules import Direction, by_kind
 from tierwall.resources.resource import Resource
 
 
@@ -140,11 +140,21 @@ class Follower:
 def _namespaces(definition: Definition) -> set[str] | None:
     """The names of the only namespaces whose pods a definition can hold; None if it does not name them."""
     out: set[str] = set()
-    for peer in definition.peers if isinstance(definition, PeerEnds) else (None,):
-        if not isinstance(peer, PodPeer) or not isinstance(peer.namespaces, Selector):
+    match definition:
+        case NamedPortEnds():
             return None
+        case PeerEnds():
+            pods, networks, nodes, domains = by_kind(definition.peers)
+        case _:
+            assert_never(definition)
+    if networks or nodes or domains:
+        return None
+    for peer in pods:
+        assert isinstance(peer.namespaces, Selector), "related peers are resolved before sets are made"
         named = [
-            one.values for one in peer.namespaces.requirements if (one.key, one.operator) == (NAMESPACE_NAME, "In")
+            requirement.values
+            for requirement in peer.namespaces.requirements
+            if (requirement.key, requirement.operator) == (NAMESPACE_NAME, "In")
         ]
         if not named:
             return None

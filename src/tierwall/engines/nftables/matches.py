@@ -7,7 +7,7 @@ are a set of (destination, protocol, number), because each pod has its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.engines.nftables.sets import Sets
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
@@ -59,27 +59,55 @@ def matches(
                 yield Match(" ".join(piece for piece in (peer.text, port.text) if piece), port.at, always)
 
 
-def address_field(direction: Direction, family: int) -> str:
+def subject_field(direction: Direction, family: int) -> str:
+    """The field with the address of the end that is judged."""
+    subject, _ = _sides(direction)
+    return f"{_IP[family]} {subject}"
+
+
+def peer_field(direction: Direction, family: int) -> str:
     """The field with the other end's address."""
-    return f"{_IP[family]} {'daddr' if direction is Direction.EGRESS else 'saddr'}"
+    _, peer = _sides(direction)
+    return f"{_IP[family]} {peer}"
+
+
+def _sides(direction: Direction) -> tuple[str, str]:
+    """Where a packet has the address of the end that is judged, and that of the other."""
+    match direction:
+        case Direction.EGRESS:
+            return "saddr", "daddr"
+        case Direction.INGRESS:
+            return "daddr", "saddr"
+        case _:
+            assert_never(direction)
 
 
 def _peer_pieces(sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[_Piece]:
     if peers is None:
         return _ANY
     found = sets.of_peers(peers)
-    return (_Piece(family, f"{address_field(direction, family)} @{name}") for family, name in found)
+    return (_Piece(family, f"{peer_field(direction, family)} @{name}") for family, name in found)
 
 
 def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[_Piece]:
     if ports is None:
         yield from _ANY
         return
+    ranges: list[PortRange] = []
+    named: set[NamedPort] = set()
+    for port in ports:
+        match port:
+            case PortRange():
+                ranges.append(port)
+            case NamedPort():
+                named.add(port)
+            case _:
+                assert_never(port)
     for protocol in PROTOCOLS:
-        ranges = _joined(one for one in ports if isinstance(one, PortRange) and one.protocol == protocol)
-        if ranges:
-            yield _ranges(sets, protocol.lower(), ranges)
-    for port in sorted({one for one in ports if isinstance(one, NamedPort)}):
+        joined = _joined(port for port in ranges if port.protocol == protocol)
+        if joined:
+            yield _ranges(sets, protocol.lower(), joined)
+    for port in sorted(named):
         for family, name in sets.of_named_port(port):
             yield _Piece(family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}")
 

@@ -8,10 +8,11 @@ subject's namespace is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
-from tierwall.network.model.rules import DomainPeer, Peer, PodPeer, Related, Relation, Rule
+from tierwall.network.model.rules import AddressPeer, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation, Rule
 
 
 def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
@@ -20,26 +21,34 @@ def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Pee
         return None
     found: dict[Peer, None] = {}
     for peer in rule.peers:
-        if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
-            found.update((PodPeer(one, peer.pods), None) for one in _selectors(peer.namespaces, namespace, labels))
-        elif not isinstance(peer, DomainPeer):
-            found[peer] = None
+        match peer:
+            case PodPeer(Related() as wanted, pods):
+                found.update((PodPeer(selector, pods), None) for selector in _selectors(wanted, namespace, labels))
+            case PodPeer() | AddressPeer() | NodePeer():
+                found[peer] = None
+            case DomainPeer():
+                pass
+            case _:
+                assert_never(peer)
     return tuple(sorted(found, key=repr))
 
 
 def _selectors(related: Related, namespace: str, labels: Mapping[str, str]) -> Iterator[Selector]:
-    if related.relation in (Relation.SELF, Relation.NOT_SELF):
-        operator = "In" if related.relation is Relation.SELF else "NotIn"
-        yield Selector((Requirement(NAMESPACE_NAME, operator, (namespace,)),))
-        return
-    if not related.keys or any(key not in labels for key in related.keys):
-        return
-    if related.relation is Relation.SAME_LABELS:
-        yield _selector(Requirement(key, "In", (labels[key],)) for key in related.keys)
-        return
-    having = [Requirement(key, "Exists") for key in related.keys]
-    for key in related.keys:
-        yield _selector((*having, Requirement(key, "NotIn", (labels[key],))))
+    comparable = bool(related.keys) and all(key in labels for key in related.keys)
+    match related.relation:
+        case Relation.SELF:
+            yield Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
+        case Relation.NOT_SELF:
+            yield Selector((Requirement(NAMESPACE_NAME, "NotIn", (namespace,)),))
+        case Relation.SAME_LABELS:
+            if comparable:
+                yield _selector(Requirement(key, "In", (labels[key],)) for key in related.keys)
+        case Relation.NOT_SAME_LABELS:
+            having = [Requirement(key, "Exists") for key in related.keys]
+            for key in related.keys if comparable else ():
+                yield _selector((*having, Requirement(key, "NotIn", (labels[key],))))
+        case _:
+            assert_never(related.relation)
 
 
 def _selector(requirements: Iterator[Requirement] | tuple[Requirement, ...]) -> Selector:

@@ -9,7 +9,7 @@ set of ends with all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.engines.nftables.names import Names
@@ -20,7 +20,7 @@ from tierwall.network.model.addresses import IPV6, Block
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
 from tierwall.network.model.model import Model
-from tierwall.network.model.rules import AddressPeer, NamedPort, Peer, PodPeer, PortRange
+from tierwall.network.model.rules import AddressPeer, DomainPeer, NamedPort, NodePeer, Peer, PodPeer, PortRange, by_kind
 
 _NOBODY = End("address", "")
 
@@ -34,7 +34,8 @@ class PeerEnds(NamedTuple):
         """What one end adds to the set."""
         if not any(peer_matches(one, _NOBODY, end, model.node_addresses) is Match.YES for one in self.peers):
             return
-        blocks = [block for peer in self.peers if isinstance(peer, AddressPeer) for block in peer.blocks]
+        _pods, networks, _nodes, _domains = by_kind(self.peers)
+        blocks = [block for peer in networks for block in peer.blocks]
         for address in wire.addresses(end):
             if address in wire.unlisted or not any(block.holds(address) for block in blocks):
                 yield address
@@ -79,8 +80,9 @@ class Sets:
 
     def of_peers(self, peers: tuple[Peer, ...]) -> Iterator[tuple[int, str]]:
         """The sets (family and name) that together hold every address of these peers."""
-        blocks = tuple(sorted({one for peer in peers if isinstance(peer, AddressPeer) for one in peer.blocks}))
-        if any(not isinstance(peer, AddressPeer) for peer in peers) or (blocks and self.several):
+        pods, networks, nodes, domains = by_kind(peers)
+        blocks = tuple(sorted({block for peer in networks for block in peer.blocks}))
+        if pods or nodes or domains or (blocks and self.several):
             yield from self._of(PeerEnds(peers), "ends")
         if blocks:
             yield from self._of_blocks(blocks)
@@ -128,12 +130,17 @@ class Sets:
             return self.model.pods
         found: dict[End, None] = {}
         for peer in definition.peers:
-            if isinstance(peer, PodPeer):
-                assert isinstance(peer.namespaces, Selector)
-                for namespace in self.model.namespaces_selected(peer.namespaces):
-                    found.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
-            else:
-                found.update(dict.fromkeys(self.several if isinstance(peer, AddressPeer) else self._addressed))
+            match peer:
+                case PodPeer():
+                    assert isinstance(peer.namespaces, Selector)
+                    for namespace in self.model.namespaces_selected(peer.namespaces):
+                        found.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
+                case AddressPeer():
+                    found.update(dict.fromkeys(self.several))
+                case NodePeer() | DomainPeer():
+                    found.update(dict.fromkeys(self._addressed))
+                case _:
+                    assert_never(peer)
         return found
 
     def _of_blocks(self, blocks: tuple[Block, ...]) -> Iterator[tuple[int, str]]:

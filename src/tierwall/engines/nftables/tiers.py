@@ -11,7 +11,7 @@ a Pass by domain only that passes what both the rest of the tier and the tiers b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tierwall.engines.nftables.index import by_port
 from tierwall.engines.nftables.label import Label
@@ -71,33 +71,52 @@ class _FirstMatch:
             if not names or self._covered(names, rule.ports):
                 continue
             self.asked.append((names, rule.ports))
-            if rule.action is Action.DENY:
-                for line in self._rule(rule, allow, everybody=True):
-                    run.append(line)
-                    if line.match.always:
+            match rule.action:
+                case Action.ALLOW:
+                    pass
+                case Action.DENY:
+                    for line in self._rule(rule, allow, everybody=True):
+                        run.append(line)
+                        if line.match.always:
+                            _flush(self.parts, owner, run, out)
+                            return True
+                case Action.PASS:
+                    if allow != self.passing:
                         _flush(self.parts, owner, run, out)
-                        return True
-            elif rule.action is Action.PASS and allow != self.passing:
-                _flush(self.parts, owner, run, out)
-                rest: list[str] = []
-                if not self.lines(rules[number + 1 :], self.passing, rest):
-                    rest.append(str(self.passing))
-                if rule.ports is None and self._addressed() is None:
-                    out += rest
-                    return True
-                name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
-                ending = f'{Verdict(Word.GOTO, name)} comment "{Label.of_rule(rule).remark()}"'
-                for match in matches(self.parts.sets, self.subject.direction, self._addressed(), rule.ports):
-                    out.append(str(Line(match, ending)))
+                        if self._both(rule, rules[number + 1 :], out):
+                            return True
+                case _:
+                    assert_never(rule.action)
         if owner is not None:
             _flush(self.parts, owner, run, out)
         return False
 
+    def _both(self, rule: Rule, after: list[tuple[Policy, Rule]], out: list[str]) -> bool:
+        """Behind a Pass by domain: what both the rules after it and the tiers below allow; True if for everybody."""
+        rest: list[str] = []
+        if not self.lines(after, self.passing, rest):
+            rest.append(str(self.passing))
+        if rule.ports is None and self._addressed() is None:
+            out += rest
+            return True
+        name = self.parts.chain("both", rest, f"after {rule}: what the tiers below allow too")
+        ending = f'{Verdict(Word.GOTO, name)} comment "{Label.of_rule(rule).remark()}"'
+        for match in matches(self.parts.sets, self.subject.direction, self._addressed(), rule.ports):
+            out.append(str(Line(match, ending)))
+        return False
+
     def _rule(self, rule: Rule, allow: Verdict, everybody: bool = False) -> Iterator[Line]:
-        verdict = {Action.ALLOW: allow, Action.DENY: DROP, Action.PASS: self.passing}[rule.action]
+        match rule.action:
+            case Action.ALLOW:
+                verdict, shared = allow, allow == ACCEPT
+            case Action.DENY:
+                verdict, shared = DROP, True
+            case Action.PASS:
+                verdict, shared = self.passing, False
+            case _:
+                assert_never(rule.action)
         ending = self.parts.ending(Label.of_rule(rule), verdict)
         peers = self._addressed() if everybody else resolved(rule, self.subject.namespace, self.subject.labels)
-        shared = rule.action is Action.DENY or (rule.action is Action.ALLOW and verdict == ACCEPT)
         for match in matches(self.parts.sets, self.subject.direction, peers, rule.ports):
             yield Line(match, ending, shared)
 

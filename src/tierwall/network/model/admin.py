@@ -9,7 +9,7 @@ subject it could have.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from tierwall.network.model.malformed import Malformed, items
 from tierwall.network.model.peers import (
@@ -17,6 +17,7 @@ from tierwall.network.model.peers import (
     EGRESS_PEER,
     INGRESS_PEER,
     admin_peer,
+    peers_of,
     subject,
     widest_subject,
 )
@@ -88,20 +89,18 @@ def _place(resource: Resource, closed: list[str]) -> tuple[TierName, int]:
 
 
 def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str) -> Rule:
-    written = value.get("action") if isinstance(value, dict) else None
+    called = value.get("action") if isinstance(value, dict) else None
     name = value.get("name") if isinstance(value, dict) else None
     name = name if isinstance(name, str) else ""
-    action = _ACTIONS.get(written) if isinstance(written, str) else None
+    action = _ACTIONS.get(called) if isinstance(called, str) else None
     try:
         if not isinstance(value, dict):
             raise Malformed("the rule is not a map")
         if action is None:
-            raise Malformed(f"action `{written}` is none of {', '.join(_ACTIONS)}")
-        known = INGRESS_PEER if direction is Direction.INGRESS else _egress_peers(resource)
-        key, other = ("from", "to") if direction is Direction.INGRESS else ("to", "from")
-        if value.get(other) is not None:
-            raise Malformed(f"`{other}` in an {direction} rule, expected `{key}`")
-        peers = tuple(dict.fromkeys(admin_peer(one, known) for one in items(value.get(key), f"peers in `{key}`")))
+            raise Malformed(f"action `{called}` is none of {', '.join(_ACTIONS)}")
+        known = _peer_fields(resource, direction)
+        written = items(peers_of(value, direction), f"peers in `{direction.peers_key}`")
+        peers = tuple(dict.fromkeys(admin_peer(peer, known) for peer in written))
         is_cluster = resource.kind == CLUSTER
         if value.get("ports" if is_cluster else "protocols") is not None:
             raise Malformed("`ports` and `protocols` belong to different kinds of policy")
@@ -134,5 +133,11 @@ def _closed(
     )
 
 
-def _egress_peers(resource: Resource) -> tuple[str, ...]:
-    return BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
+def _peer_fields(resource: Resource, direction: Direction) -> tuple[str, ...]:
+    match direction:
+        case Direction.INGRESS:
+            return INGRESS_PEER
+        case Direction.EGRESS:
+            return BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
+        case _:
+            assert_never(direction)

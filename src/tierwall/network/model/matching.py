@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
+from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.network.model.addresses import Address
@@ -21,9 +22,11 @@ from tierwall.network.model.rules import (
     Peer,
     PodPeer,
     Port,
+    PortRange,
     Related,
     Relation,
     Rule,
+    by_kind,
 )
 
 
@@ -37,6 +40,10 @@ class Match(Enum):
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _NO, _MAYBE, _YES = Match.NO, Match.MAYBE, Match.YES
+_SELF: Final = Relation.SELF
+_NOT_SELF: Final = Relation.NOT_SELF
+_SAME_LABELS: Final = Relation.SAME_LABELS
+_NOT_SAME_LABELS: Final = Relation.NOT_SAME_LABELS
 
 
 class Nodes:
@@ -79,48 +86,69 @@ def rule_matches(
 
 def peer_matches(peer: Peer, subject: End, other: End, nodes: Nodes) -> Match:
     """Whether one peer of a rule about `subject` is the other end."""
-    if isinstance(peer, PodPeer):
-        if not other.under_policy or not peer.pods.matches(other.labels):
-            return _NO
-        wanted = peer.namespaces
-        found = (
-            related(wanted, subject, other) if isinstance(wanted, Related) else wanted.matches(other.namespace_labels)
-        )
-        return _YES if found else _NO
-    if isinstance(peer, AddressPeer):
-        found = any(block.holds(address) for block in peer.blocks for address in other.addresses)
-    elif isinstance(peer, NodePeer):
-        found = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
-    else:
-        return _MAYBE if other.addresses else _NO
+    match peer:
+        case PodPeer():
+            found = (
+                other.under_policy
+                and peer.pods.matches(other.labels)
+                and _in_namespaces(peer.namespaces, subject, other)
+            )
+        case AddressPeer():
+            found = any(block.holds(address) for block in peer.blocks for address in other.addresses)
+        case NodePeer():
+            found = not nodes.addresses(peer.nodes).isdisjoint(other.addresses)
+        case DomainPeer():
+            return _MAYBE if other.addresses else _NO
+        case _:
+            assert_never(peer)
     return _YES if found else _NO
+
+
+def _in_namespaces(wanted: Selector | Related, subject: End, other: End) -> bool:
+    match wanted:
+        case Selector():
+            return wanted.matches(other.namespace_labels)
+        case Related():
+            return related(wanted, subject, other)
+        case _:
+            assert_never(wanted)
 
 
 def related(wanted: Related, subject: End, other: End) -> bool:
     """Whether the other end's namespace stands in a relation to the subject's."""
-    if wanted.relation is Relation.SELF:
+    relation = wanted.relation
+    if relation is _SELF:
         return other.namespace == subject.namespace
-    if wanted.relation is Relation.NOT_SELF:
+    if relation is _NOT_SELF:
         return other.namespace != subject.namespace
     mine, theirs = subject.namespace_labels, other.namespace_labels
     if not wanted.keys or not all(key in mine and key in theirs for key in wanted.keys):
         return False
     same = all(mine[key] == theirs[key] for key in wanted.keys)
-    return same is (wanted.relation is Relation.SAME_LABELS)
+    if relation is _SAME_LABELS:
+        return same
+    if relation is _NOT_SAME_LABELS:
+        return not same
+    assert_never(relation)
 
 
 def port_matches(entry: Port, destination: End, protocol: str, port: int) -> bool:
     """Whether one port entry holds for a destination port."""
-    if isinstance(entry, NamedPort):
-        if entry.protocol not in ("", protocol):
-            return False
-        return (protocol, port) in destination.named_ports.get(entry.name, ())
-    return entry.protocol == protocol and entry.first <= port <= entry.last
+    match entry:
+        case PortRange():
+            return entry.protocol == protocol and entry.first <= port <= entry.last
+        case NamedPort():
+            if entry.protocol not in ("", protocol):
+                return False
+            return (protocol, port) in destination.named_ports.get(entry.name, ())
+        case _:
+            assert_never(entry)
 
 
 def domains(rule: Rule) -> tuple[str, ...]:
     """The domain names a rule has as peers."""
-    return tuple(name for peer in rule.peers or () if isinstance(peer, DomainPeer) for name in peer.names)
+    _pods, _addresses, _nodes, found = by_kind(rule.peers)
+    return tuple(name for peer in found for name in peer.names)
 
 
 def covered(name: str, by: Collection[str]) -> bool:

@@ -7,6 +7,7 @@ in every namespace costs a pod only its own policies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
@@ -21,7 +22,8 @@ from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 
 # Looked up once: every decision compares with it.
-_EGRESS = Direction.EGRESS
+_EGRESS: Final = Direction.EGRESS
+_INGRESS: Final = Direction.INGRESS
 
 
 class Model:
@@ -100,10 +102,15 @@ class Model:
             alike = self._alike.get(key)
             if alike is None:
                 selecting = self._index.selecting(subject)
-                egress, ingress = (self._stack(selecting, each) for each in (Direction.EGRESS, Direction.INGRESS))
-                alike = self._alike.setdefault(key, (egress, ingress))
+                both = self._stack(selecting, _EGRESS), self._stack(selecting, _INGRESS)
+                alike = self._alike.setdefault(key, both)
             stacks = self._stacks.setdefault(subject, alike)
-        return stacks[direction is not _EGRESS]
+        egress, ingress = stacks
+        if direction is _EGRESS:
+            return egress
+        if direction is _INGRESS:
+            return ingress
+        assert_never(direction)
 
     def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack[Policy]:
         found: dict[TierName, list[Policy]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.malformed import Malformed, selector
-from tierwall.network.model.peers import network_policy_peer
+from tierwall.network.model.peers import network_policy_peer, peers_of
 from tierwall.network.model.ports import network_policy_ports
 from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
 from tierwall.resources.resource import Resource
@@ -84,12 +84,9 @@ def _rule(resource: Resource, direction: Direction, index: int, value: Any, clos
 
 
 def _peers(fields: dict[str, Any], direction: Direction) -> tuple[Peer, ...] | None:
-    key, other = ("from", "to") if direction is Direction.INGRESS else ("to", "from")
-    if fields.get(other) is not None:
-        raise Malformed(f"`{other}` in an {direction} rule, expected `{key}`")
-    written = fields.get(key)
+    written = peers_of(fields, direction)
     if written is None or written == []:
         return None
     if not isinstance(written, list):
-        raise Malformed(f"`{key}` is not a list")
-    return tuple(dict.fromkeys(network_policy_peer(one) for one in written))
+        raise Malformed(f"`{direction.peers_key}` is not a list")
+    return tuple(dict.fromkeys(network_policy_peer(peer) for peer in written))

@@ -8,18 +8,28 @@ A `namespaces` peer is nested if it has one of namespaceSelector, sameLabels, no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tierwall.core.labels import EVERYTHING, Selector
 from tierwall.network.model.addresses import Block, Span, parse_cidr
 from tierwall.network.model.malformed import Malformed, items, one_of, selector, text
-from tierwall.network.model.rules import AddressPeer, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation
+from tierwall.network.model.rules import AddressPeer, Direction, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation
 
 NESTED = ("namespaceSelector", "sameLabels", "notSameLabels", "related")
 INGRESS_PEER = ("namespaces", "pods")
 BASELINE_EGRESS_PEER = (*INGRESS_PEER, "networks", "nodes")
 EGRESS_PEER = (*BASELINE_EGRESS_PEER, "domainNames")
 NETWORK_POLICY_PEER = ("podSelector", "namespaceSelector", "ipBlock")
+
+
+def peers_of(fields: Mapping[str, Any], direction: Direction) -> Any:
+    """The peers of a rule as they are written; Malformed if they stand where the other direction has them."""
+    key = direction.peers_key
+    for other in Direction:
+        if other is not direction and fields.get(other.peers_key) is not None:
+            raise Malformed(f"`{other.peers_key}` in an {direction} rule, expected `{key}`")
+    return fields.get(key)
 
 
 def admin_peer(value: object, known: tuple[str, ...]) -> Peer:

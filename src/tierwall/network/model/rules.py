@@ -3,22 +3,29 @@
 Reading settles everything that fails closed (docs/semantics.md#a-rule-that-cannot-be-read-fails-closed), so that
 deciding needs no special cases: a rule that cannot be understood becomes one that matches nobody (Allow) or denies
 everybody (Deny, Pass), and says why.
+
+Adding a kind of peer, port, relation or action: add it to its union or enum here. Whoever tells the kinds apart does so
+with `match`, or `if` over constants in hot loops, and ends in `assert_never`; mypy then lists every place that does not
+yet know the new kind. Never test for one kind and take "all else" for granted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
 from tierwall.core.answer import Decider, spelled
 from tierwall.core.labels import EVERYTHING, Selector
 from tierwall.core.reference import Reference
-from tierwall.core.stack import Combining
+from tierwall.core.stack import Combining, Tier
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.model.addresses import Block
 from tierwall.resources.resource import Resource
+
+E = TypeVar("E")
 
 
 class TierName(StrEnum):
@@ -46,7 +53,9 @@ class Action(StrEnum):
 
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
-_ALLOW, _DENY = Action.ALLOW, Action.DENY
+_ALLOW: Final = Action.ALLOW
+_DENY: Final = Action.DENY
+_PASS: Final = Action.PASS
 _CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
 
 
@@ -54,7 +63,11 @@ def claimed(action: Action) -> StepVerdict:
     """What a rule with this action claims in the walk through the tiers."""
     if action is _ALLOW:
         return _CLAIMS_ALLOW
-    return _CLAIMS_DENY if action is _DENY else _CLAIMS_PASS
+    if action is _DENY:
+        return _CLAIMS_DENY
+    if action is _PASS:
+        return _CLAIMS_PASS
+    assert_never(action)
 
 
 class Direction(StrEnum):
@@ -63,9 +76,33 @@ class Direction(StrEnum):
     EGRESS = "egress"
     INGRESS = "ingress"
 
+    @property
+    def peers_key(self) -> str:
+        """The key under which a rule of this direction has its peers."""
+        match self:
+            case Direction.EGRESS:
+                return "to"
+            case Direction.INGRESS:
+                return "from"
+            case _:
+                assert_never(self)
 
-# Looked up once: every decision compares with it.
-_EGRESS = Direction.EGRESS
+    def connection(self, subject: E, other: E) -> tuple[E, E]:
+        """Source and destination of a connection that is judged for `subject` in this direction."""
+        match self:
+            case Direction.EGRESS:
+                return subject, other
+            case Direction.INGRESS:
+                return other, subject
+            case _:
+                assert_never(self)
+
+
+# Looked up once: every decision compares with them.
+_FIRST_MATCH: Final = Combining.FIRST_MATCH
+_UNION: Final = Combining.UNION_WITH_ISOLATION
+_EGRESS: Final = Direction.EGRESS
+_INGRESS: Final = Direction.INGRESS
 
 
 class Relation(StrEnum):
@@ -110,6 +147,36 @@ class DomainPeer(NamedTuple):
 
 
 Peer: TypeAlias = PodPeer | AddressPeer | NodePeer | DomainPeer
+
+
+class Kinds(NamedTuple):
+    """Peers by kind. Take it apart whole: a new kind then shows wherever peers are told apart."""
+
+    pods: tuple[PodPeer, ...]
+    addresses: tuple[AddressPeer, ...]
+    nodes: tuple[NodePeer, ...]
+    domains: tuple[DomainPeer, ...]
+
+
+def by_kind(peers: Iterable[Peer] | None) -> Kinds:
+    """The peers of a rule by kind, each kind in order; everybody has no peers."""
+    pods: list[PodPeer] = []
+    addresses: list[AddressPeer] = []
+    nodes: list[NodePeer] = []
+    domains: list[DomainPeer] = []
+    for peer in peers or ():
+        match peer:
+            case PodPeer():
+                pods.append(peer)
+            case AddressPeer():
+                addresses.append(peer)
+            case NodePeer():
+                nodes.append(peer)
+            case DomainPeer():
+                domains.append(peer)
+            case _:
+                assert_never(peer)
+    return Kinds(tuple(pods), tuple(addresses), tuple(nodes), tuple(domains))
 
 
 class PortRange(NamedTuple):
@@ -188,4 +255,22 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""
-        return self.egress if direction is _EGRESS else self.ingress
+        if direction is _EGRESS:
+            return self.egress
+        if direction is _INGRESS:
+            return self.ingress
+        assert_never(direction)
+
+
+def isolates(tier: Tier[Policy]) -> bool:
+    """Whether a tier that has a policy lets nothing through to the tiers below it."""
+    combining = tier.combining
+    if combining is _UNION:
+        return True
+    if combining is _FIRST_MATCH:
+        return False
+    match combining:
+        case Combining.EVERY_ONE_MUST_ALLOW | Combining.MOST_SPECIFIC | Combining.AUTHORIZER_CHAIN:
+            raise AssertionError(f"the network plane has no tier that combines by {combining}")
+        case _:
+            assert_never(combining)

@@ -6,6 +6,7 @@ Two ends that agree in all of it are treated alike by every policy, so they belo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.network.model.addresses import Block
@@ -25,6 +26,17 @@ from tierwall.network.model.rules import (
 
 # Stands for any value of a key that no policy names.
 OTHER = None
+
+
+def compares_names(relation: Relation) -> bool:
+    """Whether a relation asks which namespace it is, rather than what labels it has."""
+    match relation:
+        case Relation.SELF | Relation.NOT_SELF:
+            return True
+        case Relation.SAME_LABELS | Relation.NOT_SAME_LABELS:
+            return False
+        case _:
+            assert_never(relation)
 
 
 class Labels:
@@ -76,30 +88,39 @@ class Attention:
             relations: set[Relation] = set()
             for rule in (*(policy.egress or ()), *(policy.ingress or ())):
                 relations.update(self._rule(rule))
-            if relations & {Relation.SELF, Relation.NOT_SELF}:
+            if any(map(compares_names, relations)):
                 self._by_name(policy.namespaces, model)
 
     def _rule(self, rule: Rule) -> Iterator[Relation]:
         for port in rule.ports or ():
-            if isinstance(port, NamedPort):
-                self.named_ports.add(port.name)
-            else:
-                self.port_ranges.add(port)
+            match port:
+                case PortRange():
+                    self.port_ranges.add(port)
+                case NamedPort():
+                    self.named_ports.add(port.name)
+                case _:
+                    assert_never(port)
         for peer in rule.peers or ():
-            if isinstance(peer, PodPeer):
-                self.pods.look(peer.pods)
-                if isinstance(peer.namespaces, Related):
-                    self.namespaces.tell_apart(peer.namespaces.keys)
-                    yield peer.namespaces.relation
-                else:
-                    self.namespaces.look(peer.namespaces)
-            elif isinstance(peer, AddressPeer):
-                self.blocks.update(dict.fromkeys(peer.blocks))
-            elif isinstance(peer, NodePeer):
-                self.by_node = True
-                self.nodes.look(peer.nodes)
-            elif isinstance(peer, DomainPeer):
-                self.by_domain = True
+            match peer:
+                case PodPeer():
+                    self.pods.look(peer.pods)
+                    match peer.namespaces:
+                        case Selector():
+                            self.namespaces.look(peer.namespaces)
+                        case Related():
+                            self.namespaces.tell_apart(peer.namespaces.keys)
+                            yield peer.namespaces.relation
+                        case _:
+                            assert_never(peer.namespaces)
+                case AddressPeer():
+                    self.blocks.update(dict.fromkeys(peer.blocks))
+                case NodePeer():
+                    self.by_node = True
+                    self.nodes.look(peer.nodes)
+                case DomainPeer():
+                    self.by_domain = True
+                case _:
+                    assert_never(peer)
 
     def _by_name(self, subjects: Selector, model: Model) -> None:
         """Namespaces that a policy compares with others by identity count by name."""

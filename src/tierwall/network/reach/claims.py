@@ -24,6 +24,14 @@ class Matched(NamedTuple):
     named: tuple[tuple[int, int], ...]
     surely: int
     maybe: int
+    # The rule's claim on ports that it matches outright, if no name has a say in it.
+    claim: Claim | None
+
+    @classmethod
+    def of(cls, rule: Rule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int) -> Matched:
+        """What a rule matches."""
+        claim = Claim(rule, claimed(rule.action), surely) if surely and not maybe else None
+        return cls(rule, ports, named, surely, maybe, claim)
 
     def on(self, ports: int) -> tuple[int, int]:
         """The classes it matches, and may match, on a cell of ports."""
@@ -48,8 +56,12 @@ class Claims:
     def __call__(self, tier: Tier[Policy], policy: Policy) -> list[Claim]:
         """The claims of one policy, in order."""
         claims = []
+        ports = self._ports
         for matched in self._matched[policy]:
-            surely, maybe = matched.on(self._ports)
+            if matched.claim is not None and ports & matched.ports:
+                claims.append(matched.claim)
+                continue
+            surely, maybe = matched.on(ports)
             names: tuple[str, ...] = ()
             if maybe:
                 names = domains(matched.rule)
@@ -83,4 +95,6 @@ def cells(everything: int, rules: Iterable[Matched]) -> list[int]:
 
 def in_order(parts: Parts) -> Parts:
     """Parts by verdict and first member, so that what is equal is written alike."""
-    return parts if len(parts) < 2 else tuple(sorted(parts, key=lambda part: (part[0].verdict, part[1] & -part[1])))
+    if len(parts) < 2:
+        return parts
+    return tuple(sorted(parts, key=lambda part: (part[0].verdict, part[1] & -part[1])))

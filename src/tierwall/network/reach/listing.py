@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -13,7 +14,7 @@ from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import both, decided_by
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Direction, PodPeer, PortRange, Related, Relation
+from tierwall.network.model.rules import Direction, PodPeer, PortRange, Related, Relation, by_kind
 from tierwall.network.reach.classes import bits
 from tierwall.network.reach.matrix import Group, Matrix, Passages
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
@@ -127,7 +128,9 @@ def _hints(found: Matrix, group: Group, cuts: list[Hint]) -> list[Hint]:
         return []
     stack = found.classes.model.stack(subject, Direction.INGRESS)
     rules = (rule for tier in stack for policy in tier.policies for rule in policy.rules(Direction.INGRESS) or ())
-    peers = dict.fromkeys(peer for rule in rules for peer in rule.peers or () if isinstance(peer, PodPeer))
+    # Only pods can be so many, and only their peers have names to offer.
+    pods, _addresses, _nodes, _domains = by_kind(peer for rule in rules for peer in rule.peers or ())
+    peers = dict.fromkeys(pods)
     out: list[Hint] = []
     for peer in list(peers)[:MOST_SELECTORS]:
         name = _selected(peer, subject)
@@ -143,11 +146,15 @@ def _selected(peer: PodPeer, subject: End) -> str:
     """`[team=red]/*`; nothing for a relation that no selector says."""
     namespaces = peer.namespaces
     if isinstance(namespaces, Related):
-        if namespaces.relation is not Relation.SAME_LABELS or not namespaces.keys:
-            return ""
-        labels = subject.namespace_labels
-        namespaces = Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
-    return "/".join(f"[{one}]" if one.requirements else "*" for one in (namespaces, peer.pods))
+        match namespaces.relation:
+            case Relation.SAME_LABELS if namespaces.keys:
+                labels = subject.namespace_labels
+                namespaces = Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
+            case Relation.SAME_LABELS | Relation.SELF | Relation.NOT_SELF | Relation.NOT_SAME_LABELS:
+                return ""
+            case _:
+                assert_never(namespaces.relation)
+    return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, peer.pods))
 
 
 def pair_entries(found: Matrix, why: bool = False) -> Iterator[Entry]:

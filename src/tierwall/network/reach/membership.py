@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME, End
-from tierwall.network.model.rules import AddressPeer, NodePeer, Peer, PodPeer, Related, Relation
+from tierwall.network.model.rules import AddressPeer, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation
 from tierwall.network.reach.classes import Classes, EndClass, mask_of
 
 
@@ -98,34 +99,55 @@ class Membership:
         return self._namespaces.selected(namespaces) & self._pods.selected(pods)
 
     def _unrelated(self, peer: Peer) -> int:
-        if isinstance(peer, PodPeer):
-            assert isinstance(peer.namespaces, Selector)
-            return self._namespaces.selected(peer.namespaces) & self._pods.selected(peer.pods)
+        """The classes that a peer matches whoever the rule is about."""
         out = 0
-        if isinstance(peer, AddressPeer):
-            wanted = 0
-            for block in peer.blocks:
-                wanted |= self.classes.space.blocks[block]
-            for signature, mask in self._by_signature.items():
-                if signature & wanted:
-                    out |= mask
-        elif isinstance(peer, NodePeer):
-            for address in self.classes.model.node_addresses.addresses(peer.nodes):
-                out |= self._by_address.get(address, 0)
+        match peer:
+            case PodPeer():
+                assert isinstance(peer.namespaces, Selector)
+                out = self._namespaces.selected(peer.namespaces) & self._pods.selected(peer.pods)
+            case AddressPeer():
+                wanted = 0
+                for block in peer.blocks:
+                    wanted |= self.classes.space.blocks[block]
+                for signature, mask in self._by_signature.items():
+                    if signature & wanted:
+                        out |= mask
+            case NodePeer():
+                for address in self.classes.model.node_addresses.addresses(peer.nodes):
+                    out |= self._by_address.get(address, 0)
+            case DomainPeer():
+                pass
+            case _:
+                assert_never(peer)
         return out
 
     def _related(self, wanted: Related, subject: End) -> int:
-        index = self._namespaces
-        if wanted.relation in (Relation.SELF, Relation.NOT_SELF):
-            own = index.labelled(NAMESPACE_NAME, subject.namespace)
-            return own if wanted.relation is Relation.SELF else self.classes.under_policy & ~own
-        if not wanted.keys or any(key not in subject.namespace_labels for key in wanted.keys):
-            return 0
+        match wanted.relation:
+            case Relation.SELF:
+                return self._namespaces.labelled(NAMESPACE_NAME, subject.namespace)
+            case Relation.NOT_SELF:
+                return self.classes.under_policy & ~self._namespaces.labelled(NAMESPACE_NAME, subject.namespace)
+            case Relation.SAME_LABELS:
+                same, _ = self._compared(wanted.keys, subject)
+                return same
+            case Relation.NOT_SAME_LABELS:
+                same, having = self._compared(wanted.keys, subject)
+                return having & ~same
+            case _:
+                assert_never(wanted.relation)
+
+    def _compared(self, keys: tuple[str, ...], subject: End) -> tuple[int, int]:
+        """The classes whose namespaces have the subject's values of these keys, and those that have the keys.
+
+        Nobody where the subject's own namespace lacks a key, and where there is none.
+        """
+        if not keys or any(key not in subject.namespace_labels for key in keys):
+            return 0, 0
         same = having = self.classes.under_policy
-        for key in wanted.keys:
-            same &= index.labelled(key, subject.namespace_labels[key])
-            having &= index.having(key)
-        return same if wanted.relation is Relation.SAME_LABELS else having & ~same
+        for key in keys:
+            same &= self._namespaces.labelled(key, subject.namespace_labels[key])
+            having &= self._namespaces.having(key)
+        return same, having
 
     def named_ports(self, name: str) -> dict[tuple[tuple[str, int], ...], int]:
         """What a port name stands for, and on which classes."""

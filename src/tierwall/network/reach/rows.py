@@ -7,25 +7,29 @@ to a subject of which its rules see the same) is worked out once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from msgspec import Struct
 
+from tierwall.core.labels import Selector
 from tierwall.core.outcome import ALLOW, Outcome, Parts, Shares, joined
-from tierwall.core.stack import DEFAULT_ALLOW, Combining, Stack, Tier, combine
+from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine
 from tierwall.network.decide import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import (
+    AddressPeer,
     Direction,
     DomainPeer,
     NamedPort,
+    NodePeer,
     PodPeer,
     Policy,
     PortRange,
     Related,
-    Relation,
     Rule,
+    isolates,
 )
+from tierwall.network.reach.attention import compares_names
 from tierwall.network.reach.claims import Claims, Matched, cells, in_order
 from tierwall.network.reach.classes import Classes, EndClass
 from tierwall.network.reach.membership import Membership
@@ -70,11 +74,12 @@ class Rows:
         self._named_ports: dict[str, list[tuple[tuple[tuple[str, int], ...], int]]] = {}
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._own: dict[tuple[Cell, ...], Row] = {}
+        self._below: dict[tuple[Any, ...], list[Cell]] = {}
         self._looked: dict[Any, frozenset[Any]] = {}
         self._tiers: dict[Any, list[tuple[int, Shares]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
-        self._default = Row((Cell(everything, ((default, everybody),)),))
+        self._default = [Cell(everything, ((default, everybody),))]
         self._free = Row((Cell(everything, ((free, everybody),)),))
 
     def row(self, one: EndClass, direction: Direction) -> Row:
@@ -83,39 +88,47 @@ class Rows:
         if not subject.under_policy:
             return self._free
         stack = reachable(self.classes.model.stack(subject, direction))
-        keys = tuple((direction, tier, self.seen(tier.policies, subject, direction)) for tier in stack)
-        return self._from(stack, keys, subject, direction)
-
-    def _from(self, stack: Stack[Policy], keys: tuple[Any, ...], subject: End, direction: Direction) -> Row:
-        """What a stack says: its first tier with the row of the tiers below it. Many stacks share their lower tiers."""
-        if not stack:
-            return self._default
+        keys = tuple([(direction, tier.policies, self.seen(tier.policies, subject, direction)) for tier in stack])
         row = self._rows.get(keys)
         if row is None:
-            if keys[0] not in self._tiers:
-                self._tiers[keys[0]] = self._shares(stack[0], subject, direction)
-            below = self._from(stack[1:], keys[1:], subject, direction)
-            together = self._put_together(self._tiers[keys[0]], below)
-            row = self._rows[keys] = self._own.setdefault(together, Row(together))
+            found: dict[Parts, int] = {}
+            for ports, parts in self._cells(stack, keys, subject, direction):
+                alike = in_order(parts)
+                found[alike] = found.get(alike, 0) | ports
+            whole = tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
+            row = self._rows[keys] = self._own.setdefault(whole, Row(whole))
         return row
 
-    def _put_together(self, tier: list[tuple[int, Shares]], below: Row) -> tuple[Cell, ...]:
-        found: dict[Parts, int] = {}
-        for ports, shares in tier:
-            for lower, parts in below.cells:
-                if ports & lower:
-                    whole = in_order(joined(shares, parts, self.why))
-                    found[whole] = found.get(whole, 0) | ports & lower
-        return tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
+    def _cells(self, stack: Stack[Policy], keys: tuple[Any, ...], subject: End, direction: Direction) -> list[Cell]:
+        """What a stack says: its first tier with the cells of the tiers below it, which many stacks share."""
+        if not stack:
+            return self._default
+        key, further = keys[0], keys[1:]
+        tier = self._tiers.get(key)
+        if tier is None:
+            tier = self._tiers[key] = self._shares(stack[0], subject, direction)
+        below = self._below.get(further)
+        if below is None:
+            below = self._below[further] = self._cells(stack[1:], further, subject, direction)
+        return [
+            Cell(common, joined(shares, parts, self.why))
+            for ports, shares in tier
+            for lower, parts in below
+            if (common := ports & lower)
+        ]
 
     def _shares(self, tier: Tier[Policy], subject: End, direction: Direction) -> list[tuple[int, Shares]]:
-        """A tier cell by cell; cells that fare alike become one."""
+        """A tier cell by cell; cells that fare alike become one where other tiers lie below them."""
         matched = self.matched(tier, subject, direction)
+        everybody, why = self.classes.everybody, self.why
+        pieces = cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
+        shares = [(ports, combine(tier, everybody, Claims(matched, ports), why)) for ports in pieces]
+        if len(shares) == 1 or isolates(tier):
+            return shares
         found: dict[Shares, int] = {}
-        for ports in cells(self.ports.everything, (rule for rules in matched.values() for rule in rules)):
-            shares = combine(tier, self.classes.everybody, Claims(matched, ports), self.why)
-            found[shares] = found.get(shares, 0) | ports
-        return [(ports, shares) for shares, ports in found.items()]
+        for ports, share in shares:
+            found[share] = found.get(share, 0) | ports
+        return [(ports, share) for share, ports in found.items()]
 
     def seen(self, policies: tuple[Policy, ...], subject: End, direction: Direction) -> Any:
         """What policies see of a subject.
@@ -141,27 +154,38 @@ class Rows:
         if rule.peers is None:
             surely = self.classes.everybody
         for peer in rule.peers or ():
-            if isinstance(peer, DomainPeer):
-                maybe = self.classes.addressed
-            else:
-                surely |= self.membership.matching(peer, subject)
+            match peer:
+                case PodPeer() | AddressPeer() | NodePeer():
+                    surely |= self.membership.matching(peer, subject)
+                case DomainPeer():
+                    maybe = self.classes.addressed
+                case _:
+                    assert_never(peer)
         ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject)
-        return Matched(rule, ports, named, surely, maybe & ~surely)
+        return Matched.of(rule, ports, named, surely, maybe & ~surely)
 
     def _ports(self, rule: Rule, subject: End) -> tuple[int, tuple[tuple[int, int], ...]]:
-        ports, named = 0, []
+        ports = 0
+        named: list[tuple[int, int]] = []
         for entry in rule.ports or ():
-            if not isinstance(entry, NamedPort):
-                ports |= self.ports.mask(entry)
-            elif rule.direction is Direction.INGRESS:
-                ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
-            else:
-                if entry.name not in self._named_ports:
-                    self._named_ports[entry.name] = list(self.membership.named_ports(entry.name).items())
-                for pairs, classes in self._named_ports[entry.name]:
-                    if resolved := self._resolved(entry, pairs):
-                        named.append((resolved, classes))
+            match entry:
+                case PortRange():
+                    ports |= self.ports.mask(entry)
+                case NamedPort() if rule.direction is Direction.INGRESS:
+                    ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
+                case NamedPort():
+                    named += self._named(entry)
+                case _:
+                    assert_never(entry)
         return ports, tuple(named)
+
+    def _named(self, entry: NamedPort) -> Iterable[tuple[int, int]]:
+        """The ports that a name stands for, and on which classes of destinations."""
+        if entry.name not in self._named_ports:
+            self._named_ports[entry.name] = list(self.membership.named_ports(entry.name).items())
+        for pairs, classes in self._named_ports[entry.name]:
+            if resolved := self._resolved(entry, pairs):
+                yield resolved, classes
 
     def _resolved(self, entry: NamedPort, pairs: Iterable[tuple[str, int]]) -> int:
         out = 0
@@ -174,7 +198,7 @@ class Rows:
 def reachable(stack: Stack[Policy]) -> Stack[Policy]:
     """The tiers that a question can get to: isolation lets nothing through to those below it."""
     for number, tier in enumerate(stack, 1):
-        if tier.combining is Combining.UNION_WITH_ISOLATION:
+        if isolates(tier):
             return stack[:number]
     return stack
 
@@ -189,11 +213,32 @@ def _looked_at(policies: tuple[Policy, ...], direction: Direction) -> Iterable[t
     for policy in policies:
         for rule in policy.rules(direction) or ():
             for peer in rule.peers or ():
-                if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
-                    if peer.namespaces.relation in (Relation.SELF, Relation.NOT_SELF):
-                        yield "namespace", ""
-                    for key in peer.namespaces.keys:
-                        yield "label", key
+                match peer:
+                    case PodPeer():
+                        yield from _compared(peer.namespaces)
+                    case AddressPeer() | NodePeer() | DomainPeer():
+                        pass
+                    case _:
+                        assert_never(peer)
             for port in rule.ports or ():
-                if isinstance(port, NamedPort) and direction is Direction.INGRESS:
-                    yield "port", port.name
+                match port:
+                    case NamedPort() if direction is Direction.INGRESS:
+                        yield "port", port.name
+                    case NamedPort() | PortRange():
+                        pass
+                    case _:
+                        assert_never(port)
+
+
+def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
+    """What of the subject's namespace peers are compared with."""
+    match namespaces:
+        case Selector():
+            pass
+        case Related(relation, keys):
+            if compares_names(relation):
+                yield "namespace", ""
+            for key in keys:
+                yield "label", key
+        case _:
+            assert_never(namespaces)

@@ -8,12 +8,12 @@ to itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
-from tierwall.core.outcome import Claim, Outcome
+from tierwall.core.outcome import CONDITIONAL, DENY, Claim, Outcome
 from tierwall.core.stack import Combining, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
@@ -29,6 +29,7 @@ _YES, _MAYBE, _FIRST_MATCH, _EGRESS, _INGRESS = (
     Direction.EGRESS,
     Direction.INGRESS,
 )
+_ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
 _NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
 NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
@@ -115,13 +116,7 @@ class NetworkDetail(Struct, frozen=True, eq=False):
 
     def other_end(self, direction: Direction) -> End:
         """The end that is the peer in one direction."""
-        match direction:
-            case Direction.EGRESS:
-                return self.destination
-            case Direction.INGRESS:
-                return self.source
-            case _:
-                assert_never(direction)
+        return self.destination if direction is _EGRESS else self.source
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:
@@ -154,14 +149,14 @@ def decide(model: Model, source: End, destination: End, protocol: str, port: int
 
 def both(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
     """The verdict of the whole connection: it passes only if both directions let it."""
-    if StepVerdict.DENY in (egress, ingress):
-        return Verdict.DENY
-    return Verdict.CONDITIONAL if StepVerdict.CONDITIONAL in (egress, ingress) else Verdict.ALLOW
+    if egress is DENY or ingress is DENY:
+        return _DENY
+    return _CONDITIONAL if egress is CONDITIONAL or ingress is CONDITIONAL else _ALLOW
 
 
 def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
     """The entries of `decidedBy` for one direction; one that is not under policy adds nothing."""
-    if outcome.verdict is StepVerdict.NOT_APPLICABLE:
+    if outcome is NOT_APPLICABLE:
         return ()
     return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
 

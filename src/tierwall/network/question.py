@@ -15,7 +15,7 @@ from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_suc
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.network.decide import Judgement, NetworkDetail, Settler, Shadow, decide
+from tierwall.network.decide import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow, decide
 from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
@@ -47,9 +47,9 @@ EXPECTATIONS: Mapping[str, Expectation] = {
 
 def ask(snapshot: Snapshot, question: NetworkQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
-    detail = _decided(model(snapshot), question, problems)
-    everything = model_with_shadow(snapshot)
-    if everything is not model(snapshot):
+    network, everything = model(snapshot), model_with_shadow(snapshot)
+    detail = _decided(network, question, problems)
+    if everything is not network:
         detail = structs.replace(detail, shadow=_shadow(detail, _decided(everything, question)))
     return answer(detail)
 
@@ -138,7 +138,7 @@ def _shadow(now: NetworkDetail, then: NetworkDetail) -> Shadow | None:
 def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
     """What was looked at in one direction, in order."""
     direction = str(judgement.direction)
-    if judgement.verdict is StepVerdict.NOT_APPLICABLE:
+    if judgement.outcome is NOT_APPLICABLE:
         same = detail.source is detail.destination
         yield Step(
             direction=direction,
@@ -148,32 +148,33 @@ def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
             note="a pod and itself" if same else "host-network pods, nodes and plain addresses are not under policy",
         )
         return
-    last_note = "Kubernetes exempts traffic between a pod and its own node" if _same_node(detail) else ""
+    own_node = "Kubernetes exempts traffic between a pod and its own node" if _same_node(detail) else ""
     for number, (settler, verdict, reason) in enumerate(judgement.looked, 1):
-        last = last_note if number == len(judgement.looked) else ""
+        last = own_node if number == len(judgement.looked) else ""
         if settler is None:
             yield Step(direction=direction, tier="Default", verdict=verdict, reason=reason, note=last or None)
             continue
-        notes = (settler.closed, _by_address(settler, detail, judgement), last)
-        decider = settler.decider
+        notes = [note for note in (settler.closed, _by_address(settler, detail, judgement), last) if note]
         yield Step(
             direction=direction,
             tier=str(settler.tier),
             verdict=verdict,
             reason=reason,
-            policy=settler.resource.reference,
-            rule=decider.rule,
-            name=decider.name,
-            note="; ".join(note for note in notes if note) or None,
+            policy=settler.policy,
+            rule=settler.place,
+            name=settler.name or None,
+            note="; ".join(notes) if notes else None,
             origin=settler.resource,
-            path=settler.path if isinstance(settler, Rule) else ("spec",),
+            path=settler.path,
         )
 
 
 def _by_address(settler: Settler, detail: NetworkDetail, judgement: Judgement) -> str:
     """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
+    if not isinstance(settler, Rule) or not settler.peers:
+        return ""
     other = detail.other_end(judgement.direction)
-    if not isinstance(settler, Rule) or not other.under_policy:
+    if not other.under_policy:
         return ""
     _pods, addresses, _nodes, _domains = by_kind(settler.peers)
     blocks = (block for peer in addresses for block in peer.blocks)

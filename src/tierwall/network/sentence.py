@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tierwall.core.outcome import Outcome
-from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.network.decide import Judgement, NetworkDetail, decided_by
+from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
+from tierwall.core.verdict import Verdict
+from tierwall.network.decide import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
 from tierwall.network.model.matching import domains
 from tierwall.network.model.rules import Action, Direction, Policy, Rule
 
+# Looked up once: looking up a member of an enum takes longer than comparing with it.
+_DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
 # A sentence names this many rules and counts the rest; the document names them all.
 MOST_NAMED = 3
 
@@ -21,12 +23,13 @@ def sentence(detail: NetworkDetail) -> str:
     judgements = (detail.egress, detail.ingress)
     if detail.source is detail.destination:
         return f"{detail.source} can reach itself on {detail.protocol} port {detail.port}: no policy is about that"
-    if detail.verdict is Verdict.DENY:
-        reasons = [_denial(judgement) for judgement in judgements if judgement.verdict is StepVerdict.DENY]
+    verdict = detail.verdict
+    if verdict is _DENY:
+        reasons = [_denial(judgement) for judgement in judgements if judgement.outcome.verdict is DENY]
         return f"{detail.source} cannot reach {connection}: {' and '.join(reasons)}"
-    if detail.verdict is Verdict.CONDITIONAL:
+    if verdict is _CONDITIONAL:
         conditions = [
-            _condition(judgement.outcome) for judgement in judgements if judgement.verdict is StepVerdict.CONDITIONAL
+            _condition(judgement.outcome) for judgement in judgements if judgement.outcome.verdict is CONDITIONAL
         ]
         return f"{detail.source} can reach {connection} {' and '.join(conditions)}"
     if not detail.egress.outcome.by and not detail.ingress.outcome.by:
@@ -64,7 +67,7 @@ def _subject(direction: Direction) -> str:
 
 def _permission(judgement: Judgement) -> str:
     outcome = judgement.outcome
-    if outcome.verdict is StepVerdict.NOT_APPLICABLE:
+    if outcome is NOT_APPLICABLE:
         return ""
     if not outcome.by:
         return f"no policy decides its {judgement.direction}"

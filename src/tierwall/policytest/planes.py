@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, cast
 
 from tierwall.core.answer import Answer
@@ -21,6 +22,7 @@ PLANES = {
 }
 
 
+@cache
 def plane(name: str) -> Plane[Snapshot]:
     """The module of a plane, imported on first use."""
     return cast(Plane[Snapshot], importlib.import_module(PLANES[name]))

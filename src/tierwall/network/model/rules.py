@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias, TypeVar, assert_never
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -248,10 +248,20 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
     # Why the policy fails closed, if it does.
     closed: str = ""
 
+    # A policy that settles something as a whole is named as a rule is, by these.
+    name: ClassVar[str] = ""
+    place: ClassVar[str] = "spec"
+    path: ClassVar[tuple[str | int, ...]] = ("spec",)
+
+    @property
+    def policy(self) -> Reference:
+        """This policy."""
+        return self.reference
+
     @property
     def decider(self) -> Decider:
         """This policy as answers name it, where it settles something as a whole."""
-        return Decider(self.reference, "spec")
+        return Decider(self.reference, self.place)
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""

@@ -111,12 +111,14 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     """Seconds of CPU for one size in this process, from plain objects on."""
     from tierwall.network.decide import decide
     from tierwall.network.model.model import Model
+    from tierwall.network.question import NetworkQuestion
     from tierwall.network.reach.classes import Classes
     from tierwall.network.reach.listing import entries
     from tierwall.network.reach.matrix import matrix
     from tierwall.render import reach_text
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
+    from tierwall.world import World
 
     objects = list(cluster(pods, namespaces))
     snapshot = Snapshot.of(load_objects(objects))
@@ -145,6 +147,13 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
         for question in questions:
             decide(model, *question)
         times["decisions/s"] = len(questions) / (time.process_time() - start)
+    world = World(snapshot)
+    asked = [NetworkQuestion(source=str(source), to=str(to), port=port) for source, to, _, port in questions]
+    for _ in range(2):
+        start = time.process_time()
+        for each in asked:
+            world.ask(each)
+        times["answers/s"] = len(asked) / (time.process_time() - start)
     times["peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return times
 
@@ -159,6 +168,7 @@ COLUMNS = (
     "text s",
     "text MB",
     "decisions/s",
+    "answers/s",
     "peak MB",
 )
 

@@ -16,6 +16,7 @@ from tierwall.network.model.ends import NAMESPACE_NAME
 
 # Whose labels: the subject's namespace, the subject, the other end's namespace, the other end.
 Whose: TypeAlias = Literal["subject's namespace", "subject", "other's namespace", "other"]
+NAMESPACES: tuple[Whose, Whose] = ("subject's namespace", "other's namespace")
 
 # With more ways than this to be none of the nodes that selectors refuse, some node passes for possible.
 _MOST_WAYS = 1000
@@ -166,7 +167,7 @@ class Case(NamedTuple):
         same = True if mine.single is not None and mine.single == theirs.single else self.same
         if same and (self.same is False or self.differ):
             return None
-        keys = {key for whose, key in self.labels if whose.endswith("namespace")} if same else set()
+        keys = {key for whose, key in self.labels if whose in NAMESPACES} if same else set()
         labels = dict(self.labels)
         for key in sorted(keys | self.equal | self.differ):
             mine = labels.get(("subject's namespace", key)) or _anything(key)

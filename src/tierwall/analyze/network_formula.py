@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
-from tierwall.analyze.network_case import ABSENT, PRESENT, Case, Values, Whose, allowed, opposite
+from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
 from tierwall.core.labels import Selector
 from tierwall.network.model.addresses import LAST, Span
 from tierwall.network.model.ends import LAST_PORT
@@ -232,11 +232,8 @@ def _compared(wanted: Related, equal: bool) -> tuple[Condition, ...]:
 def _on_namespaces(wanted: Related, values: Values) -> tuple[Condition, ...]:
     """Each key has such values on each of the two namespaces."""
     return tuple(
-        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in _NAMESPACES
+        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in NAMESPACES
     )
-
-
-_NAMESPACES: tuple[Whose, Whose] = ("subject's namespace", "other's namespace")
 
 
 class Search:

@@ -45,7 +45,7 @@ def command(paths: tuple[str, ...], namespace: str | None, output: str) -> None:
     if namespace is not None:
         found = tuple(one for one in found if concerns(one, namespace))
     _write(found, loaded, output)
-    if any(one.code in ("TW001", "TW002", "TW003", "TW005") for one in found):
+    if any(diagnostic.unreadable for diagnostic in found):
         sys.exit(FAILED)
     sys.exit(FOUND if any(one.severity != "note" for one in found) else 0)
 

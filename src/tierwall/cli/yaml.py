@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from tierwall.core.diagnostics import Diagnostic
 
 
 @click.command("yaml")
@@ -27,9 +32,13 @@ def yaml_command(file: str) -> None:
     for document in read.documents:
         out.write(json_line(document.value).encode() + b"\n")
     out.flush()
-    for one in (*repeated_keys(read.documents), *read.diagnostics):
-        warning = "warning: " if one.code == "TW004" else ""
-        hint = f" ({one.hint})" if one.hint else ""
-        click.echo(f"{one.at}: {warning}{one.message}{hint}", err=True)
+    for repeated in repeated_keys(read.documents):
+        click.echo(f"{repeated.at}: warning: {_told(repeated)}", err=True)
+    for problem in read.diagnostics:
+        click.echo(f"{problem.at}: {_told(problem)}", err=True)
     if read.diagnostics:
         sys.exit(1)
+
+
+def _told(diagnostic: Diagnostic) -> str:
+    return f"{diagnostic.message} ({diagnostic.hint})" if diagnostic.hint else diagnostic.message

@@ -24,22 +24,26 @@ class Code(NamedTuple):
     severity: Severity
     title: str
     retired: bool = False
+    # Something that was to be read was not, so nobody knows what it says.
+    unreadable: bool = False
+    # About a field as such, not about its value.
+    at_key: bool = False
 
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 CATALOGUE: dict[str, Code] = {
     # 0xx: reading files
-    "TW001": Code(_E, "file cannot be read"),
-    "TW002": Code(_E, "text is not YAML or JSON"),
-    "TW003": Code(_E, "input is too large or too deep"),
+    "TW001": Code(_E, "file cannot be read", unreadable=True),
+    "TW002": Code(_E, "text is not YAML or JSON", unreadable=True),
+    "TW003": Code(_E, "input is too large or too deep", unreadable=True),
     "TW004": Code(_E, "key is repeated"),
-    "TW005": Code(_E, "text is not UTF-8"),
+    "TW005": Code(_E, "text is not UTF-8", unreadable=True),
     "TW006": Code(_E, "document is not a Kubernetes object"),
     "TW007": Code(_W, "object is defined twice"),
     "TW008": Code(_N, "kind is not judged"),
     # 1xx: admission
-    "TW101": Code(_E, "field is unknown"),
+    "TW101": Code(_E, "field is unknown", at_key=True),
     "TW102": Code(_E, "field is required"),
     "TW103": Code(_E, "value has the wrong type"),
     "TW104": Code(_E, "value is not supported"),

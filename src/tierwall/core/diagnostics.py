@@ -1,7 +1,8 @@
 """What is wrong with the input: one diagnostic a problem, all of them at once, sorted by place.
 
-The catalogue (`core.catalogue`) holds every code with its level and title; a diagnostic is a code at a place with the
-words for this case. Messages are lower case without a final period; user text stands in backticks.
+The catalogue (`core.catalogue`) holds every code with its severity, its title and what follows from it; a diagnostic is
+a code at a place with the words for this case. Messages are lower case without a final period; user text stands in
+backticks.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class Diagnostic(msgspec.Struct, frozen=True):
     def severity(self) -> Severity:
         """`error`, `warning` or `note`, as the catalogue says for this code."""
         return CATALOGUE[self.code].severity
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether something that was to be read was not, so that nobody knows what it says."""
+        return CATALOGUE[self.code].unreadable
 
     def sort_key(self) -> tuple[str, int, int, str, str, str]:
         """By place, then code, then words; what has no place comes first."""

@@ -125,7 +125,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
             diagnostics += [
                 Diagnostic("TW702", f"`{question['file']}`: {one.message}", resource.position((*path, "admit", "file")))
                 for one in file_loaded.diagnostics
-                if one.code == "TW001"
+                if one.unreadable
             ]
             question = {"objects": [Written(one.value, one) for one in file_loaded.resources]}
         cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
@@ -168,11 +168,10 @@ class _Library:
         key = tuple(files)
         if key not in self._loaded:
             loaded = load(key)
-            errors = [
-                one for one in loaded.diagnostics if one.severity == "error" and one.code not in ("TW004", "TW006")
-            ]
-            if errors:
-                raise InputError(errors)
+            # What was read but is not an object is left out, and shown; what was not read could be anything.
+            unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
+            if unreadable:
+                raise InputError(unreadable)
             whole = loaded.snapshot if self._under is None else self._under.changed(put=loaded.resources)
             self._loaded[key] = whole, loaded.diagnostics
         return *self._loaded[key], missing

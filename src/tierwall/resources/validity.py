@@ -8,13 +8,11 @@ objects define none), so that it holds in every snapshot that has the object.
 
 from __future__ import annotations
 
+from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.admission import admit
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
-
-# Problems with a field as such, not with its value.
-AT_THE_KEY = ("TW101",)
 
 
 @per_resource
@@ -24,7 +22,7 @@ def problems(resource: Resource) -> tuple[Diagnostic, ...]:
         Diagnostic(
             problem.code,
             problem.message,
-            resource.position(problem.path, key=problem.code in AT_THE_KEY),
+            resource.position(problem.path, key=CATALOGUE[problem.code].at_key),
             problem.expected,
             problem.found,
             problem.hint,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from enum import Enum, StrEnum
-from typing import NamedTuple, TypeAlias
+from enum import Enum, StrEnum, auto
+from typing import NamedTuple, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -52,15 +52,15 @@ Attached: TypeAlias = str | Verdict
 
 
 class Kind(Enum):
-    """What the elements of a set are, with its type in the words of nftables; `{}` is the address type."""
+    """What the elements of a set are."""
 
-    ADDRESSES = "{}"
-    RANGES = "{} range"
-    NAMED = "{} . inet_proto . inet_service"
-    PORTS = "inet_service"
-    VERDICTS = "{} : verdict"
-    PORT_VERDICTS = "inet_service : verdict"
-    FLOWS = "{0} . inet_service . {0} . inet_service"
+    ADDRESSES = auto()
+    RANGES = auto()
+    NAMED = auto()
+    PORTS = auto()
+    VERDICTS = auto()
+    PORT_VERDICTS = auto()
+    FLOWS = auto()
 
 
 MAPS = (Kind.VERDICTS, Kind.PORT_VERDICTS)
@@ -126,7 +126,7 @@ def keyword(found: Set) -> str:
 
 def set_body(found: Set) -> Iterator[str]:
     """The lines that declare a set, without its elements."""
-    yield "type " + found.kind.value.removesuffix(" range").format(f"ipv{found.family}_addr")
+    yield f"type {_type(found)}"
     if found.kind in (Kind.RANGES, Kind.PORTS):
         yield "flags interval"
     elif found.kind is Kind.FLOWS:
@@ -134,6 +134,26 @@ def set_body(found: Set) -> Iterator[str]:
         yield "flags timeout"
     if found.comment:
         yield f'comment "{found.comment}"'
+
+
+def _type(found: Set) -> str:
+    """The type of a set in the words of nftables."""
+    address_type = f"ipv{found.family}_addr"
+    match found.kind:
+        case Kind.ADDRESSES | Kind.RANGES:
+            return address_type
+        case Kind.NAMED:
+            return f"{address_type} . inet_proto . inet_service"
+        case Kind.PORTS:
+            return "inet_service"
+        case Kind.VERDICTS:
+            return f"{address_type} : verdict"
+        case Kind.PORT_VERDICTS:
+            return "inet_service : verdict"
+        case Kind.FLOWS:
+            return f"{address_type} . inet_service . {address_type} . inet_service"
+        case _:
+            assert_never(found.kind)
 
 
 def chain_head(chain: Chain) -> Iterator[str]:

@@ -9,12 +9,12 @@ from typing import assert_never
 from msgspec import Struct
 
 from tierwall.core.answer import Decider
-from tierwall.core.labels import Requirement, Selector
+from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import both, decided_by
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Direction, PodPeer, PortRange, Related, Relation, by_kind
+from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, by_kind
 from tierwall.network.reach.classes import bits
 from tierwall.network.reach.matrix import Group, Matrix, Passages
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
@@ -98,27 +98,28 @@ class Flows:
 
 def entries(found: Matrix, why: bool = False) -> Iterator[Entry]:
     """The groups of a matrix, destination by destination; grows with groups, not with pairs."""
-    names, flows, cuts = Names(found.classes), Flows(found.ports, why), _cuts(found)
+    names, flows, by_selector = Names(found.classes), Flows(found.ports, why), _cuts(found)
+    cuts = tuple(by_selector.values())
     for group in found.groups:
         destinations = names.describe(group.destinations, cuts=cuts)
-        hints = _hints(found, group, cuts)
+        hints = _hints(found, group, by_selector)
         for sources, passages in group.sources:
             if not only_itself(found, group.destinations, sources):
                 named = names.describe(sources, group.possible, hints, cuts)
                 yield Entry(named, destinations, flows.of(passages))
 
 
-def _cuts(found: Matrix) -> list[Hint]:
-    """The pods that most policies are about, under the names of their selectors.
+def _cuts(found: Matrix) -> dict[Selector, Hint]:
+    """The pods that most policies are about, by selector and under its name.
 
     What they cannot do, they all cannot.
     """
     counted = Counter(policy.pods for policy in found.classes.model.policies if policy.pods.requirements)
     common = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MOST_SELECTORS]
-    return [Hint(f"*/[{one}]", found.membership.pods(one)) for one, _ in common]
+    return {pods: Hint(_name(EVERYTHING, pods), found.membership.pods(pods)) for pods, _ in common}
 
 
-def _hints(found: Matrix, group: Group, cuts: list[Hint]) -> list[Hint]:
+def _hints(found: Matrix, group: Group, cuts: dict[Selector, Hint]) -> list[Hint]:
     """What the ingress rules about a group select, under the names the rules give it, whole and met with the cuts."""
     if max(sources.bit_count() for sources, _ in group.sources) <= LARGE:
         return []
@@ -133,28 +134,33 @@ def _hints(found: Matrix, group: Group, cuts: list[Hint]) -> list[Hint]:
     peers = dict.fromkeys(pods)
     out: list[Hint] = []
     for peer in list(peers)[:MOST_SELECTORS]:
-        name = _selected(peer, subject)
+        namespaces = _namespaces(peer, subject)
         mask = found.membership.matching(peer, subject) & group.possible
-        if name and mask.bit_count() > LARGE:
-            out.append(Hint(name, mask))
-            if name.endswith("/*"):
-                out += [Hint(name[:-1] + cut.name.removeprefix("*/"), mask & cut.mask) for cut in cuts]
+        if namespaces is not None and mask.bit_count() > LARGE:
+            out.append(Hint(_name(namespaces, peer.pods), mask))
+            if peer.pods == EVERYTHING:
+                out += [Hint(_name(namespaces, pods), mask & cut.mask) for pods, cut in cuts.items()]
     return out
 
 
-def _selected(peer: PodPeer, subject: End) -> str:
-    """`[team=red]/*`; nothing for a relation that no selector says."""
+def _namespaces(peer: PodPeer, subject: End) -> Selector | None:
+    """The namespaces of a peer as a selector; None for a relation that no selector says."""
     namespaces = peer.namespaces
-    if isinstance(namespaces, Related):
-        match namespaces.relation:
-            case Relation.SAME_LABELS if namespaces.keys:
-                labels = subject.namespace_labels
-                namespaces = Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
-            case Relation.SAME_LABELS | Relation.SELF | Relation.NOT_SELF | Relation.NOT_SAME_LABELS:
-                return ""
-            case _:
-                assert_never(namespaces.relation)
-    return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, peer.pods))
+    if isinstance(namespaces, Selector):
+        return namespaces
+    match namespaces.relation:
+        case Relation.SAME_LABELS if namespaces.keys:
+            labels = subject.namespace_labels
+            return Selector(tuple(Requirement(key, "In", (labels.get(key, ""),)) for key in namespaces.keys))
+        case Relation.SAME_LABELS | Relation.SELF | Relation.NOT_SELF | Relation.NOT_SAME_LABELS:
+            return None
+        case _:
+            assert_never(namespaces.relation)
+
+
+def _name(namespaces: Selector, pods: Selector) -> str:
+    """`[team=red]/*`."""
+    return "/".join(f"[{selector}]" if selector.requirements else "*" for selector in (namespaces, pods))
 
 
 def pair_entries(found: Matrix, why: bool = False) -> Iterator[Entry]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, snapshot, tools
+from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, route, snapshot, tools, tools_ref
 
 from tierwall.cli.main import root
 from tierwall.core.answer import Reason, Step
@@ -176,6 +176,21 @@ def test_the_sentence_says_what_is_in_force_and_who_set_it() -> None:
 def test_inline_settings_decide_too() -> None:
     found = answer(tools(policies=TCP), backend="AgentgatewayBackend/ns/tools")
     assert found["decidedBy"] == [{"policy": "AgentgatewayBackend/ns/tools"}]
+
+
+def test_inline_settings_stand_where_their_keys_are_written(tmp_path: Path) -> None:
+    timed = [TCP, {"tcp": {"connectTimeout": "2s"}}, {"tcp": {"connectTimeout": "3s"}}]
+    rules = [{"name": "rule", "backendRefs": [tools_ref(policies=timed[2])]}]
+    on_backend = policy("p", "AgentgatewayBackend/tools", backend=TCP | {"tls": {"sni": "b.example"}})
+    objects = [one.value for one in snapshot(on_backend, tools(timed[0], timed[1]), route(rules=rules))]
+    file = tmp_path / "all.json"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})))
+    _, out, _ = run("effective", *ARGUMENTS, "-f", str(file), "-o", "json")
+    steps = [step for step in msgspec.json.decode(out)["trace"] if step["rule"] == "backend.tcp"]
+    assert [step["tier"] for step in steps] == ["Backend", "Backend inline", "Sub-backend inline", "backendRef inline"]
+    written = file.read_text().splitlines()
+    after = ["".join(written[step["source"]["line"] - 1 :][:3]).replace(" ", "").rstrip(",") for step in steps]
+    assert after == [f'"tcp":{{"connectTimeout":"{seconds}s"}}' for seconds in (1, 1, 2, 3)]
 
 
 def test_a_step_says_what_is_worth_knowing_about_who_is_in_force() -> None:

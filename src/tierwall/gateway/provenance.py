@@ -6,10 +6,8 @@ Each candidate that a question meets becomes a step of the answer, with the leve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from tierwall.core.answer import Reason, Step
-from tierwall.core.source import Path, Position
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import StepVerdict
 from tierwall.gateway import sentence
@@ -17,8 +15,8 @@ from tierwall.gateway.decide import Candidate, Merge, Merged
 from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
 from tierwall.gateway.model.fields import FIELDS, SECTIONS
 from tierwall.gateway.model.levels import Asked, levels
+from tierwall.gateway.model.positions import SettingsOf
 from tierwall.gateway.model.profile import Profile
-from tierwall.resources.resource import Resource
 
 # In force is Allow, heard without counting is Pass, and a list that selects nothing does not match the request.
 VERDICTS = {
@@ -30,15 +28,6 @@ VERDICTS = {
     Reason.LEAST_SPECIFIC_KEPT: StepVerdict.PASS,
     Reason.NO_ENTRY_SELECTED: StepVerdict.NO_MATCH,
 }
-
-
-class _Keys(NamedTuple):
-    """An object whose nodes are found at their keys: a setting stands where `timeouts:` is written."""
-
-    resource: Resource
-
-    def position(self, path: Path = (), key: bool = True) -> Position | None:
-        return self.resource.position(path, key=True)
 
 
 def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator[FieldDetail]:
@@ -124,7 +113,7 @@ def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
             policy=policy.reference,
             rule=written.field.path,
             note=sentence.SELECTS_NOTHING,
-            origin=_Keys(policy),
+            origin=SettingsOf(policy),
             path=("spec", written.field.section, *written.path),
         )
         steps.setdefault(written.field.path, []).append(step)
@@ -139,7 +128,7 @@ def _step(field: str, level: str, candidate: Candidate, reason: Reason, note: st
         policy=candidate.source,
         rule=field,
         note=note,
-        origin=_Keys(candidate.resource),
+        origin=SettingsOf(candidate.resource),
         path=candidate.path,
     )
 

@@ -97,23 +97,23 @@ class Terms(NamedTuple):
 
 def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """The settings in force at one place; InputError names everything wrong with the question."""
-    found = list(problems)
-    asked = _asked(Finder(snapshot, found), question.place)
-    terms = _terms(question, found)
-    if found:
-        raise input_error(found)
+    wrong = list(problems)
+    asked = _asked(Finder(snapshot, wrong), question.place)
+    terms = _terms(question, wrong)
+    if wrong:
+        raise input_error(wrong)
     return _answer(_merges(snapshot, terms), asked, terms)
 
 
 def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[Answer]:
     """The settings in force at every place that a request can reach; the question itself names none."""
-    found = [
+    wrong = [
         Diagnostic("TW703", f"`{key}` names a place in a question about all places", hint=f"leave `{key}` out")
         for key in question.place
     ]
-    terms = _terms(question, found)
-    if found:
-        raise input_error(found)
+    terms = _terms(question, wrong)
+    if wrong:
+        raise input_error(wrong)
     merges = _merges(snapshot, terms)
     return (_answer(merges, asked, terms) for asked in ways(snapshot))
 
@@ -125,7 +125,7 @@ def _merges(snapshot: Snapshot, terms: Terms) -> dict[Profile, Merge]:
 
 def _answer(merges: Mapping[Profile, Merge], asked: Asked, terms: Terms) -> Answer:
     chosen = merges[terms.profile]
-    merged = {profile: one.at(asked) for profile, one in merges.items()}
+    merged = {profile: merging.at(asked) for profile, merging in merges.items()}
     details = tuple(fields(chosen, asked, merged[terms.profile]))
     effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
     detail = GatewayDetail(

@@ -13,7 +13,7 @@ from tierwall.cli.input import DENIED, fail, file_option, output_option, world_f
 if TYPE_CHECKING:
     from tierwall.api.permissions import Permissions
     from tierwall.api.question import ApiQuestion
-    from tierwall.core.answer import Answer
+    from tierwall.core.answer import Answer, Omission
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
@@ -59,7 +59,7 @@ def command(
     try:
         if listed:
             found = permissions(world.snapshot, user, groups, namespace, uid=uid, extra=asked.extra)
-            _write_list(found, output)
+            _write_list(found, world.not_considered, output)
             return
         answer = world.ask(resolved(world.snapshot, asked))
     except InputError as error:
@@ -90,12 +90,13 @@ def _write(answer: Answer, output: str, quiet: bool) -> None:
             click.echo(line)
 
 
-def _write_list(found: Permissions, output: str) -> None:
+def _write_list(found: Permissions, not_considered: tuple[Omission, ...], output: str) -> None:
     from tierwall.render import api_text, json
     from tierwall.render.json.api import permission_document
 
     if output == "json":
-        click.echo(json.dump({"permissions": [permission_document(permission) for permission in found.listed]}))
+        documents = [permission_document(permission) for permission in found.listed]
+        click.echo(json.dump({"permissions": documents, "notConsidered": json.omission_documents(not_considered)}))
     else:
         for line in api_text.permission_table(found.listed):
             click.echo(line)

@@ -107,6 +107,8 @@ def _lines(connections: Connections, explain: bool, pairs: bool, output: str) ->
     if output in ("dot", "mermaid", "html"):
         return _drawn(connections.matrix, explain, output)
     listed = connections.pairs() if pairs else iter(connections)
+    if output == "json":
+        return reach_json.lines(listed, connections.not_considered)
     renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
     return renderers[output](listed)
 

@@ -46,7 +46,7 @@ def command(
     if not granted.routed:
         click.echo("no route in the manifests leads there: taking every Gateway to lead to every backend", err=True)
     if output == "json":
-        click.echo(json.dump(tools_document(granted, everything)))
+        click.echo(json.dump(tools_document(granted, everything, world.not_considered)))
         return
     if not granted.ways:
         click.echo("there is no Gateway and backend to list", err=True)

@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
+from tierwall.core.answer import Omission
 from tierwall.network.reach.compare import ChangedFlow
 from tierwall.network.reach.listing import Entry, Flow
 from tierwall.network.reach.naming import Named
-from tierwall.render.json import decider_document
+from tierwall.render.json import decider_document, omission_documents
 
 
-def lines(entries: Iterable[Entry]) -> Iterator[str]:
-    """`{"connections": […]}` with one entry a line."""
+def lines(entries: Iterable[Entry], not_considered: Iterable[Omission] = ()) -> Iterator[str]:
+    """`{"connections": […], "notConsidered": […]}` with one entry a line."""
     yield '{"connections": ['
     before = ""
     for entry in entries:
@@ -23,7 +24,7 @@ def lines(entries: Iterable[Entry]) -> Iterator[str]:
         before = f"  {msgspec.json.encode(entry_document(entry)).decode()}"
     if before:
         yield before
-    yield '], "notConsidered": []}'
+    yield f'], "notConsidered": {msgspec.json.encode(omission_documents(not_considered)).decode()}}}'
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:

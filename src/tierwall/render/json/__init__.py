@@ -27,9 +27,12 @@ def line(document: Any) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def diagnostics(found: Iterable[Diagnostic], summary: Mapping[str, Any]) -> str:
+def diagnostics(
+    found: Iterable[Diagnostic], summary: Mapping[str, Any], not_considered: Iterable[Omission] = ()
+) -> str:
     """What `check -o json` prints."""
-    return dump({**summary, "diagnostics": [diagnostic_document(diagnostic) for diagnostic in found]})
+    documents = [diagnostic_document(diagnostic) for diagnostic in found]
+    return dump({**summary, "diagnostics": documents, "notConsidered": omission_documents(not_considered)})
 
 
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -60,13 +63,13 @@ def answer_document(answer: Answer) -> dict[str, Any]:
     if answer.detail is not None:
         document |= importlib.import_module(f"tierwall.render.json.{answer.plane}").detail_document(answer.detail)
     document["trace"] = [step_document(step) for step in answer.steps]
-    document["notConsidered"] = [omission_document(omission) for omission in answer.not_considered]
+    document["notConsidered"] = omission_documents(answer.not_considered)
     return document
 
 
 def items_document(items: Iterable[Mapping[str, Any]], not_considered: Iterable[Omission] = ()) -> dict[str, Any]:
     """Several answers of one kind, with what took no part in any of them."""
-    return {"items": list(items), "notConsidered": [omission_document(omission) for omission in not_considered]}
+    return {"items": list(items), "notConsidered": omission_documents(not_considered)}
 
 
 def report_document(report: TestReport) -> dict[str, Any]:
@@ -115,6 +118,11 @@ def step_document(step: Step) -> dict[str, Any]:
     if step.origin is not None and (at := step.at) is not None:
         document["source"] = source_document(at)
     return document
+
+
+def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
+    """What `notConsidered` holds."""
+    return [omission_document(omission) for omission in omissions]
 
 
 def omission_document(omission: Omission) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
+from tierwall.core.words import listed
 from tierwall.gateway.decide import Candidate
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.profile import Profile
@@ -31,9 +30,9 @@ def sentence(detail: GatewayDetail) -> str:
             fields.setdefault(source, []).append(path)
     words = f"At {detail.place}, {_in_force(detail)}"
     if fields:
-        words += ": " + "; ".join(f"{source} sets {_listed(paths)}" for source, paths in fields.items())
+        words += ": " + "; ".join(f"{source} sets {listed(paths)}" for source, paths in fields.items())
     if detail.conflicts:
-        words += f"; two policies of equal precedence set {_listed(detail.conflicts)}"
+        words += f"; two policies of equal precedence set {listed(detail.conflicts)}"
     return words
 
 
@@ -84,7 +83,3 @@ def seniority(winner: Resource, loser: Resource) -> str:
     """What puts one object before another."""
     older = winner.seniority[:3] != loser.seniority[:3]
     return "is older" if older else "is as old and comes first by name"
-
-
-def _listed(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"

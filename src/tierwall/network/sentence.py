@@ -7,6 +7,7 @@ from typing import assert_never
 
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import Verdict
+from tierwall.core.words import listed
 from tierwall.network.decide import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
 from tierwall.network.model.matching import domains
 from tierwall.network.model.rules import Action, Direction, Policy, Rule
@@ -41,7 +42,7 @@ def sentence(detail: NetworkDetail) -> str:
 def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
     """What would hold with the policies in shadow mode in force."""
     single = len(policies) == 1
-    lead = f"{_listed(policies)} {'is' if single else 'are'} in shadow mode"
+    lead = f"{listed(policies, MOST_NAMED)} {'is' if single else 'are'} in shadow mode"
     return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
 
 
@@ -50,7 +51,7 @@ def _denial(judgement: Judgement) -> str:
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
         whose = _subject(judgement.direction)
-        policies = _listed([str(policy.reference) for policy in isolating])
+        policies = listed([str(policy.reference) for policy in isolating], MOST_NAMED)
         return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
 
@@ -83,16 +84,8 @@ def _condition(outcome: Outcome) -> str:
     elif actions == {Action.DENY}:
         lead = "unless its address belongs to"
     which = "one of the domains " if len(names) > 1 else "the domain "
-    return f"{lead} {which}{_listed([f'`{name}`' for name in names])} ({_rules(outcome)})"
+    return f"{lead} {which}{listed([f'`{name}`' for name in names], MOST_NAMED)} ({_rules(outcome)})"
 
 
 def _rules(outcome: Outcome) -> str:
-    return _listed([decider.short for decider in decided_by(outcome)])
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are: `a, b, c and 2 more`."""
-    shown = list(texts[:MOST_NAMED])
-    if len(texts) > MOST_NAMED:
-        shown.append(f"{len(texts) - MOST_NAMED} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return listed([decider.short for decider in decided_by(outcome)], MOST_NAMED)

@@ -14,6 +14,7 @@ from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.core.words import listed
 from tierwall.resources.admission import Problem, admit
 from tierwall.resources.snapshot import Snapshot
 
@@ -122,10 +123,7 @@ def _sentence(judged: Sequence[Judged]) -> str:
 
 
 def _listed(judged: Sequence[Judged]) -> str:
-    names = [_name(judgement.value) for judgement in judged[:MOST_NAMED]]
-    if len(judged) > MOST_NAMED:
-        names.append(f"{len(judged) - MOST_NAMED} more")
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed([_name(judgement.value) for judgement in judged], MOST_NAMED)
 
 
 def _name(value: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import StepVerdict
 
@@ -47,11 +45,3 @@ def phrase(verdict: StepVerdict, reason: Reason) -> str:
     if reason in _BESIDE:
         return f"{_VERDICTS[verdict]}, {_BESIDE[reason]}"
     return _REASONS.get(reason) or _VERDICTS[verdict]
-
-
-def listed(texts: Sequence[str], most: int = 3) -> str:
-    """The first few, and how many more there are: `a, b, c and 2 more`."""
-    shown = list(texts[:most])
-    if len(texts) > most:
-        shown.append(f"{len(texts) - most} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

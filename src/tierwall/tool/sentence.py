@@ -6,6 +6,7 @@ from typing import assert_never
 
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
+from tierwall.core.words import listed
 from tierwall.tool.decide import Evaluated, Walk
 from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
 from tierwall.tool.places import Way
@@ -63,10 +64,8 @@ def _denial(entry: Evaluated) -> str:
 
 def _permission(walk: Walk) -> str:
     names = [entry.decider.short for entry in walk.evaluated]
-    shown = names[:MOST_NAMED] + ([f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else [])
-    listed = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
     levels = " and ".join(dict.fromkeys(entry.level for entry in walk.evaluated))
-    return f"{listed} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
+    return f"{listed(names, MOST_NAMED)} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
 
 
 def note(entry: Evaluated, request: Request) -> str | None:

@@ -1,0 +1,13 @@
+"""Phrases that sentences of every plane share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(texts: Sequence[str], most: int | None = None) -> str:
+    """`a`, `a and b`, `a, b and c`; with more than `most`, the first few and how many more: `a, b and 7 more`."""
+    shown = list(texts[:most])
+    if len(texts) > len(shown):
+        shown.append(f"{len(texts) - len(shown)} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

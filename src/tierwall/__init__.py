@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tierwall.errors import TierwallError as TierwallError
     from tierwall.gateway.detail import GatewayDetail as GatewayDetail
     from tierwall.gateway.question import GatewayQuestion as GatewayQuestion
-    from tierwall.network.decide import NetworkDetail as NetworkDetail
+    from tierwall.network.detail import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
     from tierwall.policytest.admit import AdmitQuestion as AdmitQuestion
@@ -72,7 +72,7 @@ _HOMES = {
     "GatewayQuestion": "gateway.question",
     "ApiQuestion": "api.question",
     "AdmitQuestion": "policytest.admit",
-    "NetworkDetail": "network.decide",
+    "NetworkDetail": "network.detail",
     "ToolDetail": "tool.question",
     "GatewayDetail": "gateway.detail",
     "ApiDetail": "api.detail",

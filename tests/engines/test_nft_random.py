@@ -19,7 +19,7 @@ from tierwall.engines.nftables.engine import Engine
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.placement import Placement
 from tierwall.engines.nftables.probe import Probe
-from tierwall.network.decide import NetworkDetail
+from tierwall.network.detail import NetworkDetail
 from tierwall.network.model.model import model
 from tierwall.network.question import NetworkQuestion, ask
 from tierwall.resources.snapshot import Snapshot

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import assert_never
 
-from tierwall.analyze.network_walk import Walk, some
+from tierwall.analyze.network_walk import MOST_NAMED, Walk
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.words import listed
 from tierwall.network.hypothetical import with_stand_ins
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import (
@@ -110,9 +111,10 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                 if lacking:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
+                    named = listed(lacking, MOST_NAMED)
                     yield Diagnostic(
                         "TW206",
-                        f"notSameLabels of {rule} never selects namespaces without {shown}: {some(lacking)}",
+                        f"notSameLabels of {rule} never selects namespaces without {shown}: {named}",
                         rule.resource.position((*rule.path, side, number)),
                         hint=f"label every namespace with {shown}, or add a rule for those that lack it"
                         + _otherwise(bare),
@@ -122,4 +124,6 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
 
 def _otherwise(bare: list[str]) -> str:
     """Where the KEP's other wording, the peer has none of the labels, says something else."""
-    return f"; by the KEP's other wording (none of the labels) it would select {some(bare)}" if bare else ""
+    if not bare:
+        return ""
+    return f"; by the KEP's other wording (none of the labels) it would select {listed(bare, MOST_NAMED)}"

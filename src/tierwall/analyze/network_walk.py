@@ -14,6 +14,7 @@ from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import Claim
 from tierwall.core.stack import Stack, Tier, fall
+from tierwall.core.words import listed
 from tierwall.network.hypothetical import Hypothetical
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import model
@@ -25,12 +26,6 @@ from tierwall.network.reach.rows import Rows
 # Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
 MOST_PAIRS = 50
 MOST_NAMED = 5
-
-
-def some(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 class Witness(NamedTuple):
@@ -254,7 +249,7 @@ class Walk:
         names = [str(one) if isinstance(one, Rule) else str(one.reference) for one in settlers]
         return Diagnostic(
             "TW207",
-            f"{rule} can never count: whatever it matches is settled before by {some(names)}",
+            f"{rule} can never count: whatever it matches is settled before by {listed(names, MOST_NAMED)}",
             rule.resource.position(rule.path),
             reference=rule.policy,
             related=tuple(

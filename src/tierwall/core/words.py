@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# A sentence names this many things and counts the rest; the document names them all.
+MOST_NAMED = 3
 
-def listed(texts: Sequence[str], most: int | None = None) -> str:
-    """`a`, `a and b`, `a, b and c`; with more than `most`, the first few and how many more: `a, b and 7 more`."""
+
+def listed(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
+    """`a`, `a and b`, `a, b and c`; with more than `most`, the first few and how many more: `a, b, c and 7 more`."""
     shown = list(texts[:most])
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")

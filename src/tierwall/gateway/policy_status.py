@@ -8,6 +8,7 @@ from __future__ import annotations
 from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.attach.status import PolicyStatus, Standing, ancestors
 from tierwall.core.diagnostics import Diagnostic, input_error
+from tierwall.core.words import listed
 from tierwall.gateway.sentence import BEATS
 from tierwall.gateway.standing import standings
 from tierwall.resources.names import Finder
@@ -45,18 +46,13 @@ def standing(snapshot: Snapshot, policy: Resource) -> Standing:
             others = sorted(fate.rivals)
             before = [name for name in others if not fate.rivals[name][1]]
             if before:
-                conflicts[path] = f"{named(before)} comes first"
+                verb = "comes" if len(before) == 1 else "come"
+                conflicts[path] = f"{listed(before, _NAMED)} {verb} first"
             else:
-                conflicts[path] = f"this policy comes before {named(others)}"
+                conflicts[path] = f"this policy comes before {listed(others, _NAMED)}"
         if not fate.effective and fate.beaten_by:
             overridden[path] = "; ".join(
                 f"{winner} ({loss.level}) {BEATS[loss.reason]}"
                 for winner, loss in sorted(fate.beaten_by.items())[:_NAMED]
             )
     return Standing(conflicts, overridden, bool(fates) and len(overridden) == len(fates))
-
-
-def named(references: list[str]) -> str:
-    """A few references, and how many more."""
-    more = f" and {len(references) - _NAMED} more" if len(references) > _NAMED else ""
-    return ", ".join(references[:_NAMED]) + more

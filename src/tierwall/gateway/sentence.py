@@ -30,9 +30,9 @@ def sentence(detail: GatewayDetail) -> str:
             fields.setdefault(source, []).append(path)
     words = f"At {detail.place}, {_in_force(detail)}"
     if fields:
-        words += ": " + "; ".join(f"{source} sets {listed(paths)}" for source, paths in fields.items())
+        words += ": " + "; ".join(f"{source} sets {listed(paths, None)}" for source, paths in fields.items())
     if detail.conflicts:
-        words += f"; two policies of equal precedence set {listed(detail.conflicts)}"
+        words += f"; two policies of equal precedence set {listed(detail.conflicts, None)}"
     return words
 
 

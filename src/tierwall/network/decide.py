@@ -8,18 +8,17 @@ to itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Struct
-
-from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
-from tierwall.core.outcome import CONDITIONAL, DENY, Claim, Outcome
+from tierwall.core.answer import Reason
+from tierwall.core.outcome import Claim
 from tierwall.core.stack import Combining, Tier, fall
-from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.core.verdict import StepVerdict
+from tierwall.network.detail import NOT_APPLICABLE, Judgement, Looked, NetworkDetail
 from tierwall.network.model.ends import End
-from tierwall.network.model.matching import Match, covered, domains, rule_matches
+from tierwall.network.model.matching import Match, Nodes, covered, domains, rule_matches
 from tierwall.network.model.model import Model
-from tierwall.network.model.rules import Direction, Policy, Rule, claimed
+from tierwall.network.model.rules import Direction, Policy, claimed
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _YES, _MAYBE, _FIRST_MATCH, _EGRESS, _INGRESS = (
@@ -29,109 +28,12 @@ _YES, _MAYBE, _FIRST_MATCH, _EGRESS, _INGRESS = (
     Direction.EGRESS,
     Direction.INGRESS,
 )
-_ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
 _NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
-NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
-# Who settled something: a rule, a policy as a whole where it isolates, or None for the default.
-Settler: TypeAlias = Rule | Policy | None
-
-
-class Reported(Struct, frozen=True):
-    """Who settled a direction by the word of an engine, which knows policies by name only."""
-
-    decider: Decider
-
-
-class Packet(Struct, frozen=True):
-    """A packet that an engine let pass, or that a rule of its table dropped."""
-
-    source: str
-    destination: str
-    # Who dropped it; nobody if it arrived.
-    dropped_by: tuple[Decider, ...] = ()
-
-
-# Something that was looked at on the way, and what came of it.
-Looked: TypeAlias = tuple[Settler, StepVerdict, Reason]
-
-
-class Judgement(Struct, frozen=True, eq=False):
-    """One direction: how it was settled and what was looked at on the way."""
-
-    direction: Direction
-    outcome: Outcome
-    looked: tuple[Looked, ...] = ()
-
-    @property
-    def verdict(self) -> StepVerdict:
-        """The verdict of this direction; `NotApplicable` where that end is not under policy."""
-        return self.outcome.verdict
-
-    @property
-    def tier(self) -> str | None:
-        """The tier that settled it."""
-        return self.outcome.tier
-
-    @property
-    def decided_by(self) -> tuple[Decider, ...]:
-        """Who settled it; nobody where that end is not under policy."""
-        return decided_by(self.outcome)
-
-
-class Ends(Struct, frozen=True):
-    """Sources and destinations that fare alike."""
-
-    sources: tuple[str, ...]
-    destinations: tuple[str, ...]
-    verdict: Verdict
-    decided_by: tuple[Decider, ...]
-
-
-class Shadow(Struct, frozen=True, eq=False):
-    """What the policies in shadow mode that a connection meets would change about it."""
-
-    policies: tuple[str, ...]
-    detail: NetworkDetail
-    sentence: str
-
-
-class NetworkDetail(Struct, frozen=True, eq=False):
-    """A whole connection: both directions, and what they come to."""
-
-    source: End
-    destination: End
-    protocol: str
-    port: int
-    egress: Judgement
-    ingress: Judgement
-    shadow: Shadow | None = None
-    # What an engine saw; nothing where only the library was asked.
-    packets: tuple[Packet, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """Allow only if both directions let the connection pass."""
-        return both(self.egress.outcome.verdict, self.ingress.outcome.verdict)
-
-    def other_end(self, direction: Direction) -> End:
-        """The end that is the peer in one direction."""
-        return self.destination if direction is _EGRESS else self.source
-
-    @property
-    def decided_by(self) -> tuple[Decider, ...]:
-        """Who settled it: egress first, each once."""
-        return deciders((*self.egress.decided_by, *self.ingress.decided_by))
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """The domain names that the verdict hangs on."""
-        return tuple(sorted({*self.egress.outcome.conditions, *self.ingress.outcome.conditions}))
-
-    @property
-    def ends(self) -> tuple[Ends, ...]:
-        """Who may reach whom, by sets of ends that fare alike."""
-        return (Ends((str(self.source),), (str(self.destination),), self.verdict, self.decided_by),)
+_NOT_JUDGED = Judgement(_EGRESS, NOT_APPLICABLE), Judgement(_INGRESS, NOT_APPLICABLE)
+# A connection as one direction sees it, in the order that `rule_matches` takes it: the subject, the other end, the
+# destination, protocol, port, and the addresses of nodes.
+Connection: TypeAlias = tuple[End, End, End, str, int, Nodes]
 
 
 def decide(model: Model, source: End, destination: End, protocol: str, port: int) -> NetworkDetail:
@@ -147,24 +49,7 @@ def decide(model: Model, source: End, destination: End, protocol: str, port: int
     return NetworkDetail(source, destination, protocol, port, egress, ingress)
 
 
-def both(egress: StepVerdict, ingress: StepVerdict) -> Verdict:
-    """The verdict of the whole connection: it passes only if both directions let it."""
-    if egress is DENY or ingress is DENY:
-        return _DENY
-    return _CONDITIONAL if egress is CONDITIONAL or ingress is CONDITIONAL else _ALLOW
-
-
-def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
-    """The entries of `decidedBy` for one direction; one that is not under policy adds nothing."""
-    if outcome is NOT_APPLICABLE:
-        return ()
-    return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
-
-
-_NOT_JUDGED = Judgement(Direction.EGRESS, NOT_APPLICABLE), Judgement(Direction.INGRESS, NOT_APPLICABLE)
-
-
-def _judge(model: Model, direction: Direction, connection: Any) -> Judgement:
+def _judge(model: Model, direction: Direction, connection: Connection) -> Judgement:
     walk = _Walk(direction, connection)
     ((outcome, _),) = fall(model.stack(connection[0], direction), 1, walk.ask, True, walk.watch)
     return Judgement(direction, outcome, tuple(walk.looked))
@@ -175,7 +60,7 @@ class _Walk:
 
     __slots__ = ("asked", "connection", "direction", "looked", "tier")
 
-    def __init__(self, direction: Direction, connection: Any) -> None:
+    def __init__(self, direction: Direction, connection: Connection) -> None:
         self.direction = direction
         self.connection = connection
         self.looked: list[Looked] = []

@@ -15,7 +15,8 @@ from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_suc
 from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.network.decide import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow, decide
+from tierwall.network.decide import decide
+from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow
 from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
@@ -138,12 +139,12 @@ def _shadow(now: NetworkDetail, then: NetworkDetail) -> Shadow | None:
 def _steps(detail: NetworkDetail, judgement: Judgement) -> Iterator[Step]:
     """What was looked at in one direction, in order."""
     direction = str(judgement.direction)
-    if judgement.outcome is NOT_APPLICABLE:
+    if judgement.verdict is NOT_APPLICABLE.verdict:
         same = detail.source is detail.destination
         yield Step(
             direction=direction,
             tier="NotApplicable",
-            verdict=StepVerdict.NOT_APPLICABLE,
+            verdict=judgement.verdict,
             reason=Reason.SAME_POD if same else Reason.NOT_UNDER_POLICY,
             note="a pod and itself" if same else "host-network pods, nodes and plain addresses are not under policy",
         )

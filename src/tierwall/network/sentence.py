@@ -8,14 +8,12 @@ from typing import assert_never
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import listed
-from tierwall.network.decide import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
+from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
 from tierwall.network.model.matching import domains
 from tierwall.network.model.rules import Action, Direction, Policy, Rule
 
 # Looked up once: looking up a member of an enum takes longer than comparing with it.
 _DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
-# A sentence names this many rules and counts the rest; the document names them all.
-MOST_NAMED = 3
 
 
 def sentence(detail: NetworkDetail) -> str:
@@ -42,7 +40,7 @@ def sentence(detail: NetworkDetail) -> str:
 def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
     """What would hold with the policies in shadow mode in force."""
     single = len(policies) == 1
-    lead = f"{listed(policies, MOST_NAMED)} {'is' if single else 'are'} in shadow mode"
+    lead = f"{listed(policies)} {'is' if single else 'are'} in shadow mode"
     return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
 
 
@@ -51,7 +49,7 @@ def _denial(judgement: Judgement) -> str:
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
         whose = _subject(judgement.direction)
-        policies = listed([str(policy.reference) for policy in isolating], MOST_NAMED)
+        policies = listed([str(policy.reference) for policy in isolating])
         return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
 
@@ -68,7 +66,7 @@ def _subject(direction: Direction) -> str:
 
 def _permission(judgement: Judgement) -> str:
     outcome = judgement.outcome
-    if outcome is NOT_APPLICABLE:
+    if outcome.verdict is NOT_APPLICABLE.verdict:
         return ""
     if not outcome.by:
         return f"no policy decides its {judgement.direction}"
@@ -84,8 +82,8 @@ def _condition(outcome: Outcome) -> str:
     elif actions == {Action.DENY}:
         lead = "unless its address belongs to"
     which = "one of the domains " if len(names) > 1 else "the domain "
-    return f"{lead} {which}{listed([f'`{name}`' for name in names], MOST_NAMED)} ({_rules(outcome)})"
+    return f"{lead} {which}{listed([f'`{name}`' for name in names])} ({_rules(outcome)})"
 
 
 def _rules(outcome: Outcome) -> str:
-    return listed([decider.short for decider in decided_by(outcome)], MOST_NAMED)
+    return listed([decider.short for decider in decided_by(outcome)])

@@ -18,9 +18,6 @@ from tierwall.core.words import listed
 from tierwall.resources.admission import Problem, admit
 from tierwall.resources.snapshot import Snapshot
 
-# A sentence names this many objects and counts the rest.
-MOST_NAMED = 3
-
 
 class Written(NamedTuple):
     """A value and where it was written: who can say it, and the path there."""
@@ -116,18 +113,15 @@ def _sentence(judged: Sequence[Judged]) -> str:
     if not judged:
         return "there is no object that an API server could refuse"
     if not refused:
-        return f"an API server would take {_listed(judged)}"
+        return f"an API server would take {listed([*map(_name, judged)])}"
     first, count = refused[0].refusals[0][0], sum(len(judgement.refusals) for judgement in refused)
     more = f" (and {count - 1} more)" if count > 1 else ""
-    return f"an API server would refuse {_listed(refused)}: {first.message}{more}"
+    return f"an API server would refuse {listed([*map(_name, refused)])}: {first.message}{more}"
 
 
-def _listed(judged: Sequence[Judged]) -> str:
-    return listed([_name(judgement.value) for judgement in judged], MOST_NAMED)
-
-
-def _name(value: Any) -> str:
+def _name(judged: Judged) -> str:
     """The reference of an object as far as it says what it is."""
+    value = judged.value
     kind = value.get("kind") if isinstance(value, Mapping) else None
     metadata = value.get("metadata") if isinstance(value, Mapping) else None
     name, namespace = (metadata.get("name"), metadata.get("namespace")) if isinstance(metadata, Mapping) else ("", "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tierwall.core.answer import Answer, Reason
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.decide import Judgement, Looked, NetworkDetail
+from tierwall.network.detail import Judgement, Looked, NetworkDetail
 from tierwall.render.text import Lines, shortened
 from tierwall.render.words import phrase
 

@@ -13,8 +13,6 @@ from tierwall.tool.places import Way
 from tierwall.tool.request import CALL, Request
 from tierwall.tool.rules import Policy, Rule
 
-# A sentence names this many policies and counts the rest; the document names them all.
-MOST_NAMED = 3
 # A note gives this many reasons why a policy is invalid.
 MOST_REASONS = 3
 
@@ -65,7 +63,7 @@ def _denial(entry: Evaluated) -> str:
 def _permission(walk: Walk) -> str:
     names = [entry.decider.short for entry in walk.evaluated]
     levels = " and ".join(dict.fromkeys(entry.level for entry in walk.evaluated))
-    return f"{listed(names, MOST_NAMED)} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
+    return f"{listed(names)} {'allows' if len(names) == 1 else 'allow'} it ({levels})"
 
 
 def note(entry: Evaluated, request: Request) -> str | None:
@@ -104,8 +102,8 @@ def _why_not(rule: Rule, request: Request) -> str:
                 return f"{named} is not among {method.names}"
             if method.condition is not None:
                 return method.condition.why_not(request)
-    listed = ", ".join(map(_granted, rule.clauses))
-    return f"{request.method} is not among {listed or 'anything, because no method can match'}"
+    granted = ", ".join(map(_granted, rule.clauses))
+    return f"{request.method} is not among {granted or 'anything, because no method can match'}"
 
 
 def _granted(clause: Clause) -> str:

@@ -28,7 +28,8 @@ from tierwall.engines.nftables.programs import find
 from tierwall.engines.nftables.table import Table
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
-from tierwall.network.decide import Judgement, NetworkDetail, Packet, Reported, decide
+from tierwall.network.decide import decide
+from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Direction

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
-from tierwall.network.decide import NOT_APPLICABLE
+from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange

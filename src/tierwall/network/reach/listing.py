@@ -12,7 +12,7 @@ from tierwall.core.answer import Decider
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.outcome import Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.network.decide import both, decided_by
+from tierwall.network.detail import both, decided_by
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, by_kind
 from tierwall.network.reach.classes import bits

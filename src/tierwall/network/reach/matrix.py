@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tierwall.core.outcome import DENY, Outcome
 from tierwall.core.verdict import Verdict
-from tierwall.network.decide import both
+from tierwall.network.detail import both
 from tierwall.network.model.rules import Direction, PortRange
 from tierwall.network.reach.classes import Classes, bits, mask_of
 from tierwall.network.reach.columns import Column, Columns

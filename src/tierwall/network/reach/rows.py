@@ -14,7 +14,7 @@ from msgspec import Struct
 from tierwall.core.labels import Selector
 from tierwall.core.outcome import ALLOW, Outcome, Parts, Shares, joined
 from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine
-from tierwall.network.decide import NOT_APPLICABLE
+from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import (
     AddressPeer,

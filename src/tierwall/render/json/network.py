@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tierwall.network.decide import Judgement, NetworkDetail, Packet, Shadow
+from tierwall.network.detail import Judgement, NetworkDetail, Packet, Shadow
 from tierwall.render.json import decider_document
 from tierwall.render.network_text import walk
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tierwall.policytest.admit import AdmitQuestion as AdmitQuestion
     from tierwall.policytest.report import TestReport as TestReport
     from tierwall.resources.resource import Resource as Resource
+    from tierwall.tool.detail import ToolDetail as ToolDetail
     from tierwall.tool.grants import ToolRow as ToolRow
-    from tierwall.tool.question import ToolDetail as ToolDetail
     from tierwall.tool.question import ToolQuestion as ToolQuestion
     from tierwall.world import World as World
     from tierwall.world import diff as diff
@@ -73,7 +73,7 @@ _HOMES = {
     "ApiQuestion": "api.question",
     "AdmitQuestion": "policytest.admit",
     "NetworkDetail": "network.detail",
-    "ToolDetail": "tool.question",
+    "ToolDetail": "tool.detail",
     "GatewayDetail": "gateway.detail",
     "ApiDetail": "api.detail",
     "Connections": "network.reach.connections",

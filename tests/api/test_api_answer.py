@@ -239,6 +239,19 @@ def test_a_question_is_completed_where_that_is_asked_for(given: dict[str, str], 
     assert bool(doubts) is not known
 
 
+def test_conditions_ask_about_the_resource_that_a_short_name_stands_for() -> None:
+    snapshot = Snapshot.of(
+        [
+            policy("readers", "Allow", "request.verb == 'get' && request.resource == 'deployments'"),
+            policy("writers", "Allow", "object.ok && authorizer.requestResource.check('get').allowed()"),
+        ]
+    )
+    question = {"user": "alice", "verb": "create", "object": {"ok": True}}
+    written_out = document(snapshot, {**question, "resource": "deployments", "group": "apps", "version": "v1"})
+    assert written_out["final"] == "Allow"
+    assert document(snapshot, {**question, "resource": "deploy"}) == written_out
+
+
 def test_the_operation_follows_from_the_verb_only_where_there_is_data() -> None:
     snapshot = objects()
     patch = ApiQuestion(verb="patch", resource="pods", object={})

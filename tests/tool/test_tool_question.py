@@ -33,8 +33,9 @@ from tierwall.core.expectation import mismatches
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.policytest import planes
+from tierwall.tool.detail import ToolDetail
 from tierwall.tool.model import Level
-from tierwall.tool.question import EXPECTATIONS, ToolDetail, ToolQuestion, ask
+from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask
 
 PLAIN = [gateway(), backend()]
 A_SPIFFE_ID = "expected a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent` as `caller`"

@@ -1,4 +1,4 @@
-"""The `api` question: its fields, its answer, and what a policy test may expect of it (docs/policy-tests.md#api).
+"""Questions to the api plane, and their answers (docs/policy-tests.md#api).
 
 A question is asked literally: an attribute that is left out is empty (docs/semantics.md#missing-attributes-are-empty).
 `resource_names.resolve` completes one that is written as people write it for kubectl.
@@ -6,26 +6,26 @@ A question is asked literally: an attribute that is left out is empty (docs/sema
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from tierwall.api.attributes import Attributes, ConditionsMode, extra_of
-from tierwall.api.condition import Effect
 from tierwall.api.data import ConditionData
 from tierwall.api.decide import Decided, decide
-from tierwall.api.detail import ApiDetail, AuthorizerOpinion, opinions_of
+from tierwall.api.detail import ApiDetail, opinions_of
+from tierwall.api.expectation import EXPECTATIONS
 from tierwall.api.model import chain_of
 from tierwall.api.resource_names import spelled_out
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, deciders
-from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.expectation import Expectation, list_of_texts, malformed, one_of
+from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
-from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
+
+__all__ = ["EXPECTATIONS", "QUESTION", "ApiQuestion", "answer", "ask", "attributes_of", "data_of"]
 
 T = TypeVar("T")
 
@@ -74,15 +74,14 @@ _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True)
 
 
 def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Answer a question; InputError lists everything that is wrong with it, after `problems`."""
+    """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
     wrong = list(problems)
     attributes = attributes_of(question, wrong)
+    if not wrong and (spelled := spelled_out(snapshot, question)) is not question:
+        attributes = attributes_of(spelled, wrong)
     data = data_of(question, attributes, wrong)
     if wrong:
-        raise InputError(wrong)
-    spelled = spelled_out(snapshot, question)
-    if spelled is not question:
-        attributes = attributes_of(spelled, wrong)
+        raise input_error(wrong)
     return answer(decide(chain_of(snapshot), attributes, data))
 
 
@@ -185,68 +184,3 @@ def _selector(value: Any) -> tuple[Requirement, ...] | None:
             return None
         requirements.append(Requirement(key, operator, values))
     return tuple(requirements)
-
-
-# What a policy test may expect ----------------------------------------------------------------------------------------
-
-
-def _error_problems(key: str, value: Any) -> Iterator[Diagnostic]:
-    if not isinstance(value, bool):
-        yield malformed(key, "true or false", value)
-
-
-def _error_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
-    if answer.detail.error is not value:
-        words = {True: "true", False: "false"}
-        yield f"{key}: expected {words[value]}, got {words[answer.detail.error]}"
-
-
-def _set_problems(key: str, value: Any) -> Iterator[Diagnostic]:
-    if not isinstance(value, list) or not all(map(_is_set, value)):
-        yield malformed(key, "a list of `{authorizer, allowed | denied | effects}`", value)
-
-
-def _is_set(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not value.keys() <= {"authorizer", "allowed", "denied", "effects"}:
-        return False
-    effects = value.get("effects", {})
-    return isinstance(effects, Mapping) and set(effects) <= set(map(str, Effect))
-
-
-def _set_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
-    wanted = [_wanted_set(each) for each in value]
-    actual = [_actual_set(opinion) for opinion in answer.detail.condition_sets]
-    if wanted != actual:
-        yield f"{key}: expected {_in_words(wanted)}, got {_in_words(actual)}"
-
-
-_Set: TypeAlias = tuple[Any, bool, bool, tuple[int, ...]]
-
-
-def _wanted_set(value: Mapping[str, Any]) -> _Set:
-    """An effect that is left out, and one that is 0, are the same."""
-    counts = value.get("effects") or {}
-    effects = tuple(counts.get(effect, 0) for effect in Effect)
-    return value.get("authorizer"), bool(value.get("allowed")), bool(value.get("denied")), effects
-
-
-def _actual_set(opinion: AuthorizerOpinion) -> _Set:
-    effects = tuple(opinion.effects.get(effect, 0) for effect in Effect)
-    return opinion.authorizer, opinion.verdict is Verdict.ALLOW, opinion.verdict is Verdict.DENY, effects
-
-
-def _in_words(sets: Iterable[_Set]) -> str:
-    """`policies {Allow: 1}, rbac allowed`."""
-    words = []
-    for authorizer, allowed, denied, effects in sets:
-        counts = ", ".join(f"{effect}: {count}" for effect, count in zip(Effect, effects, strict=True) if count)
-        words.append(f"{authorizer} {'allowed' if allowed else 'denied' if denied else f'{{{counts}}}'}")
-    return ", ".join(words) or "none"
-
-
-EXPECTATIONS: Mapping[str, Expectation] = {
-    "final": one_of((Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION), lambda answer: answer.detail.final),
-    "conditionSets": Expectation(_set_problems, _set_differences),
-    "error": Expectation(_error_problems, _error_differences),
-    "called": list_of_texts("authorizer names", lambda answer: answer.detail.called),
-}

@@ -59,7 +59,7 @@ def answer(detail: NetworkDetail) -> Answer:
     """A decision as an answer."""
     steps = (*_steps(detail, detail.egress), *_steps(detail, detail.ingress))
     return Answer(
-        plane="network",
+        plane=NetworkQuestion.plane,
         verdict=detail.verdict,
         sentence=sentence(detail),
         decided_by=detail.decided_by,

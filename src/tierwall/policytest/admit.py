@@ -71,7 +71,7 @@ def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnost
     judged = [_judge(value) for value in values]
     refused = any(judgement.refusals for judgement in judged)
     return Answer(
-        plane="admit",
+        plane=AdmitQuestion.plane,
         verdict=Verdict.DENY if refused else Verdict.ALLOW,
         sentence=_sentence(judged),
         decided_by=(),

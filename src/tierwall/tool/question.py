@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from msgspec import Struct
-
 from tierwall.attach.index import ACCESS_POLICIES
 from tierwall.cel.failure import Failure
 from tierwall.cel.library.time import parse_timestamp
@@ -26,6 +24,7 @@ from tierwall.resources.names import Finder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk, decide
+from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.model import Level
 from tierwall.tool.places import Way, way
 from tierwall.tool.request import Request, request
@@ -56,30 +55,6 @@ class ToolQuestion(Question, frozen=True, kw_only=True):
     time: str | None = None
 
 
-class RequestDetail(Struct, frozen=True, kw_only=True):
-    """The request that was judged, defaults filled in."""
-
-    gateway: Reference
-    listener: str | None
-    backend: Reference
-    caller: str | None
-    method: str | None
-    tool: str | None
-    uri: str | None
-    http_method: str
-    path: str
-
-
-class ToolDetail(Struct, frozen=True, kw_only=True):
-    """What only a tool answer has: who was evaluated, in order, and the level of the last of them."""
-
-    evaluated: tuple[Reference, ...]
-    level: Level
-    request: RequestDetail
-    # The HTTP status with which a real proxy answered, where one was asked.
-    status: int | None = None
-
-
 QUESTION = ToolQuestion
 EXPECTATIONS = {
     "evaluated": list_of_texts("references", lambda answer: map(str, answer.detail.evaluated)),
@@ -101,7 +76,7 @@ def answer(way: Way, walk: Walk, status: int | None = None) -> Answer:
     settling = walk.evaluated[-1:] if walk.verdict is Verdict.DENY else walk.evaluated
     asked = walk.request
     return Answer(
-        plane="tool",
+        plane=ToolQuestion.plane,
         verdict=walk.verdict,
         sentence=sentence(way, walk),
         decided_by=deciders(entry.decider for entry in settling),

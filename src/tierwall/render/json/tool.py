@@ -8,8 +8,8 @@ from typing import Any
 from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
 from tierwall.render.json import decider_document, omission_documents
+from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.grants import Grants, Permit, ToolRow
-from tierwall.tool.question import RequestDetail, ToolDetail
 
 
 def detail_document(detail: ToolDetail) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Merge:
         if field.path in self._least_specific_wins:
             return 0, False
         if not self._override_locks[field.section]:
-            return most_specific(stack, _nothing_locks)
+            return len(stack) - 1, False
         return most_specific(stack, _any_locks if field.union else _winner_locks)
 
     def _candidates(self, level: Level, section: Section) -> Mapping[str, tuple[Candidate, ...]]:
@@ -195,10 +195,6 @@ def _by_field(candidates: Iterable[Candidate]) -> Mapping[str, tuple[Candidate, 
 
 def _several_policies(tier: Tier[Candidate]) -> bool:
     return len(tier.policies) > 1 and tier.policies[0].resource is not tier.policies[1].resource
-
-
-def _nothing_locks(tier: Tier[Candidate]) -> bool:
-    return False
 
 
 def _winner_locks(tier: Tier[Candidate]) -> bool:

@@ -25,7 +25,7 @@ from tierwall.api.webhook_settings import WebhookSettings
 from tierwall.core.answer import DEFAULT, Decider, Reason
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.render import api_text
+from tierwall.render import answer_text, api_text
 from tierwall.resources.snapshot import Snapshot
 
 CA = [condition("Allow", "a")]
@@ -35,7 +35,7 @@ CD = [condition("Deny", "d")]
 def shown(chain: Chain, attributes: Attributes, given: ConditionData | None = None) -> dict[str, Any]:
     """An answer in every form that it is shown in."""
     found = answer(decide(chain, attributes, given))
-    assert list(api_text.explained(found))
+    assert list(answer_text.lines(found, lambda *_: None))
     assert list(api_text.yes_or_no(found))
     return found.to_dict()
 
@@ -89,7 +89,7 @@ def test_a_webhook_behind_conditions_is_called_once_however_the_answer_is_shown(
     decided = decide(chain, CREATE, given)
     found = answer(decided)
     for _ in range(3):
-        list(api_text.explained(found))
+        list(answer_text.lines(found, lambda *_: None))
         found.to_dict()
         _ = (decided.first.possible, decided.first.failure, decided.entries, decided.first.can_become_allowed)
     assert server.accesses == 1

@@ -16,7 +16,7 @@ from tierwall.analyze.checks import check
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.policy_status import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
-from tierwall.render import gateway_text, status_text
+from tierwall.render import answer_text, status_text
 from tierwall.render.json.status import status_document
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -59,7 +59,7 @@ def test_spoiled_objects_are_answered_or_refused_in_words(seed: int) -> None:
                 ask(snapshot, GatewayQuestion.from_dict(asked | {"profile": profile})).to_dict()
     for answer in islice(ask_everywhere(snapshot, GatewayQuestion()), 1):
         answer.to_dict()
-        list(gateway_text.lines(answer.detail))
+        list(answer_text.lines(answer, lambda *_: None))
     list(check(snapshot))
     for status in statuses(snapshot):
         status_document(status)

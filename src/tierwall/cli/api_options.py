@@ -9,8 +9,6 @@ import click
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
-    from tierwall.core.answer import Answer
-    from tierwall.core.verdict import Verdict
     from tierwall.resources.snapshot import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,12 +50,3 @@ def resolved(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
     for doubt in doubts:
         click.echo(f"warning: {doubt}", err=True)
     return completed
-
-
-def exit_code(answer: Answer) -> int:
-    """The exit code of the final verdict, or of the first phase where nothing final can be said."""
-    from tierwall.core.verdict import EXIT_CODES
-
-    final: Verdict | None = answer.detail.final or answer.verdict
-    assert final is not None
-    return EXIT_CODES[final]

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.api_options import exit_code, extra_values, resolved, who_options
+from tierwall.cli.answer import ask, exit_code
+from tierwall.cli.api_options import extra_values, resolved, who_options
 from tierwall.cli.input import DENIED, fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
-    from tierwall.api.permissions import Permissions
     from tierwall.api.question import ApiQuestion
-    from tierwall.core.answer import Answer, Omission
+    from tierwall.core.answer import Answer
+    from tierwall.world import World
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
@@ -44,9 +45,7 @@ def command(
     Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
     short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
     """
-    from tierwall.api.permissions import permissions
     from tierwall.api.question import ApiQuestion
-    from tierwall.core.diagnostics import InputError
 
     if listed and (verb or what):
         raise click.UsageError("--list takes no VERB and no RESOURCE")
@@ -56,17 +55,13 @@ def command(
     if not listed:
         asked = _question(asked, verb or "", what or "", subresource)
     world = world_from(paths)
-    try:
-        if listed:
-            found = permissions(world.snapshot, user, groups, namespace, uid=uid, extra=asked.extra)
-            _write_list(found, world.not_considered, output)
-            return
-        answer = world.ask(resolved(world.snapshot, asked))
-    except InputError as error:
-        fail(error, world)
+    if listed:
+        _list(world, asked, output)
+        return
+    answer = ask(world, resolved(world.snapshot, asked))
     _write(answer, output, quiet)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
-    sys.exit(DENIED if may_not else exit_code(answer))
+    sys.exit(DENIED if may_not else exit_code(answer.detail.final or answer.verdict))
 
 
 def _question(asked: ApiQuestion, verb: str, what: str, subresource: str) -> ApiQuestion:
@@ -90,13 +85,18 @@ def _write(answer: Answer, output: str, quiet: bool) -> None:
             click.echo(line)
 
 
-def _write_list(found: Permissions, not_considered: tuple[Omission, ...], output: str) -> None:
+def _list(world: World, asked: ApiQuestion, output: str) -> None:
+    from tierwall.api.permissions import permissions
+    from tierwall.core.diagnostics import InputError
     from tierwall.render import api_text, json
-    from tierwall.render.json.api import permission_document
+    from tierwall.render.json.api import permissions_document
 
+    try:
+        found = permissions(world.snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
+    except InputError as error:
+        fail(error, world)
     if output == "json":
-        documents = [permission_document(permission) for permission in found.listed]
-        click.echo(json.dump({"permissions": documents, "notConsidered": json.omission_documents(not_considered)}))
+        click.echo(json.dump(permissions_document(found.listed, world.not_considered)))
     else:
         for line in api_text.permission_table(found.listed):
             click.echo(line)

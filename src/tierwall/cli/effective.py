@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierwall.cli.answer import ask, write
 from tierwall.cli.input import fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
     from tierwall.gateway.model.profile import Phase, Profile
+    from tierwall.gateway.question import GatewayQuestion
+    from tierwall.world import World
 
 
 @click.command(
@@ -49,9 +52,7 @@ def command(
     Only the levels that you name take part: name the Gateway, the listener, the route, the rule and the backend to see
     what a request on that way meets. `tierwall check` reports conflicts everywhere.
     """
-    from tierwall.core.diagnostics import InputError
-    from tierwall.gateway.question import GatewayQuestion, ask_everywhere
-    from tierwall.render import gateway_text, json
+    from tierwall.gateway.question import GatewayQuestion
 
     question = GatewayQuestion(
         gateway=gateway,
@@ -70,19 +71,28 @@ def command(
     if not everywhere and not any((gateway, listener_set, route, backend)):
         raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or say --all")
     world = world_from(paths)
+    if everywhere:
+        _write_all(world, question, output)
+    else:
+        write(ask(world, question), world, output)
+
+
+def _write_all(world: World, question: GatewayQuestion, output: str) -> None:
+    from tierwall.core.diagnostics import InputError
+    from tierwall.gateway.question import ask_everywhere
+    from tierwall.render import json
+
     try:
-        answers = list(ask_everywhere(world.snapshot, question)) if everywhere else [world.ask(question)]
+        answers = ask_everywhere(world.snapshot, question)
     except InputError as error:
         fail(error, world)
     if output == "json":
-        documents = [json.answer_document(answer) for answer in answers]
-        click.echo(json.dump(json.items_document(documents) if everywhere else documents[0]))
+        click.echo(json.dump(json.items_document((answer.to_dict() for answer in answers), world.not_considered)))
         return
     for number, answer in enumerate(answers):
         if number:
             click.echo("")
-        for line in gateway_text.lines(answer.detail):
-            click.echo(line)
+        write(answer, world, output)
 
 
 def _rule(text: str | None) -> int | str | None:

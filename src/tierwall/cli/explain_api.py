@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.api_options import exit_code, extra_values, resolved, who_options
+from tierwall.cli.answer import ask, exit_code, write
+from tierwall.cli.api_options import extra_values, resolved, who_options
 from tierwall.cli.input import fail, file_option, output_option, world_from
 
 if TYPE_CHECKING:
@@ -67,32 +68,26 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     Group and version of what Kubernetes or a CustomResourceDefinition has are known; `--group` and `--version` are
     taken as they are, also if they are empty. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
     """
-    from tierwall.core.diagnostics import InputError
-    from tierwall.render import api_text, json
-
     if given["resource"] and given["path"]:
         raise click.UsageError("--resource and --path exclude each other")
     if not given["resource"] and not given["path"]:
         raise click.UsageError("say what is asked for with --resource or --path")
     world = world_from(paths)
-    try:
-        answer = world.ask(resolved(world.snapshot, _question(**given)))
-    except InputError as error:
-        fail(error, world)
-    if output == "json":
-        click.echo(json.dump(answer.to_dict()))
-    else:
-        for line in api_text.explained(answer):
-            click.echo(line)
-    sys.exit(exit_code(answer))
+    answer = ask(world, resolved(world.snapshot, _question(**given)))
+    write(answer, world, output)
+    sys.exit(exit_code(answer.detail.final or answer.verdict))
 
 
 def _question(conditions: str, operation: str | None, extra: tuple[str, ...], **given: Any) -> ApiQuestion:
-    """The question of these options; InputError if a file of data cannot be read."""
+    """The question of these options; a file of data that cannot be read ends the command with exit code 1."""
     from tierwall.api.question import ApiQuestion
+    from tierwall.core.diagnostics import InputError
     from tierwall.resources.load import read_document
 
-    data = {name: read_document(path) for name in _DATA if (path := given.pop(name)) is not None}
+    try:
+        data = {name: read_document(path) for name in _DATA if (path := given.pop(name)) is not None}
+    except InputError as error:
+        fail(error)
     if operation is not None:
         data["operation"] = operation
     known = "" if conditions == "none" else conditions

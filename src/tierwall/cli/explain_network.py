@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option, world_from
+from tierwall.cli.answer import ask, exit_code, write
+from tierwall.cli.input import file_option, output_option, world_from
 
 END = "`namespace/pod`, an IP address, or `node:NAME`"
 
@@ -28,24 +29,13 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
 
     Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
     """
-    from tierwall.core.diagnostics import InputError
-    from tierwall.core.verdict import EXIT_CODES
     from tierwall.network.question import NetworkQuestion
-    from tierwall.render import json, network_text
 
     world = world_from(paths)
     question = NetworkQuestion(source=_end(source), to=_end(destination), port=port, protocol=protocol.upper())
-    try:
-        answer = world.ask(question)
-    except InputError as error:
-        fail(error, world)
-    if output == "json":
-        click.echo(json.dump(answer.to_dict()))
-    else:
-        for line in network_text.lines(answer, world.line):
-            click.echo(line)
-    assert answer.verdict is not None
-    sys.exit(EXIT_CODES[answer.verdict])
+    answer = ask(world, question)
+    write(answer, world, output)
+    sys.exit(exit_code(answer.verdict))
 
 
 def _end(text: str) -> str | dict[str, str]:

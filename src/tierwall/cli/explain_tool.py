@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import fail, file_option, output_option, world_from
+from tierwall.cli.answer import ask, exit_code, write
+from tierwall.cli.input import file_option, output_option, world_from
 from tierwall.cli.tool_options import caller as caller_of
 from tierwall.cli.tool_options import caller_option, pairs
 
@@ -66,9 +67,6 @@ def command(
     The first line is the answer in plain words. Then every policy that was evaluated, in order, with the lines of the
     manifests. Exit code 0 allowed, 3 denied, 1 the input failed.
     """
-    from tierwall.core.diagnostics import InputError
-    from tierwall.core.verdict import EXIT_CODES
-    from tierwall.render import json, tool_text
     from tierwall.tool.question import ToolQuestion
 
     http = {"method": http_method, "path": path, "host": host, "headers": pairs(headers, "--header", ":") or None}
@@ -86,18 +84,11 @@ def command(
         time=time,
     )
     world = world_from(paths)
-    try:
-        answer = world.ask(question)
-    except InputError as error:
-        fail(error, world)
-    if output == "json":
-        click.echo(json.dump(answer.to_dict()))
-    else:
-        for line in tool_text.lines(answer, world.line):
-            click.echo(line)
+    answer = ask(world, question)
+    write(answer, world, output)
+    if output == "text":
         _note_missing_route(answer, world)
-    assert answer.verdict is not None
-    sys.exit(EXIT_CODES[answer.verdict])
+    sys.exit(exit_code(answer.verdict))
 
 
 def _arguments(text: str | None) -> Any:

@@ -31,6 +31,3 @@ class StepVerdict(StrEnum):
     NO_MATCH = "NoMatch"
     # That end of a connection, or that hop of a path, is not under policy.
     NOT_APPLICABLE = "NotApplicable"
-
-
-EXIT_CODES = {Verdict.ALLOW: 0, Verdict.DENY: 3, Verdict.NO_OPINION: 3, Verdict.CONDITIONAL: 5}

@@ -11,10 +11,11 @@ from tierwall.api.permissions import Permission
 from tierwall.api.sentence import readable
 from tierwall.core.answer import Answer, Step
 from tierwall.core.verdict import Verdict
+from tierwall.render.text import Lines
 from tierwall.render.words import phrase
 
 
-def explained(answer: Answer) -> Iterator[str]:
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
     """The sentence, who said what, the verdicts, and every step."""
     detail: ApiDetail = answer.detail
     yield answer.sentence

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from tierwall.core.answer import Reason, Step
+from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
 from tierwall.gateway.model.profile import PROFILES, Profile
 from tierwall.gateway.sentence import summary
-from tierwall.render.text import shortened
+from tierwall.render.text import Lines, shortened
 
 
-def lines(detail: GatewayDetail) -> Iterator[str]:
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
     """One line what is in force, then field by field, then where the other profile differs."""
+    detail: GatewayDetail = answer.detail
     yield summary(detail)
     for field in detail.fields:
         yield ""

@@ -9,8 +9,8 @@ from tierwall.render.text import Lines, shortened
 from tierwall.render.words import phrase
 
 
-def lines(answer: Answer, line_of: Lines) -> Iterator[str]:
-    """The lines that `explain tool` prints."""
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
+    """What `tierwall explain tool` prints; `source` gives the lines of the files."""
     yield answer.sentence
     yield ""
     for step in answer.steps:
@@ -19,4 +19,4 @@ def lines(answer: Answer, line_of: Lines) -> Iterator[str]:
         if step.note:
             yield f"         {step.note}"
         if (at := step.at) is not None:
-            yield f"         {at}: {shortened((line_of(at.file, at.line) or '').strip())}"
+            yield f"         {at}: {shortened((source(at.file, at.line) or '').strip())}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tierwall.api.condition import EXPRESSION, Condition
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion
 from tierwall.api.permissions import Permission
+from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
-from tierwall.render.json import given, source_document
+from tierwall.render.json import given, omission_documents, source_document
 
 
 def detail_document(detail: ApiDetail) -> dict[str, Any]:
@@ -57,6 +58,12 @@ def condition_document(authorizer: str, condition: Condition) -> dict[str, Any]:
             source=source_document(at),
         ),
     }
+
+
+def permissions_document(permissions: Iterable[Permission], not_considered: Iterable[Omission]) -> dict[str, Any]:
+    """What `tierwall can-i --list -o json` prints."""
+    documents = [permission_document(permission) for permission in permissions]
+    return {"permissions": documents, "notConsidered": omission_documents(not_considered)}
 
 
 def permission_document(permission: Permission) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tierwall.core.event import Event
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
+from tierwall.render.json.decisions import request_document
 from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read
 from tierwall.resources.snapshot import Snapshot
@@ -169,7 +171,10 @@ class Lab:
         self._callers: list[Caller] = []
 
     async def _serve(self, port: int) -> Server:
-        services = (accesslog.service(self.decisions.append), toolslist.service(self.controller.permitted))
+        def decided(event: Event) -> None:
+            self.decisions.append(request_document(event))
+
+        services = (accesslog.service(decided), toolslist.service(self.controller.permitted))
         server = Server(lambda: self.controller.settle() if server.is_settled else None, services)
         await server.start(f"127.0.0.1:{port}")
         return server

@@ -7,10 +7,24 @@ from typing import Any
 import pytest
 from envoy.data.accesslog.v3 import accesslog_pb2
 
-from tierwall.engines.envoy.accesslog import record, verdict
-from tierwall.engines.envoy.names import BACKEND_SLOTS, GATEWAY_SLOTS, MCP, RBAC, backend_of_cluster, place_of
+from tierwall.core.answer import DEFAULT, Decider
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import StepVerdict
+from tierwall.engines.envoy.accesslog import Settled, event, settled
+from tierwall.engines.envoy.names import (
+    BACKEND_SLOTS,
+    GATEWAY_SLOTS,
+    MCP,
+    RBAC,
+    backend_of_cluster,
+    decider,
+    place_of,
+)
+from tierwall.render.json.decisions import request_document
 
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]
+ALLOW, DENY = StepVerdict.ALLOW, StepVerdict.DENY
+REFUSED = Settled(DENY, refused=True)
 
 
 def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
@@ -20,61 +34,65 @@ def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("metadata", "details", "expected"),
     [
-        ({}, "via_upstream", {"verdict": "Allow", "policy": "Default"}),
+        ({}, "via_upstream", Settled(ALLOW)),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]"), (BACKEND, "allowed", "P/a/c rules[1]")),
             "via_upstream",
-            {"verdict": "Allow", "level": "Backend", "policy": "P/a/c", "rule": "rules[1]"},
+            Settled(ALLOW, decider("P/a/c rules[1]"), "Backend"),
         ),
         (
-            said((GATEWAY, "allowed", "P/a/b rules[0] ask")),
+            said((GATEWAY, "allowed", "P/a/b rules[0] ask first")),
             "ext_authz_denied",
-            {"verdict": "Deny", "level": "Gateway", "policy": "P/a/b", "rule": "rules[0]", "name": "ask"},
+            Settled(DENY, Decider(Reference("P", "a", "b"), "rules[0]", "ask first"), "Gateway"),
         ),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]"), (BACKEND, "denied", "P/a/c")),
             "rbac_access_denied_matched_policy[P/a/c]",
-            {"verdict": "Deny", "level": "Backend", "policy": "P/a/c", "rule": ""},
+            Settled(DENY, Decider(Reference("P", "a", "c")), "Backend"),
         ),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]")),
             "ext_authz_denied",
-            {"verdict": "Deny", "level": "Gateway", "policy": "P/a/b", "rule": "rules[0]"},
+            Settled(DENY, decider("P/a/b rules[0]"), "Gateway"),
         ),
-        ({}, "mcp_reject_no_mcp", {"verdict": "Deny", "policy": "Default", "rule": "mcp_reject_no_mcp"}),
-        ({}, "route_not_found", {"verdict": "Deny", "policy": "Default", "rule": "route_not_found"}),
-        ({}, "upstream_reset_before_response_started{x}", {"verdict": "Allow", "policy": "Default"}),
+        ({}, "mcp_reject_no_mcp", REFUSED),
+        ({}, "route_not_found", REFUSED),
+        ({}, "upstream_reset_before_response_started{x}", Settled(ALLOW)),
         (
             said((GATEWAY, "allowed", "P/a/b rules[0]")),
             "request_payload_too_large",
-            {"verdict": "Deny", "level": "Gateway", "policy": "P/a/b", "rule": "rules[0]"},
+            Settled(DENY, decider("P/a/b rules[0]"), "Gateway"),
         ),
-        (
-            said((GATEWAY, "allowed", "P/a/b rules[0]")),
-            "http2.remote_reset",
-            {"verdict": "Deny", "policy": "Default", "rule": "http2.remote_reset"},
-        ),
-        ({}, "lua_response", {"verdict": "Deny", "policy": "Default", "rule": "lua_response"}),
-        ({}, "http1.codec_error", {"verdict": "Deny", "policy": "Default", "rule": "http1.codec_error"}),
+        (said((GATEWAY, "allowed", "P/a/b rules[0]")), "http2.remote_reset", REFUSED),
+        ({}, "lua_response", REFUSED),
+        ({}, "http1.codec_error", REFUSED),
     ],
 )
 def test_the_verdict_is_that_of_the_policy_that_denied_or_of_the_last_that_allowed(
-    metadata: dict[str, str], details: str, expected: dict[str, str]
+    metadata: dict[str, str], details: str, expected: Settled
 ) -> None:
-    assert verdict(metadata, details) == expected
+    assert settled(metadata, details) == expected
 
 
 def test_a_stream_that_the_client_ends_was_let_through() -> None:
     allowed = said((GATEWAY, "allowed", "P/a/b rules[0]"))
     for details in ("http2.remote_reset", "downstream_remote_disconnect", ""):
-        assert verdict(allowed, details, reached=True)["verdict"] == "Allow"
-        assert verdict({}, details, reached=True) == {"verdict": "Allow", "policy": "Default"}
+        assert settled(allowed, details, reached=True).verdict is ALLOW
+        assert settled({}, details, reached=True) == Settled(ALLOW)
+
+
+def test_a_request_that_no_policy_was_asked_about_says_what_was_wrong_with_it() -> None:
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    entry.response.response_code_details = "mcp_reject_no_mcp"
+    document = request_document(event(entry))
+    assert (document["verdict"], document["policy"], document["rule"]) == ("Deny", "Default", "mcp_reject_no_mcp")
+    assert event(entry).decided_by == (DEFAULT,)
 
 
 def test_a_denied_request_names_the_backend_it_was_for() -> None:
     entry = accesslog_pb2.HTTPAccessLogEntry()
     entry.common_properties.custom_tags["cluster"] = "backend/agentic.networking.x-k8s.io/shop/orders"
-    assert record(entry)["backend"] == "XBackend/shop/orders"
+    assert request_document(event(entry))["backend"] == "XBackend/shop/orders"
 
 
 def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> None:
@@ -88,8 +106,8 @@ def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> N
     common.metadata.filter_metadata[RBAC].update(said((GATEWAY, "denied", "P/a/b")))
     entry.request.request_method, entry.request.path = 3, "/mcp"
     entry.response.response_code.value = 200
-    assert record(entry) == {
-        "time": "2026-01-02T03:04:05Z",
+    assert request_document(event(entry)) == {
+        "time": "2026-01-02T03:04:05.000Z",
         "plane": "tool",
         "caller": "spiffe://cluster.local/ns/a/sa/b",
         "gateway": "shop/agents",
@@ -107,7 +125,7 @@ def test_a_record_has_who_what_and_where_and_leaves_out_what_is_not_known() -> N
 
 
 def test_a_request_of_which_nothing_is_known_was_not_let_through() -> None:
-    assert record(accesslog_pb2.HTTPAccessLogEntry())["verdict"] == "Deny"
+    assert event(accesslog_pb2.HTTPAccessLogEntry()).verdict is DENY
 
 
 def test_names_lead_back_to_places() -> None:

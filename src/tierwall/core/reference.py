@@ -25,6 +25,15 @@ class Reference(NamedTuple):
         return f"{place}#{section}" if section else place
 
     @classmethod
+    def or_text(cls, text: str) -> Reference | str:
+        """The reference that a text spells; a text that spells none stays one."""
+        try:
+            reference = cls.parse(text)
+        except ValueError:
+            return text
+        return reference if str(reference) == text else text
+
+    @classmethod
     def parse(cls, text: str) -> Reference:
         """Read a reference; ValueError says what is wrong with it."""
         body, _, section = text.partition("#")

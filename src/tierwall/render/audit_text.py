@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.core.event import Event
 from tierwall.network.event import ConnectionSeen, Hits, Seen
-from tierwall.render.json.audit import time_text
+from tierwall.render.json.decisions import time_text
 
 
 def event_line(event: Event) -> str:

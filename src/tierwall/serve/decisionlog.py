@@ -40,11 +40,11 @@ class DecisionLog:
             message = f"the decision log `{path}` cannot be written: {error.strerror}"
             raise InputError([Diagnostic("TW634", message)]) from error
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Append one decision."""
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Append one decision, as `render.json.decisions` writes it."""
         if self._stream is None:
             return
-        line = self._encoder.encode({key: _cut(value) for key, value in record.items()}) + b"\n"
+        line = self._encoder.encode({key: _cut(value) for key, value in document.items()}) + b"\n"
         with self._lock:
             self._stream.write(line)
             self._stream.flush()

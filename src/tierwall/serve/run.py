@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.event import Event
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
@@ -26,6 +27,7 @@ from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
 from tierwall.render.json import diagnostic_document
+from tierwall.render.json.decisions import request_document
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.controller import Controller, Prepared
 from tierwall.serve.decisionlog import DecisionLog
@@ -170,11 +172,11 @@ class Run:
         await self.server.stop()
         self.log.close()
 
-    def _decided(self, record: accesslog.Record) -> None:
-        self.log.write(record)
-        # Without a policy, `rule` says what Envoy had against a request, in words that nobody has counted.
-        place = (record.get("rule", ""), record.get("name", "")) if record["policy"] != "Default" else ("", "")
-        self.metrics.decisions.labels("tool", record["verdict"], record["policy"], *place).inc()
+    def _decided(self, event: Event) -> None:
+        self.log.write(request_document(event))
+        (decider,) = event.decided_by
+        by = str(decider.policy), decider.rule or "", decider.name or ""
+        self.metrics.decisions.labels(event.plane, str(event.verdict), *by).inc()
 
     def _changed(self) -> None:
         if self.server.is_settled:

@@ -1,14 +1,15 @@
 """Decisions as Envoy made them, from its access log stream (gRPC ALS, `envoy.service.accesslog.v3`).
 
-A record says who called what, where, the verdict, and the policy and rule that gave it: the RBAC filter of each policy
+An event says who called what, where, the verdict, and the policy and rule that gave it: the RBAC filter of each policy
 writes its verdict into dynamic metadata (`names.Slot`), and the routes say which Gateway, listener and backend it was
-about. Nothing in a record is taken from what a client claims, but for the request itself.
+about. Nothing in it is taken from what a client claims, but for the request itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
+from datetime import UTC
+from typing import Any, NamedTuple
 
 import grpc
 from envoy.config.accesslog.v3 import accesslog_pb2
@@ -17,15 +18,18 @@ from envoy.extensions.access_loggers.grpc.v3 import als_pb2
 from envoy.service.accesslog.v3 import als_pb2 as service_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 
+from tierwall.core.answer import DEFAULT, Decider
+from tierwall.core.event import Event
+from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, told
+from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
+from tierwall.tool.event import RequestSeen
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
 _CLUSTER = "cluster"
 
-Record = dict[str, Any]
-Sink = Callable[[Record], None]
+Sink = Callable[[Event], None]
 
 
 def access_log() -> Any:
@@ -55,7 +59,7 @@ def service(sink: Sink) -> Any:
     async def stream(requests: AsyncIterator[Any], context: Any) -> Any:
         async for message in requests:
             for entry in message.http_logs.log_entry:
-                sink(record(entry))
+                sink(event(entry))
         return service_pb2.StreamAccessLogsResponse()
 
     handler = grpc.stream_unary_rpc_method_handler(
@@ -66,47 +70,60 @@ def service(sink: Sink) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, {"StreamAccessLogs": handler})
 
 
-def record(entry: Any) -> Record:
-    """One request as the decision log shows it; what is not known is left out."""
+def event(entry: Any) -> Event:
+    """One request, and what Envoy made of it."""
     common = entry.common_properties
     mcp = _metadata(common.metadata, MCP)
     params = mcp.get("params")
     params = params if isinstance(params, Mapping) else {}
     cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
     details = entry.response.response_code_details
-    out: Record = {
-        "time": common.start_time.ToJsonString(),
-        "plane": "tool",
-        "caller": _caller(common.tls_properties),
-        **{key: common.custom_tags.get(key) for key in PLACE_KEYS},
-        **({"backend": chosen} if (chosen := backend_of_cluster(cluster)) is not None else {}),
-        "method": mcp.get("method"),
-        "tool": params.get("name"),
-        "uri": params.get("uri"),
-        "http": f"{_verb(entry.request.request_method)} {entry.request.path}",
-        "status": entry.response.response_code.value,
-        **verdict(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address")),
-        "detail": details,
-        "seconds": round(common.duration.ToNanoseconds() / 1e9, 6),
-    }
-    return {key: value for key, value in out.items() if value not in (None, "")}
+    found = settled(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
+    place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
+    return Event(
+        plane="tool",
+        time=common.start_time.ToDatetime(UTC),
+        verdict=found.verdict,
+        decided_by=(found.decider,),
+        detail=RequestSeen(
+            caller=_caller(common.tls_properties),
+            gateway=place["gateway"],
+            listener=place["listener"],
+            backend=backend_of_cluster(cluster) or place["backend"],
+            method=mcp.get("method"),
+            tool=params.get("name"),
+            uri=params.get("uri"),
+            http=f"{_verb(entry.request.request_method)} {entry.request.path}",
+            status=entry.response.response_code.value,
+            level=found.level,
+            said=details,
+            refused=found.refused,
+            seconds=round(common.duration.ToNanoseconds() / 1e9, 6),
+        ),
+    )
 
 
-def verdict(said: Mapping[str, Any], details: str, reached: bool = False) -> Record:
-    """Verdict, level and who gave it: the policy that denied, or the last that allowed; `reached` is a backend."""
+class Settled(NamedTuple):
+    """How a request was settled: the policy that denied, or the last that allowed, and its level."""
+
+    verdict: StepVerdict
+    decider: Decider = DEFAULT
+    level: str | None = None
+    # Envoy refused it before every policy was asked.
+    refused: bool = False
+
+
+def settled(said: Mapping[str, Any], details: str, reached: bool = False) -> Settled:
+    """What dynamic metadata and `response_code_details` say of a request; `reached`: a backend got it."""
     looked = list(_looked(said))
     is_allowed = reached or details.startswith(_PASSED)
     is_denied_by_policy = bool(looked) and (looked[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))
     if looked and (is_allowed or is_denied_by_policy):
-        level, _, decider = looked[-1]
-        word = "Deny" if is_denied_by_policy else "Allow"
-        policy, rule, name = told(decider)
-        record = {"verdict": word, "level": level, "policy": policy, "rule": rule}
-        return record | {"name": name} if name else record
+        level, _, told = looked[-1]
+        return Settled(StepVerdict.DENY if is_denied_by_policy else StepVerdict.ALLOW, decider(told), level)
     if is_allowed:
-        return {"verdict": "Allow", "policy": "Default"}
-    # Refused before every policy was asked: what cannot be read, or leads nowhere, is never let through.
-    return {"verdict": "Deny", "policy": "Default", "rule": details}
+        return Settled(StepVerdict.ALLOW)
+    return Settled(StepVerdict.DENY, refused=True)
 
 
 # What Envoy says (`response_code_details`) of requests that went on to a backend, and of those that an authorizer

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tierwall.attach.listener import Listener
+from tierwall.core.answer import Decider
+from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
 
 MCP: Final = "envoy.filters.http.mcp"  # also the namespace of its metadata
@@ -127,18 +129,11 @@ def authorizer_cluster(namespace: str, name: str, port: int, grpc: bool) -> str:
     return f"authorizer/{'grpc' if grpc else 'http'}/{namespace}/{name}/{port}"
 
 
-class Told(NamedTuple):
-    """Who decided, as Envoy tells it; a policy that denies as a whole has no rule."""
-
-    policy: str
-    rule: str
-    name: str
-
-
-def told(decider: str) -> Told:
-    """What Envoy calls a policy or a rule (`rbac.rule_name`), in its parts."""
-    policy, rule, name, *_ = (*decider.split(" ", 2), "", "")
-    return Told(policy, rule, name)
+def decider(told: str) -> Decider:
+    """Who decided, by what Envoy calls it (`rbac.rule_name`); a policy that denies as a whole has no rule."""
+    policy, _, rest = told.partition(" ")
+    rule, _, name = rest.partition(" ")
+    return Decider(Reference.or_text(policy), rule or None, name or None)
 
 
 def backend_of_cluster(name: str) -> str | None:

@@ -60,7 +60,7 @@ class Label(NamedTuple):
         direction = Direction(found["direction"])
         rule = ISOLATES if found["rule"] == f":{ISOLATES}" else f"{direction}{found['rule']}"
         policies = found["policies"].split(_SEPARATOR)
-        decided_by = tuple(Decider(_policy(policy), rule, found["name"]) for policy in policies)
+        decided_by = tuple(Decider(Reference.or_text(policy), rule, found["name"]) for policy in policies)
         return cls(Action(found["action"]), direction, decided_by, bool(found["shadow"]))
 
     @property
@@ -91,7 +91,7 @@ class Label(NamedTuple):
             else:
                 policies.append(owner)
         rule = self.decided_by[0].rule
-        return self._replace(decided_by=tuple(Decider(_policy(policy), rule, name) for policy in policies))
+        return self._replace(decided_by=tuple(Decider(Reference.or_text(policy), rule, name) for policy in policies))
 
     @property
     def _head(self) -> str:
@@ -116,15 +116,6 @@ def may_be_shortened(text: str, most: int) -> bool:
 def _word(decider: Decider) -> str:
     """A policy as it stands in labels: what separates words there is not a part of it."""
     return comment(str(decider.policy)).replace(" ", "?").replace(",", "?")
-
-
-def _policy(text: str) -> Reference | str:
-    """A policy by what a label says; one that was shortened, or never had a proper name, stays a text."""
-    try:
-        reference = Reference.parse(text)
-    except ValueError:
-        return text
-    return reference if str(reference) == text else text
 
 
 def _with_name(text: str, name: str, most: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from tierwall.core.event import Event
 from tierwall.network.event import ConnectionSeen, Hits, Seen
 from tierwall.render.json import decider_document, given
+from tierwall.render.json.decisions import time_text
 
 
 def event_document(event: Event) -> dict[str, Any]:
@@ -30,11 +30,6 @@ def event_document(event: Event) -> dict[str, Any]:
 def hits_document(hits: Iterable[Hits]) -> dict[str, Any]:
     """What `tierwall audit --hits -o json` prints."""
     return {"hits": [_hit(hit) for hit in hits]}
-
-
-def time_text(time: datetime) -> str:
-    """A time as logs have it: UTC, to the millisecond."""
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _hit(hit: Hits) -> dict[str, Any]:

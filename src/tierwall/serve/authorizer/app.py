@@ -19,6 +19,7 @@ import msgspec
 
 from tierwall.api.wire import conditions_chain
 from tierwall.render.json import diagnostic_document
+from tierwall.render.json.decisions import review_document
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
 from tierwall.serve.authorizer.store import Store
@@ -147,9 +148,8 @@ class App:
         record = reply.record
         self._metrics.observe(record, seconds)
         if self._log is not None:
-            now = datetime.now(UTC).isoformat(timespec="microseconds")
             try:
-                self._log.write({"time": now, **record.document(), "seconds": round(seconds, 6)})
+                self._log.write(review_document(record, datetime.now(UTC), seconds))
             except OSError as why:
                 # A full disk must not stop authorization; the counter and the first message tell.
                 if self._metrics.log_failures._value.get() == 0:

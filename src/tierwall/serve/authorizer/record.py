@@ -7,7 +7,6 @@ policy, and is named by its id.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -51,11 +50,6 @@ class Record(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     operation: str = ""
     revision: str = ""
     status: int = 200
-
-    def document(self) -> dict[str, Any]:
-        """This record as the decision log shows it; what is empty is left out."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
 
 def brief(phase: str, decision: ChainDecision, revision: str) -> Record:

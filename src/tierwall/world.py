@@ -83,16 +83,18 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterato
 
 def run_tests(*paths: Path, engine: str = "model", world: World | None = None) -> TestReport:
     """Run the policy tests in files and folders; with a world, its objects lie under those of every test."""
-    from tierwall.policytest import run
+    from tierwall.engines import table
     from tierwall.policytest.report import TestReport
+    from tierwall.policytest.run import run
     from tierwall.policytest.suite import suites
 
-    if engine not in run.ENGINES:
-        words = f"expected one of {', '.join(run.ENGINES)} as engine, found `{engine}`"
-        raise InputError([Diagnostic("TW703", words, hint=near_miss(engine, run.ENGINES))])
+    known = table.offered_by("test")
+    if engine not in known:
+        words = f"expected one of {', '.join(known)} as engine, found `{engine}`"
+        raise InputError([Diagnostic("TW703", words, hint=near_miss(engine, known))])
     under = world.snapshot if world is not None else None
     loaded = suites([os.fspath(path) for path in paths], under)
-    return TestReport(tuple(run.run(loaded, run.engine(engine))))
+    return TestReport(tuple(run(loaded, table.engine(engine))))
 
 
 def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: str) -> Snapshot:

@@ -10,7 +10,8 @@ import pytest
 
 from conftest import unavailable
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.asking import Asker
+from tierwall.engines.nftables.engine import Nftables
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 
 
@@ -23,16 +24,21 @@ def need_kernel() -> None:
 
 
 @pytest.fixture(scope="module")
-def nft_engine() -> Iterator[Engine]:
+def nft_engine() -> Iterator[Nftables]:
     """The engine of `tierwall test --engine nft`."""
     need_kernel()
-    try:
-        engine = Engine()
-    except InputError as error:
-        unavailable(str(error))
-        raise
+    engine = Nftables()
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope="module")
+def asker() -> Iterator[Asker]:
+    """What sends packets for the engine."""
+    need_kernel()
+    asker = Asker()
+    yield asker
+    asker.close()
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from conftest import ROOT
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.engine import Engine
-from tierwall.policytest.run import run
+from tierwall.policytest.run import replies, run
 from tierwall.policytest.suite import Case, Suite, suites
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.envoy import Envoy
 from tierwall.tool.question import ToolQuestion, ask
 
 sys.path.insert(0, str(ROOT / "tests" / "tool"))
@@ -39,7 +39,7 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
     """What Envoy and model do not agree about, the number of cases compared, and why others were not."""
     wrong: list[Any] = []
     compared, skipped = 0, []
-    for question, answer in zip(questions, Engine().answers(suite_of(snapshot, questions)), strict=True):
+    for question, answer in zip(questions, replies(suite_of(snapshot, questions), Envoy()), strict=True):
         if answer.skipped:
             skipped.append(answer.skipped)
             continue
@@ -72,12 +72,12 @@ def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
         found = [one for one in suites([str(ROOT / "examples" / folder)]) if any(c.plane == "tool" for c in one.cases)]
     except InputError:
         found = []
-    for result in run(found, Engine()):
+    for result in run(found, Envoy()):
         assert result.ok is not False, result
 
 
 def test_envoy_gives_what_our_own_cases_expect() -> None:
-    results = list(run(suites([str(ROOT / "tests" / "conformance" / "tool")]), Engine()))
+    results = list(run(suites([str(ROOT / "tests" / "conformance" / "tool")]), Envoy()))
     assert [result for result in results if result.ok is False] == []
     assert len([result for result in results if result.ok]) > 130
 
@@ -175,6 +175,6 @@ def test_other_planes_are_skipped_with_a_reason(tmp_path: Path) -> None:
         "apiVersion: tierwall.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nspec:\n  cases:\n"
         "  - {name: one, network: {from: a/b, to: a/c, port: 1}, expect: {verdict: Allow}}\n"
     )
-    (result,) = run(suites([str(file)]), Engine())
+    (result,) = run(suites([str(file)]), Envoy())
     assert result.ok is None
     assert "network" in result.skipped

@@ -21,11 +21,12 @@ from nft_kernel import fresh_namespace, nft_engine
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables import probe, programs
-from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.engine import Nftables
 from tierwall.engines.nftables.held import exists, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.watch import Keeper, follow
+from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
 
 __all__ = ["fresh_namespace", "nft_engine"]
@@ -67,7 +68,7 @@ def without_capabilities(*arguments: str | Path) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=drop, timeout=60)
 
 
-def test_without_rights_every_command_says_so(nft_engine: Engine, manifests: Path, tmp_path: Path) -> None:
+def test_without_rights_every_command_says_so(nft_engine: Nftables, manifests: Path, tmp_path: Path) -> None:
     test = {
         "apiVersion": "tierwall.io/v1alpha1",
         "kind": "PolicyTest",
@@ -103,7 +104,7 @@ def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatc
     assert done.stderr.startswith("error[TW602]: the program `nft` is not on this machine")
     assert "package nftables" in done.stderr
     with pytest.raises(InputError) as caught:
-        Engine()
+        list(replies(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), Nftables()))
     assert [one.code for one in caught.value.diagnostics] == ["TW602"]
 
 
@@ -152,32 +153,32 @@ def test_what_the_kernel_lacks_is_named(
     assert words in found.message
 
 
-def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> socket.socket:
         raise OSError(93, "Protocol not supported")
 
     question = {"from": "shop/web-0", "to": "shop/db-0", "port": 80}
     asked = suite(OBJECTS, [{**question, "protocol": protocol} for protocol in ("SCTP", "TCP")])
-    assert [bool(one.skipped) for one in nft_engine.answers(asked)] == [False, False]
+    assert [bool(one.skipped) for one in replies(asked, nft_engine)] == [False, False]
     monkeypatch.setattr(socket, "socket", refuse)
     assert "protocol not supported" in probe.sctp_problem()
     monkeypatch.undo()
-    monkeypatch.setattr("tierwall.engines.nftables.engine.sctp_problem", lambda: "SCTP needs raw sockets")
-    first, second = nft_engine.answers(asked)
+    monkeypatch.setattr("tierwall.engines.nftables.asking.sctp_problem", lambda: "SCTP needs raw sockets")
+    first, second = replies(asked, nft_engine)
     assert first.skipped == "not testable here: SCTP needs raw sockets"
     assert second.answer is not None
 
 
-def test_questions_of_other_planes_are_left_out(nft_engine: Engine) -> None:
+def test_questions_of_other_planes_are_left_out(nft_engine: Nftables) -> None:
     asked = suite(OBJECTS, [{}])
     other = asked._replace(cases=(asked.cases[0]._replace(plane="tool"),))
-    (answer,) = nft_engine.answers(other)
-    assert answer.skipped == "the nft engine answers network questions, not `tool`"
+    (answer,) = replies(other, nft_engine)
+    assert answer.skipped == "this engine answers network questions, not `tool`"
 
 
-def test_the_engine_leaves_nothing_on_the_machine(nft_engine: Engine) -> None:
+def test_the_engine_leaves_nothing_on_the_machine(nft_engine: Nftables) -> None:
     before = devices(), exists()
-    list(nft_engine.answers(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}])))
+    list(replies(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), nft_engine))
     assert (devices(), exists()) == before
 
 

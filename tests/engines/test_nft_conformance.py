@@ -8,7 +8,7 @@ import pytest
 from nft_kernel import nft_engine
 
 from conftest import ROOT
-from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.engine import Nftables
 from tierwall.policytest.report import CaseResult
 from tierwall.policytest.run import run
 from tierwall.policytest.suite import suites
@@ -30,7 +30,7 @@ def wrong(results: list[CaseResult]) -> list[str]:
     ]
 
 
-def test_packets_do_what_our_own_cases_say(nft_engine: Engine) -> None:
+def test_packets_do_what_our_own_cases_say(nft_engine: Nftables) -> None:
     results = list(run(suites([str(ROOT / "tests" / "conformance" / "network")]), nft_engine))
     skipped = [result.test for result in results if result.skipped]
     assert skipped == ["domain-rules-make-answers-conditional"]
@@ -39,13 +39,13 @@ def test_packets_do_what_our_own_cases_say(nft_engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("folder", SUITES)
-def test_packets_do_what_the_suite_says(nft_engine: Engine, shared: Path, folder: str) -> None:
+def test_packets_do_what_the_suite_says(nft_engine: Nftables, shared: Path, folder: str) -> None:
     results = list(run(suites([str(shared / "conformance" / "network" / folder)]), nft_engine))
     assert not wrong(results)
     assert len(results) == SUITES[folder]
 
 
-def test_packets_do_what_a_sample_of_cyclonus_says(nft_engine: Engine, shared: Path) -> None:
+def test_packets_do_what_a_sample_of_cyclonus_says(nft_engine: Nftables, shared: Path) -> None:
     files = sorted((shared / "conformance" / "network" / "cyclonus").glob("*.yaml"))[::EVERY]
     results = list(run(suites([str(file) for file in files]), nft_engine))
     assert not wrong(results)

@@ -9,22 +9,24 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from nft_clusters import ENDS, clusters, pod_names, suite
-from nft_kernel import nft_engine
+from nft_kernel import asker, nft_engine
 
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables import index
+from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.engine import Engine
+from tierwall.engines.nftables.engine import Nftables
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.placement import Placement
 from tierwall.engines.nftables.probe import Probe
 from tierwall.network.detail import NetworkDetail
 from tierwall.network.model.model import model
 from tierwall.network.question import NetworkQuestion, ask
+from tierwall.policytest.run import replies
 from tierwall.resources.snapshot import Snapshot
 
-__all__ = ["nft_engine"]
+__all__ = ["asker", "nft_engine"]
 
 pytestmark = pytest.mark.engine
 
@@ -55,12 +57,12 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 @settings(max_examples=60, **IN_KERNEL)
 @given(clusters(), st.permutations(PORTS), st.sampled_from((1, index.FEW)))
 def test_packets_do_what_the_library_decides(
-    nft_engine: Engine, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
+    nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
 ) -> None:
     monkeypatch.setattr(index, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
-    for question, found in zip(questions, nft_engine.answers(asked), strict=True):
+    for question, found in zip(questions, replies(asked, nft_engine), strict=True):
         assert not found.error, (question, found.error)
         wanted = asked_of(asked.snapshot, question).verdict
         if found.answer is None:
@@ -73,14 +75,14 @@ def test_packets_do_what_the_library_decides(
 @settings(max_examples=8, **IN_KERNEL)
 @given(clusters(), st.sets(st.integers(0, 4), min_size=1))
 def test_a_pod_without_an_address_is_matched_by_no_block(
-    nft_engine: Engine, objects: list[Any], without: set[int]
+    nft_engine: Nftables, objects: list[Any], without: set[int]
 ) -> None:
     pods = [one for one in objects if one["kind"] == "Pod"]
     for number in without:
         pods[number]["status"] = {}
     questions = every_question(objects, PORTS)
     asked = suite(objects, questions)
-    for question, found in zip(questions, nft_engine.answers(asked), strict=True):
+    for question, found in zip(questions, replies(asked, nft_engine), strict=True):
         assert not found.error, (question, found.error)
         if found.answer is not None:
             assert found.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, found.answer)
@@ -88,7 +90,7 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
 
 @settings(max_examples=40, **IN_KERNEL)
 @given(clusters())
-def test_what_only_dns_could_allow_does_not_pass(nft_engine: Engine, objects: list[Any]) -> None:
+def test_what_only_dns_could_allow_does_not_pass(asker: Asker, objects: list[Any]) -> None:
     asked = suite(objects, every_question(objects, PORTS))
     this = model(asked.snapshot)
     decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
@@ -99,4 +101,4 @@ def test_what_only_dns_could_allow_does_not_pass(nft_engine: Engine, objects: li
     ]
     if probes:
         table = compile_model(this, Options(rate=0), placement.wire).table
-        assert not any(fate.arrived for fate in nft_engine.probed(placement.places(), table, probes))
+        assert not any(fate.arrived for fate in asker.probed(placement.places(), table, probes))

@@ -35,12 +35,13 @@ def command(output: str, log_group: int, count: int | None, seconds: float | Non
 
 
 def _stream(output: str, group: int, count: int | None, seconds: float | None) -> None:
-    from tierwall.engines.nftables.audit import events
+    from tierwall.engines.nftables.options import Options
+    from tierwall.engines.table import engine
     from tierwall.render.audit_text import event_line
     from tierwall.render.json import line
     from tierwall.render.json.audit import event_document
 
-    for number, event in enumerate(events(group, seconds), 1):
+    for number, event in enumerate(engine("nft", options=Options(group=group)).audit(seconds), 1):
         click.echo(line(event_document(event)) if output == "json" else event_line(event))
         if number == count:
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tierwall.cli.input import fail
+from tierwall.cli.input import fail, tell
 
 SHAPES = ("conditionsChain", "conditionSetChain")
 
@@ -77,7 +77,8 @@ def group(ctx: click.Context, /, **given: Any) -> None:
     from tierwall.api.wire.review import Shape
     from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
-    from tierwall.serve.authorizer.run import Settings, run
+    from tierwall.engines.table import engine
+    from tierwall.serve.authorizer.run import Settings
     from tierwall.serve.authorizer.tls import TlsFiles
 
     tls = TlsFiles(given["tls_cert"], given["tls_key"], given["client_ca"]) if given["tls_cert"] else None
@@ -96,7 +97,7 @@ def group(ctx: click.Context, /, **given: Any) -> None:
         header_seconds=given["read_timeout"],
     )
     try:
-        run(CommandLoader(given["paths"]), settings)
+        engine("authorizer", settings=settings).follow(CommandLoader(given["paths"]), tell)
     except InputError as error:
         fail(error)
 

@@ -1,14 +1,14 @@
-"""`tierwall compile`: print what an engine would be given; each engine's compiler lives in a module of its own."""
+"""`tierwall compile`: print what an engine would be given; each engine has a module for its options."""
 
 from __future__ import annotations
 
 import click
 
 from tierwall.cli.lazy import Lazy, LazyGroup
+from tierwall.engines.table import offered_by
 
 ENGINES = {
-    "envoy": Lazy("tierwall.cli.compile_envoy:command", "Tool policies as configuration of Envoy."),
-    "nft": Lazy("tierwall.cli.compile_nft:command", "Network policies as one nftables table."),
+    name: Lazy(f"tierwall.cli.compile_{name}:command", entry.title) for name, entry in offered_by("compile").items()
 }
 
 

@@ -34,9 +34,9 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
 
     from tierwall.cli.input import fail
     from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
-    from tierwall.engines.envoy.compile import Options, compile
-    from tierwall.engines.envoy.options import Denial, Reveal
+    from tierwall.engines.envoy.options import Denial, Options, Reveal
     from tierwall.engines.envoy.text import document, text
+    from tierwall.engines.table import engine
 
     snapshot = world_from(paths).snapshot
     known = [f"{one.namespace}/{one.name}" for one in snapshot.of_kind("gateway.networking.k8s.io", "Gateway")]
@@ -48,7 +48,8 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
     if unknown:
         fail(InputError(unknown))
     chosen = frozenset(gateways) if gateways else None
-    compiled = compile(snapshot, Options(gateways=chosen, denial=Denial(denial), reveal=Reveal(reveal)))
+    wanted = Options(gateways=chosen, denial=Denial(denial), reveal=Reveal(reveal))
+    compiled = engine("envoy", options=wanted).compile(snapshot)
     show(compiled.diagnostics)
     click.echo(text(document(compiled), output), nl=False)
     if any(one.severity == "error" for one in compiled.diagnostics):

@@ -16,12 +16,11 @@ from tierwall.cli.nft_options import options, table_options
 def command(paths: tuple[str, ...], **given: Any) -> None:
     """Print the nftables table that enforces the network policies on the pods."""
     from tierwall.core.diagnostics import InputError
-    from tierwall.engines.nftables.compile import compile_model
     from tierwall.engines.nftables.table import text
-    from tierwall.network.model.model import model_with_shadow
+    from tierwall.engines.table import engine
 
     try:
-        compiled = compile_model(model_with_shadow(world_from(paths).snapshot), options(given))
+        compiled = engine("nft", options=options(given)).compile(world_from(paths).snapshot)
     except InputError as error:
         fail(error)
     show(compiled.diagnostics)

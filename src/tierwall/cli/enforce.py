@@ -1,13 +1,14 @@
-"""`tierwall enforce`: make an engine obey the policies; each engine lives in a module of its own."""
+"""`tierwall enforce`: make an engine obey the policies; each engine has a module for its options."""
 
 from __future__ import annotations
 
 import click
 
 from tierwall.cli.lazy import Lazy, LazyGroup
+from tierwall.engines.table import offered_by
 
 ENGINES = {
-    "nft": Lazy("tierwall.cli.enforce_nft:command", "Network policies, by nftables in this machine's kernel."),
+    name: Lazy(f"tierwall.cli.enforce_{name}:command", entry.title) for name, entry in offered_by("enforce").items()
 }
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, fail, show, world_from
+from tierwall.cli.input import FAILED, FOUND, fail, show, tell, world_from
 from tierwall.cli.nft_options import options, table_options
 
 if TYPE_CHECKING:
-    from tierwall.engines.nftables.options import Options
-    from tierwall.engines.nftables.watch import Step
+    from tierwall.core.protocols import Engine
+    from tierwall.engines.nftables.compile import Compiled
 
 
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
@@ -47,6 +47,7 @@ def command(
     force. A change of pods alone changes elements of sets. Needs root, or CAP_NET_ADMIN.
     """
     from tierwall.core.diagnostics import InputError
+    from tierwall.engines.table import engine
 
     if sum((watch, dry_run, diff, remove)) > 1:
         raise click.UsageError("only one of --watch, --dry-run, --diff and --remove makes sense at a time")
@@ -57,49 +58,38 @@ def command(
             from tierwall.engines.nftables.apply import remove as remove_table
 
             remove_table()
+            return
+        nft = engine("nft", options=options(given), cuts=cut, interval=interval)
+        if watch:
+            _follow(nft, paths)
         elif dry_run or diff:
-            _preview(paths, options(given), diff)
+            _preview(nft.compile(world_from(paths).snapshot), diff)
         else:
-            _enforce(paths, options(given), cut, interval if watch else None)
+            step = nft.apply(world_from(paths).snapshot)
+            tell(step)
+            if any(diagnostic.severity == "error" for diagnostic in step.diagnostics):
+                sys.exit(FAILED)
     except InputError as error:
         fail(error)
 
 
-def _preview(paths: tuple[str, ...], wanted: Options, diff: bool) -> None:
+def _preview(compiled: Compiled, diff: bool) -> None:
     from tierwall.engines.nftables.apply import difference, script_to
-    from tierwall.engines.nftables.compile import compile_model
-    from tierwall.network.model.model import model_with_shadow
 
-    compiled = compile_model(model_with_shadow(world_from(paths).snapshot), wanted)
     show(compiled.diagnostics)
     if not diff:
         click.echo(script_to(compiled.table), nl=False)
         return
-    found = difference(compiled.table)
-    if found:
-        click.echo(found)
+    changes = difference(compiled.table)
+    if changes:
+        click.echo(changes)
         sys.exit(FOUND)
 
 
-def _enforce(paths: tuple[str, ...], wanted: Options, cut: bool, interval: float | None) -> None:
-    from tierwall.cli.collector import CommandLoader, load
-    from tierwall.engines.nftables.watch import Keeper, follow, wait
+def _follow(nft: Engine[Any, Any, Any], paths: tuple[str, ...]) -> None:
+    from tierwall.cli.collector import CommandLoader
 
-    keeper = Keeper(wanted, cut)
-    if interval is None:
-        step = keeper.take(load(paths))
-        _tell(step)
-        if any(one.severity == "error" for one in step.diagnostics):
-            sys.exit(FAILED)
-        return
     try:
-        for step in follow(keeper, CommandLoader(paths), interval, wait):
-            _tell(step)
+        nft.follow(CommandLoader(paths), tell)
     except KeyboardInterrupt:
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
-
-
-def _tell(step: Step) -> None:
-    show(step.diagnostics)
-    cut = f"; {step.cut} connection{'s' if step.cut > 1 else ''} cut" if step.cut else ""
-    click.echo(f"{step.words}{cut}", err=True)

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from tierwall.core.diagnostics import Diagnostic, InputError
+    from tierwall.core.protocols import Step
     from tierwall.render.text import Lines
     from tierwall.resources.load import Loaded
     from tierwall.world import World
@@ -72,6 +73,12 @@ def show(diagnostics: Iterable[Diagnostic], read: Loaded | World | None = None) 
     lines: Lines = read.line if read is not None else _line
     for line in text.diagnostics(diagnostics, lines, terminal, colour(sys.stderr)):
         click.echo(line, err=True)
+
+
+def tell(step: Step) -> None:
+    """Write what an engine did to stderr, after what was noticed on the way."""
+    show(step.diagnostics, step.read)
+    click.echo(step.words, err=True)
 
 
 def colour(stream: Any) -> bool:

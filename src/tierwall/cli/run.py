@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import fail, show
+from tierwall.cli.input import fail, tell
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.options import Address, Certificate, Options
+    from tierwall.engines.envoy.options import Address, Certificate
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
@@ -80,7 +80,6 @@ def command(
     Exit code 0 when ended by a signal, 1 when it cannot begin: manifests with errors, a missing or unfit certificate,
     an address in use, no Envoy that will do.
     """
-    import asyncio
     import os
 
     # gRPC's handlers around `fork` would only warn: nothing is forked that goes on to use it.
@@ -89,7 +88,8 @@ def command(
     from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.envoy.options import Denial, Options, Reveal
-    from tierwall.serve.run import Run, Settings
+    from tierwall.engines.table import engine
+    from tierwall.serve.run import Settings
 
     where = _address(xds or f"127.0.0.1:{18000 if no_envoy else 0}", "--xds")
     _check_xds(where[0], no_envoy, (xds_certificate, xds_key, xds_client_ca))
@@ -115,18 +115,8 @@ def command(
         decision_log=decision_log,
     )
 
-    async def main(options: Options) -> None:
-        import signal
-
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        run = Run(options, settings, lambda text: click.echo(text, err=True), show)
-        await run.run(CommandLoader(paths), stop)
-
     try:
-        asyncio.run(main(options))
+        engine("envoy", options=options, settings=settings).follow(CommandLoader(paths), tell)
     except InputError as error:
         fail(error)
 

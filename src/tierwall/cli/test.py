@@ -7,6 +7,7 @@ import sys
 import click
 
 from tierwall.cli.input import FOUND, colour, fail, output_option, show
+from tierwall.engines.table import engine, offered_by
 
 
 @click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
@@ -15,7 +16,7 @@ from tierwall.cli.input import FOUND, colour, fail, output_option, show
 @click.option(
     "--engine",
     "engine_name",
-    type=click.Choice(["model", "nft", "envoy"]),
+    type=click.Choice(list(offered_by("test"))),
     default="model",
     show_default=True,
     help="Who answers: the library, packets through nftables, or requests through Envoy.",
@@ -28,22 +29,21 @@ def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
     """
     from tierwall.core.diagnostics import InputError
     from tierwall.policytest.report import TestReport
-    from tierwall.policytest.run import engine, run
+    from tierwall.policytest.run import run
     from tierwall.policytest.suite import doubts, suites
     from tierwall.render import json, junit, text
 
+    results = []
     try:
         found = suites(paths)
-        using = engine(engine_name)
+        show(doubts(found))
+        for result in run(found, engine(engine_name)):
+            results.append(result)
+            if output == "text":
+                for line in text.case_lines(result, colour(sys.stdout)):
+                    click.echo(line)
     except InputError as error:
         fail(error)
-    show(doubts(found))
-    results = []
-    for result in run(found, using):
-        results.append(result)
-        if output == "text":
-            for line in text.case_lines(result, colour(sys.stdout)):
-                click.echo(line)
     report = TestReport(tuple(results))
     if output == "json":
         click.echo(json.dump(json.report_document(report)))

@@ -6,16 +6,18 @@ the kernel, Envoy, an API server. Both are found by name in one table (`policyte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.event import Event
 from tierwall.core.expectation import Expectation
 from tierwall.core.question import Question
 
 S = TypeVar("S", contravariant=True)
-C = TypeVar("C")
+L = TypeVar("L", contravariant=True)
+C = TypeVar("C", covariant=True)
 
 
 class Plane(Protocol[S]):
@@ -30,20 +32,52 @@ class Plane(Protocol[S]):
         """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
 
 
-class Engine(Protocol[S, C]):
-    """Something that enforces what the planes decide. What an engine cannot do raises InputError."""
+class Reply(NamedTuple):
+    """What an engine said to one question: an answer, or why it was not asked, or what went wrong."""
+
+    answer: Answer | None = None
+    skipped: str = ""
+    error: str = ""
+
+
+class Step(NamedTuple):
+    """What an engine did, and what was noticed on the way; `read` has the texts that diagnostics point into."""
+
+    words: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+    read: Any = None
+
+
+class Engine(Protocol[S, L, C]):
+    """Something that enforces the policies of a snapshot `S`, or of what a loader `L` reads again and again.
+
+    An engine subclasses this and overrides what it can do. The rest is absent and raises NotImplementedError; the table
+    says which commands offer an engine, so that nobody is offered what is absent.
+    """
+
+    # The planes whose questions it takes. Policy tests skip the others.
+    planes: ClassVar[tuple[str, ...]]
 
     def compile(self, snapshot: S) -> C:
-        """The engine's own configuration; pure. Called by `compile`, by `follow` and before `apply`."""
+        """The engine's own configuration; pure. Called by `compile`, and by `enforce` to show what would change."""
+        raise _absent(self, "compile")
 
-    def apply(self, compiled: C) -> None:
-        """Bring a configuration into force, wholly or not at all. Called by `enforce --once` and by `follow`."""
+    def apply(self, snapshot: S) -> Step:
+        """Bring policies into force, wholly or not at all. Called by `enforce`; absent where a process must stay."""
+        raise _absent(self, "apply")
 
-    def follow(self, sources: Iterable[S]) -> None:
-        """Keep the last good state in force while sources change. Called by `run`, `enforce` and `authorizer`."""
+    def follow(self, loader: L, tell: Callable[[Step], None]) -> None:
+        """Keep the last good state in force until a signal comes. Called by `enforce --watch`, `run`, `authorizer`."""
+        raise _absent(self, "follow")
 
-    def ask(self, snapshot: S, questions: Iterable[Question]) -> Iterator[Answer]:
-        """Let the real engine answer. Called by `test --engine`; absent where nothing can be asked."""
+    def ask(self, snapshot: S, questions: Sequence[Question]) -> Iterator[Reply]:
+        """Let the real engine answer, one reply for each question of its planes. Called by `test --engine`."""
+        raise _absent(self, "ask")
 
-    def audit(self) -> Iterator[Mapping[str, Any]]:
-        """What the engine reports of its own decisions, as they happen. Called by `audit` and the decision log."""
+    def audit(self, seconds: float | None = None) -> Iterator[Event]:
+        """What the engine decides, as it happens. Called by `audit`; absent where `follow` logs its decisions."""
+        raise _absent(self, "audit")
+
+
+def _absent(engine: object, method: str) -> NotImplementedError:
+    return NotImplementedError(f"{type(engine).__name__} has no `{method}`")

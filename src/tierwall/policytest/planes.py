@@ -11,6 +11,7 @@ from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.expectation import mismatches
 from tierwall.core.protocols import Plane
+from tierwall.core.question import Question
 from tierwall.resources.snapshot import Snapshot
 
 PLANES = {
@@ -28,13 +29,18 @@ def plane(name: str) -> Plane[Snapshot]:
     return cast(Plane[Snapshot], importlib.import_module(PLANES[name]))
 
 
-def ask(name: str, snapshot: Snapshot, question: Mapping[str, Any], defaults: Mapping[str, Any]) -> Answer:
-    """Ask a plane a question in its YAML form; `defaults` fill in keys that the question has and leaves out."""
-    asked = plane(name)
-    keys = asked.QUESTION.keys()
-    given = {key: value for key, value in defaults.items() if key in keys}
+def read(name: str, value: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]) -> Question:
+    """A question in its YAML form; `defaults` fill in keys that it may have and leaves out."""
+    question = plane(name).QUESTION
+    keys = question.keys()
+    given = {key: default for key, default in defaults.items() if key in keys}
+    return question.read({**given, **value}, problems)
+
+
+def ask(name: str, snapshot: Snapshot, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> Answer:
+    """Ask a plane a question in its YAML form; InputError names everything wrong with it."""
     problems: list[Diagnostic] = []
-    return asked.ask(snapshot, asked.QUESTION.read({**given, **question}, problems), problems)
+    return plane(name).ask(snapshot, read(name, value, defaults, problems), problems)
 
 
 def differences(expect: Mapping[str, Any], answer: Answer) -> list[str]:

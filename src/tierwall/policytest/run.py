@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
-from tierwall.core.answer import Answer
-from tierwall.core.diagnostics import InputError
-from tierwall.policytest.planes import ask, differences
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.protocols import Engine, Reply
+from tierwall.core.question import Question
+from tierwall.policytest.planes import PLANES, ask, differences, plane, read
 from tierwall.policytest.report import CaseResult
 from tierwall.policytest.suite import Case, Suite
-
-ENGINES = {
-    "model": "tierwall.policytest.run:Model",
-    "nft": "tierwall.engines.nftables.engine:Engine",
-    "envoy": "tierwall.engines.envoy.engine:Engine",
-}
+from tierwall.resources.snapshot import Snapshot
 
 
-class Reply(NamedTuple):
-    """What an engine said to one case: an answer, or why it was not asked, or what went wrong."""
+class Model(Engine[Snapshot, Any, Any]):
+    """The library itself, which enforces nothing and answers everything."""
 
-    answer: Answer | None = None
-    skipped: str = ""
-    error: str = ""
+    planes: ClassVar[tuple[str, ...]] = tuple(PLANES)
 
-
-class Engine(Protocol):
-    """Something that answers the cases of a suite, in order."""
-
-    def answers(self, suite: Suite) -> Iterable[Reply]:
-        """One reply for each case."""
-
-
-class Model:
-    """Decides with the library."""
-
-    def answers(self, suite: Suite) -> Iterator[Reply]:
-        """One decision for each case."""
-        for case in suite.cases:
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+        """One reply for each question, as it is asked for."""
+        for question in questions:
             try:
-                yield Reply(ask(case.plane, suite.snapshot, case.question, suite.defaults))
+                yield Reply(plane(question.plane).ask(snapshot, question))
             except InputError as error:
                 yield Reply(error=error.told)
 
 
-def engine(name: str) -> Engine:
-    """The engine of that name, imported on first use."""
-    module, _, attribute = ENGINES[name].partition(":")
-    return cast(Engine, getattr(importlib.import_module(module), attribute)())
-
-
-def run(suites: Iterable[Suite], using: Engine) -> Iterator[CaseResult]:
-    """One result for each case, in order."""
+def run(suites: Iterable[Suite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
+    """One result for each case, in order; InputError if the engine cannot be asked at all."""
     for suite in suites:
-        for case, reply in zip(suite.cases, using.answers(suite), strict=True):
+        for case, reply in zip(suite.cases, replies(suite, using), strict=True):
             yield _judge(suite, case, reply)
+
+
+def replies(suite: Suite, using: Engine[Snapshot, Any, Any]) -> Iterator[Reply]:
+    """One reply for each case, in order. The engine sees the questions of its planes that are well written."""
+    settled: dict[int, Reply] = {}
+    questions: list[Question] = []
+    for number, case in enumerate(suite.cases):
+        if case.plane not in using.planes:
+            planes = " and ".join(using.planes)
+            settled[number] = Reply(skipped=f"this engine answers {planes} questions, not `{case.plane}`")
+            continue
+        problems: list[Diagnostic] = []
+        question = read(case.plane, case.question, suite.defaults, problems)
+        if problems:
+            settled[number] = Reply(error=_everything_wrong(suite, case))
+        else:
+            questions.append(question)
+    asked = using.ask(suite.snapshot, questions) if questions else iter(())
+    for number in range(len(suite.cases)):
+        yield settled[number] if number in settled else next(asked)
+
+
+def _everything_wrong(suite: Suite, case: Case) -> str:
+    """What is wrong with a question beside its unknown keys, all at once; only its plane knows."""
+    try:
+        ask(case.plane, suite.snapshot, case.question, suite.defaults)
+    except InputError as error:
+        return error.told
+    raise AssertionError("a plane refuses a question that its caller has problems with")
 
 
 def _judge(suite: Suite, case: Case, reply: Reply) -> CaseResult:

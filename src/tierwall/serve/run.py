@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -20,14 +20,15 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.event import Event
+from tierwall.core.protocols import Step
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
 from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
-from tierwall.render.json import diagnostic_document
 from tierwall.render.json.decisions import request_document
+from tierwall.render.json.proxies import proxies_document
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.controller import Controller, Prepared
 from tierwall.serve.decisionlog import DecisionLog
@@ -38,8 +39,6 @@ from tierwall.serve.watch import loads
 
 # How long nothing must change before names are straightened, in seconds.
 IDLE_S = 2.0
-Show = Callable[[Iterable[Diagnostic], Loaded | None], None]
-Say = Callable[[str], None]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -61,10 +60,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Run:
     """One control plane with all that belongs to it."""
 
-    def __init__(self, options: Options, settings: Settings, say: Say, show: Show) -> None:
+    def __init__(self, options: Options, settings: Settings, tell: Callable[[Step], None]) -> None:
         filters = (toolslist.http_filter(),) if settings.filters_lists else ()
         self._settings = settings
-        self._say, self._show = say, show
+        self._tell = tell
         self.metrics = Metrics()
         self.log = DecisionLog.open(settings.decision_log)
         self.controller = Controller(
@@ -130,14 +129,15 @@ class Run:
     def take(self, prepared: Prepared) -> None:
         """Put a load in force, or keep what is; either way show what is wrong with it."""
         resources = self.controller.accept(prepared)
-        self._show(prepared.diagnostics, prepared.loaded)
         if resources is None:
             number = len(prepared.errors)
-            self._say(f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force")
+            words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
+            self._tell(Step(words, prepared.diagnostics, prepared.loaded))
             return
         changed = self.server.publish(resources)
         names = sum(map(len, changed.values()))
-        self._say(f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies")
+        words = f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies"
+        self._tell(Step(words, prepared.diagnostics, prepared.loaded))
         if not resources.listeners:
             self._say("no Gateway opens a port: nothing is served")
 
@@ -186,9 +186,11 @@ class Run:
         if condition.reason == "Pending" or words == self._last_words:
             return
         self._last_words = words
-        if condition.reason == "Invalid":
-            self._show([Diagnostic("TW633", condition.message)], None)
-        self._say(words)
+        refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
+        self._tell(Step(words, refused))
+
+    def _say(self, words: str) -> None:
+        self._tell(Step(words))
 
     def _manifests(self) -> Readiness:
         latest = self.controller.latest
@@ -208,11 +210,6 @@ class Run:
 
     async def _status(self, request: Request) -> Response:
         latest = self.controller.latest
-        return JSONResponse(
-            {
-                "conditions": [self.server.programmed.document()],
-                "proxies": [one.document() for one in self.server.standings],
-                "diagnostics": list(map(diagnostic_document, latest.diagnostics)) if latest is not None else [],
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            }
-        )
+        diagnostics = latest.diagnostics if latest is not None else ()
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return JSONResponse(proxies_document(self.server.programmed, self.server.standings, diagnostics, now))

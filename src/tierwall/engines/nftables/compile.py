@@ -41,8 +41,9 @@ from tierwall.engines.nftables.table import (
 )
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
 from tierwall.network.model.ends import End
-from tierwall.network.model.model import Model
+from tierwall.network.model.model import Model, model_with_shadow
 from tierwall.network.model.rules import Direction, Policy
+from tierwall.resources.snapshot import Snapshot
 
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
@@ -67,6 +68,11 @@ def compile_model(model: Model, options: Options | None = None, wire: Wire | Non
         raise InputError([Diagnostic("TW703", f"there is no node `{wanted}`, and no pod is on it", hint=hint)])
     compiler = Compiler(model, options or Options(), wire or Wire())
     return Compiled(compiler.table(), in_order(findings(model, compiler.wire)), compiler)
+
+
+def compile_snapshot(snapshot: Snapshot, options: Options) -> Compiled:
+    """The table of a snapshot's policies, those in shadow mode included."""
+    return compile_model(model_with_shadow(snapshot), options)
 
 
 class Compiler:

@@ -1,168 +1,55 @@
-"""`tierwall test --engine nft`: network questions asked of the kernel with real packets.
-
-docs/enforce-network.md#testing-with-packets.
-
-The verdict is what became of the packets. What only the library can say (which rules were looked at) is its own; a
-direction that the kernel logged as dropped is shown as the kernel judged it.
-"""
+"""nftables as an engine: what compiles, applies, follows, asks and audits, put together (docs/enforce-network.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
-from msgspec import structs
-
-from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.outcome import DENY, Outcome
-from tierwall.core.verdict import Verdict
-from tierwall.engines.nftables.apply import replace
-from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.conntrack import forget_all
-from tierwall.engines.nftables.label import Label
-from tierwall.engines.nftables.netlink import NetlinkError
-from tierwall.engines.nftables.nflog import Log
-from tierwall.engines.nftables.options import GROUP, Options
-from tierwall.engines.nftables.placement import Placement
-from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_problem
-from tierwall.engines.nftables.programs import find
-from tierwall.engines.nftables.table import Table
-from tierwall.engines.nftables.table import address as show
-from tierwall.engines.nftables.topology import Topology
-from tierwall.network.decide import decide
-from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
-from tierwall.network.model.addresses import Address
-from tierwall.network.model.model import model
-from tierwall.network.model.rules import Direction
-from tierwall.network.question import NetworkQuestion, answer, ask
-from tierwall.policytest.run import Reply
-from tierwall.policytest.suite import Suite
+from tierwall.core.event import Event
+from tierwall.core.protocols import Engine, Reply, Step
+from tierwall.core.question import Question
+from tierwall.engines.nftables.asking import Asker
+from tierwall.engines.nftables.audit import events
+from tierwall.engines.nftables.compile import Compiled, compile_snapshot
+from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.watch import Keeper, follow, wait
+from tierwall.resources.load import Loader
+from tierwall.resources.snapshot import Snapshot
 
 
-class Engine:
-    """Answers with packets through nftables, in network namespaces of its own; nothing else is touched."""
+class Nftables(Engine[Snapshot, Loader, Compiled]):
+    """The kernel of this machine, or rather of the network namespace that its methods are called in."""
 
-    def __init__(self) -> None:
-        for program in ("nft", "ip"):
-            find(program)
-        self._places: list[tuple[Address, ...]] | None = None
-        self._topology: Topology | None = None
-        self._log: Log | None = None
-        self._prepare([])
+    planes: ClassVar[tuple[str, ...]] = ("network",)
+
+    def __init__(self, options: Options | None = None, *, cuts: bool = True, interval: float = 0.5) -> None:
+        """`cuts`: open connections that policies forbid are cut. `interval`: seconds between looks at files."""
+        self._options = options or Options()
+        self._interval = interval
+        self._keeper = Keeper(self._options, cuts)
+        self._asker = Asker()
+
+    def compile(self, snapshot: Snapshot) -> Compiled:
+        """The table that enforces the policies."""
+        return compile_snapshot(snapshot, self._options)
+
+    def apply(self, snapshot: Snapshot) -> Step:
+        """Put the table into the kernel in one transaction; InputError leaves the last good one in force."""
+        return self._keeper.enforce(snapshot)
+
+    def follow(self, loader: Loader, tell: Callable[[Step], None]) -> None:
+        """Keep the kernel up with files; ends with KeyboardInterrupt, and the table stays in force."""
+        for step in follow(self._keeper, loader, self._interval, wait):
+            tell(step)
+
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+        """Send real packets between network namespaces; InputError if that is not possible here."""
+        return self._asker.ask(snapshot, questions)
+
+    def audit(self, seconds: float | None = None) -> Iterator[Event]:
+        """What the table logs from now on; InputError says why the log cannot be read."""
+        return events(self._options.group, seconds)
 
     def close(self) -> None:
-        """Let the namespaces go; they also go with the process."""
-        if self._log is not None:
-            self._log.close()
-        if self._topology is not None:
-            self._topology.close()
-        self._log = self._topology = self._places = None
-
-    def answers(self, suite: Suite) -> Iterator[Reply]:
-        """One answer a case."""
-        snapshot = suite.snapshot
-        asked: dict[int, NetworkDetail] = {}
-        out: dict[int, Reply] = {}
-        for number, case in enumerate(suite.cases):
-            if case.plane != "network":
-                out[number] = Reply(skipped=f"the nft engine answers network questions, not `{case.plane}`")
-                continue
-            try:
-                problems: list[Diagnostic] = []
-                question = NetworkQuestion.read(case.question, problems)
-                asked[number] = ask(snapshot, question, problems).detail
-            except InputError as error:
-                out[number] = Reply(error=str(error))
-        placement = Placement(model(snapshot), ((one.source, one.destination) for one in asked.values()))
-        probes: dict[int, list[Probe]] = {}
-        for number, decision in asked.items():
-            reason = _not_testable(placement, decision)
-            if reason:
-                out[number] = Reply(skipped=f"not testable here: {reason}")
-            else:
-                probes[number] = [
-                    Probe(*pair, decision.protocol, decision.port)
-                    for pair in placement.pairs(decision.source, decision.destination)
-                ]
-        if probes:
-            compiled = compile_model(placement.model, Options(rate=0), placement.wire)
-            try:
-                fates = self.probed(
-                    placement.places(), compiled.table, [sent for found in probes.values() for sent in found]
-                )
-            except InputError as error:
-                out |= {number: Reply(error=str(error)) for number in probes}
-                probes.clear()
-            for number, those in probes.items():
-                found = [(sent, fates.pop(0)) for sent in those]
-                out[number] = _judged(asked[number], found, compiled.compiler.parts.logged)
-        yield from (out[number] for number in range(len(suite.cases)))
-
-    def probed(self, places: list[tuple[Address, ...]], table: Table, probes: list[Probe]) -> list[Fate]:
-        """Load a table in the router of these places and see what becomes of each probe."""
-        topology, log = self._prepare(places)
-        with topology.router.entered():
-            replace(table)
-            try:
-                forget_all()
-            except NetlinkError as error:
-                words = f"the kernel cannot list connections (CONFIG_NF_CT_NETLINK): {str(error.strerror).lower()}"
-                raise InputError([Diagnostic("TW603", words)]) from None
-        return probe(topology, probes, log)
-
-    def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, Log]:
-        if self._topology is None or self._log is None or places != self._places:
-            self.close()
-            self._topology = Topology(places)
-            with self._topology.router.entered():
-                self._log = Log(GROUP, at_once=True)
-            self._places = places
-        return self._topology, self._log
-
-
-def _not_testable(placement: Placement, decision: NetworkDetail) -> str:
-    if decision.protocol == "SCTP" and (problem := sctp_problem()):
-        return problem
-    if decision.verdict is Verdict.CONDITIONAL:
-        return "which addresses a domain name has is known only when DNS answers"
-    if decision.source is not decision.destination and not _tells_apart(placement, decision):
-        return f"{decision.source} or {decision.destination} shares an address, and packets cannot tell who it is"
-    if not placement.pairs(decision.source, decision.destination):
-        return f"{decision.source} and {decision.destination} have no address family in common"
-    return ""
-
-
-def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:
-    """Whether who shares an address with an end makes no difference to the answer."""
-    source, destination = placement.seen(decision.source), placement.seen(decision.destination)
-    if source is None or destination is None:
-        return False
-    seen = decide(placement.model, source, destination, decision.protocol, decision.port)
-    return (seen.egress.verdict, seen.ingress.verdict) == (decision.egress.verdict, decision.ingress.verdict)
-
-
-def _judged(decision: NetworkDetail, found: list[tuple[Probe, Fate]], labels: Mapping[str, Label]) -> Reply:
-    """What the packets say; the trace is the library's."""
-    fates = [fate for _, fate in found]
-    errors = [fate.error for fate in fates if fate.error]
-    seen = {fate.arrived for fate in fates if fate.arrived or fate.dropped}
-    if not errors and any(not fate.arrived and not fate.dropped for fate in fates):
-        errors = ["a packet neither arrived nor was dropped by the table"]
-    if len(seen) > 1:
-        errors = ["the addresses of an end were judged differently"]
-    if errors:
-        return Reply(error=errors[0])
-    judged = {judgement.direction: judgement for judgement in (decision.egress, decision.ingress)}
-    packets = []
-    for sent, fate in found:
-        # What the table was compiled with is whole; what the kernel says of it may be shortened.
-        label = labels[fate.dropped.prefix] if fate.dropped is not None else None
-        packets.append(Packet(show(sent.source), show(sent.destination), label.decided_by if label else ()))
-        if label is not None and judged[label.direction].verdict is not DENY:
-            by = tuple(map(Reported, label.decided_by))
-            looked = judged[label.direction].looked
-            judged[label.direction] = Judgement(label.direction, Outcome(DENY, None, by), looked)
-    detail = structs.replace(
-        decision, egress=judged[Direction.EGRESS], ingress=judged[Direction.INGRESS], packets=tuple(packets)
-    )
-    verdict = Verdict.ALLOW if seen == {True} else Verdict.DENY
-    return Reply(structs.replace(answer(detail), verdict=verdict))
+        """Let go of the namespaces that questions were asked in; they also go with the process."""
+        self._asker.close()

@@ -7,30 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.protocols import Step
 from tierwall.engines.nftables.apply import Enforcer
-from tierwall.engines.nftables.compile import Compiled, compile_model
+from tierwall.engines.nftables.compile import Compiled, compile_snapshot
 from tierwall.engines.nftables.cut import cut
 from tierwall.engines.nftables.follow import PodChange
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.options import Options
-from tierwall.network.model.model import model, model_with_shadow
+from tierwall.network.model.model import model
 from tierwall.resources.load import Loaded, Loader
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 # More pods at once than this, and compiling is no slower.
 _MOST_PODS = 200
-
-
-class Step(NamedTuple):
-    """What one load did: the words for it, what was noticed, and how many connections were cut."""
-
-    words: str
-    diagnostics: tuple[Diagnostic, ...] = ()
-    cut: int = 0
 
 
 class Keeper:
@@ -44,9 +36,8 @@ class Keeper:
 
     def take(self, loaded: Loaded) -> Step:
         """Enforce what was loaded; InputError leaves the last good table in force."""
-        errors = [one for one in loaded.diagnostics if one.severity == "error"]
-        if errors:
-            raise InputError(errors)
+        if loaded.errors:
+            raise InputError(loaded.errors)
         return self.enforce(loaded.snapshot)
 
     def enforce(self, snapshot: Snapshot) -> Step:
@@ -59,7 +50,7 @@ class Keeper:
             assert self._compiled is not None
             words = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} followed"
             return self._cut(Step(words), snapshot, self._compiled)
-        compiled = compile_model(model_with_shadow(snapshot), self._options)
+        compiled = compile_snapshot(snapshot, self._options)
         changed = self._enforcer.put(compiled)
         self._snapshot, self._compiled = snapshot, compiled
         table = compiled.table
@@ -70,13 +61,15 @@ class Keeper:
         if not self._cuts:
             return step
         try:
-            return step._replace(cut=cut(model(snapshot), compiled.compiler))
+            count = cut(model(snapshot), compiled.compiler)
         except NetlinkError as error:
             words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             problem = Diagnostic(
                 "TW603", words, hint="the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
             )
             return step._replace(diagnostics=(*step.diagnostics, problem))
+        said = f"; {count} connection{'s' if count > 1 else ''} cut" if count else ""
+        return step._replace(words=f"{step.words}{said}")
 
 
 def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
@@ -93,7 +86,7 @@ def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[f
 
 
 def wait(seconds: float) -> bool:
-    """Let time pass; never the end."""
+    """Sleep, and keep following."""
     time.sleep(seconds)
     return False
 

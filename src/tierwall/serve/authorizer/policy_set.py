@@ -49,8 +49,12 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
 
 def policy_set(loaded: Loaded) -> PolicySet:
     """The policies of a load; InputError with everything that is wrong."""
-    errors = [one for one in loaded.diagnostics if one.severity == "error"]
-    snapshot = loaded.snapshot
+    return policy_set_of(loaded.snapshot, loaded.errors)
+
+
+def policy_set_of(snapshot: Snapshot, found: Iterable[Diagnostic] = ()) -> PolicySet:
+    """The policies of a snapshot; InputError with everything that is wrong, after what was found before."""
+    errors = list(found)
     for resource in snapshot:
         errors += (one for one in problems(resource) if one.severity == "error")
     if not errors:

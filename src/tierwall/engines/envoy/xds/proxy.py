@@ -26,15 +26,6 @@ class Standing(NamedTuple):
     is_current: bool
     refusals: tuple[str, ...]
 
-    def document(self) -> dict[str, Any]:
-        """As the status page shows it."""
-        return {
-            "proxy": self.proxy.id,
-            "version": self.proxy.version,
-            "current": self.is_current,
-            "refused": list(self.refusals),
-        }
-
 
 class Condition(NamedTuple):
     """A condition of the Gateway API."""
@@ -42,10 +33,6 @@ class Condition(NamedTuple):
     status: str
     reason: str
     message: str
-
-    def document(self) -> dict[str, str]:
-        """As Kubernetes writes it."""
-        return {"type": "Programmed", "status": self.status, "reason": self.reason, "message": self.message}
 
 
 def programmed(standings: Sequence[Standing], is_published: bool) -> Condition:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from envoy.config.route.v3 import route_components_pb2
 
 from tierwall.core.answer import Reason
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import InputError
+from tierwall.core.protocols import Reply
+from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy import clusters
@@ -35,8 +37,6 @@ from tierwall.engines.envoy.recorder import AUTHORIZE, REACHED, Recorder
 from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.engines.envoy.tls import Tls, transport_socket
-from tierwall.policytest.run import Reply
-from tierwall.policytest.suite import Suite
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk
@@ -69,30 +69,25 @@ class Asked(NamedTuple):
     turns: tuple[Turn, ...]
 
 
-class Engine:
-    """Asks Envoy; one is started for each suite."""
-
-    def answers(self, suite: Suite) -> Iterator[Reply]:
-        """One answer a case."""
-        out: dict[int, Reply] = {}
-        ways = Ways(suite.snapshot)
-        asked: dict[int, Asked] = {}
-        for number, case in enumerate(suite.cases):
-            if case.plane != "tool":
-                out[number] = Reply(skipped=f"Envoy does not answer {case.plane} questions")
-                continue
-            try:
-                question = ways.add(case.question)
-            except InputError as error:
-                out[number] = Reply(error=str(error))
-                continue
-            if isinstance(question, str):
-                out[number] = Reply(skipped=f"not testable here: {question}")
-            else:
-                asked[number] = question
-        if asked:
-            out |= dict(zip(asked, ways.ask(list(asked.values())), strict=True))
-        yield from (out[number] for number in range(len(suite.cases)))
+def ask(snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+    """One reply for each question; an Envoy is started for those that can be asked."""
+    replies: dict[int, Reply] = {}
+    ways = Ways(snapshot)
+    asked: dict[int, Asked] = {}
+    for number, question in enumerate(questions):
+        assert isinstance(question, ToolQuestion)
+        try:
+            asking = ways.add(question)
+        except InputError as error:
+            replies[number] = Reply(error=error.told)
+            continue
+        if isinstance(asking, Asked):
+            asked[number] = asking
+        else:
+            replies[number] = Reply(skipped=f"not testable here: {asking}")
+    if asked:
+        replies |= dict(zip(asked, ways.ask(list(asked.values())), strict=True))
+    yield from (replies[number] for number in range(len(questions)))
 
 
 class Ways:
@@ -111,11 +106,9 @@ class Ways:
         number = self._policies.setdefault(policy.reference, len(self._policies))
         return Authorizer(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
 
-    def add(self, value: Mapping[str, Any]) -> Asked | str:
+    def add(self, question: ToolQuestion) -> Asked | str:
         """A question that can be asked, or why it cannot; InputError names everything wrong with it."""
-        problems: list[Diagnostic] = []
-        question = ToolQuestion.read(value, problems)
-        way, request, external_auth = read(self._snapshot, question, problems)
+        way, request, external_auth = read(self._snapshot, question, [])
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
         if key not in self._known:
             port = way.listener.port if way.listener is not None else 0
@@ -136,7 +129,7 @@ class Ways:
             with Standalone(resources, _LARGEST_PATTERN), closing(Client(authority, tls, plain)) as client:
                 return [self._ask(question, client, recorder) for question in questions]
         except InputError as error:
-            return [Reply(error=str(error))] * len(questions)
+            return [Reply(error=error.told)] * len(questions)
         finally:
             recorder.close()
 

@@ -1,0 +1,61 @@
+"""Every engine by name: where it is, which planes it answers for, and which commands offer it.
+
+Adding an engine: write a class that overrides what it can do of `core.protocols.Engine`, and add a line here. For
+`compile` and `enforce`, add `cli/compile_NAME.py` and `cli/enforce_NAME.py` with the options it takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from tierwall.core.protocols import Engine
+
+
+class Entry(NamedTuple):
+    """An engine: its class, as `module:name`, and what for it is there."""
+
+    target: str
+    planes: tuple[str, ...]
+    commands: tuple[str, ...]
+    title: str
+
+
+ENGINES: Mapping[str, Entry] = {
+    "model": Entry(
+        "tierwall.policytest.run:Model",
+        ("network", "tool", "gateway", "api", "admit"),
+        ("test",),
+        "The library itself.",
+    ),
+    "nft": Entry(
+        "tierwall.engines.nftables.engine:Nftables",
+        ("network",),
+        ("compile", "enforce", "test", "audit"),
+        "Network policies, by nftables in the Linux kernel.",
+    ),
+    "envoy": Entry(
+        "tierwall.serve.envoy:Envoy",
+        ("tool",),
+        ("compile", "run", "test"),
+        "Tool policies, by Envoy.",
+    ),
+    "authorizer": Entry(
+        "tierwall.serve.authorizer.engine:Authorizer",
+        ("api",),
+        ("authorizer",),
+        "API policies, by API servers that ask over a webhook.",
+    ),
+}
+
+
+def offered_by(command: str) -> dict[str, Entry]:
+    """The engines that a command offers."""
+    return {name: entry for name, entry in ENGINES.items() if command in entry.commands}
+
+
+def engine(name: str, **settings: Any) -> Engine[Any, Any, Any]:
+    """The engine of that name, imported on first use."""
+    module, _, attribute = ENGINES[name].target.partition(":")
+    return cast(Engine[Any, Any, Any], getattr(importlib.import_module(module), attribute)(**settings))

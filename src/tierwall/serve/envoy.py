@@ -1,0 +1,54 @@
+"""Envoy as an engine: what compiles, asks and runs it, put together (docs/enforce-tools.md, docs/run.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tierwall.core.protocols import Engine, Reply, Step
+from tierwall.core.question import Question
+from tierwall.engines.envoy.compile import Resources, compile
+from tierwall.engines.envoy.options import Options
+from tierwall.resources.load import Loader
+from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.serve.run import Settings
+
+
+class Envoy(Engine[Snapshot, Loader, Resources]):
+    """Envoys that are fed over xDS. Nothing holds without a process that feeds them, so `apply` is absent."""
+
+    planes: ClassVar[tuple[str, ...]] = ("tool",)
+
+    def __init__(self, options: Options | None = None, settings: Settings | None = None) -> None:
+        self._options = options or Options()
+        self._settings = settings
+
+    def compile(self, snapshot: Snapshot) -> Resources:
+        """Listeners, routes, clusters and secrets that enforce the policies."""
+        return compile(snapshot, self._options)
+
+    def follow(self, loader: Loader, tell: Callable[[Step], None]) -> None:
+        """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.
+
+        Decisions go to the decision log that the settings name.
+        """
+        from tierwall.serve.run import Run, Settings
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+            await Run(self._options, self._settings or Settings(), tell).run(loader, stop)
+
+        asyncio.run(main())
+
+    def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
+        """Send a real request for each question through an Envoy that is started for them."""
+        from tierwall.engines.envoy.asking import ask
+
+        return ask(snapshot, questions)

@@ -1,0 +1,82 @@
+"""The table of engines: every engine can do what its commands ask of it, and says what it cannot."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tierwall.cli.main import root
+from tierwall.core.protocols import Engine
+from tierwall.engines.table import ENGINES, engine, offered_by
+from tierwall.policytest.planes import PLANES
+from tierwall.resources.snapshot import Snapshot
+
+METHODS = ("compile", "apply", "follow", "ask", "audit")
+# What a command calls.
+CALLED = {
+    "compile": {"compile"},
+    "enforce": {"compile", "apply", "follow"},
+    "run": {"follow"},
+    "authorizer": {"follow"},
+    "test": {"ask"},
+    "audit": {"audit"},
+}
+
+
+def class_of(name: str) -> type[Engine[Any, Any, Any]]:
+    module, _, attribute = ENGINES[name].target.partition(":")
+    found: type[Engine[Any, Any, Any]] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def has(name: str) -> set[str]:
+    """The methods that an engine overrides."""
+    return {method for method in METHODS if getattr(class_of(name), method) is not getattr(Engine, method)}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_has_what_its_commands_call_and_the_planes_that_the_table_says(name: str) -> None:
+    entry = ENGINES[name]
+    assert set().union(*(CALLED[command] for command in entry.commands)) <= has(name)
+    assert class_of(name).planes == entry.planes
+    assert set(entry.planes) <= set(PLANES)
+    # Whoever enforces policies can say without doing it what it would enforce.
+    assert name == "model" or "compile" in has(name)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_is_absent_says_so(name: str) -> None:
+    made = engine(name)
+    calls: dict[str, Callable[[], Any]] = {
+        "compile": lambda: made.compile(Snapshot.of([])),
+        "apply": lambda: made.apply(Snapshot.of([])),
+        "follow": lambda: made.follow(None, lambda step: None),
+        "ask": lambda: made.ask(Snapshot.of([]), []),
+        "audit": made.audit,
+    }
+    for method in set(METHODS) - has(name):
+        with pytest.raises(NotImplementedError, match=f"has no `{method}`"):
+            calls[method]()
+
+
+@pytest.mark.parametrize("command", ["compile", "enforce"])
+def test_a_command_offers_the_engines_of_the_table(command: str) -> None:
+    assert offered_by(command)
+    for name, entry in offered_by(command).items():
+        shown = CliRunner().invoke(root, [command, "--help"]).stdout
+        assert any(line.split() == [name, *entry.title.split()] for line in shown.splitlines())
+        assert CliRunner().invoke(root, [command, name, "--help"]).exit_code == 0
+
+
+def test_policy_tests_may_be_put_to_every_engine_that_answers() -> None:
+    shown = CliRunner().invoke(root, ["test", "--help"]).stdout
+    assert f"[{'|'.join(offered_by('test'))}]" in shown
+
+
+def test_every_engine_compiles_nothing_to_something() -> None:
+    for name in ("nft", "envoy", "authorizer"):
+        assert engine(name).compile(Snapshot.of([])) is not None

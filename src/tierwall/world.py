@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from tierwall.core.answer import Answer, Omission
-from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss, no_such_name
+from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
-from tierwall.resources.document import Source
 from tierwall.resources.load import Loaded, load_objects, load_text
 from tierwall.resources.load import load as load_paths
+from tierwall.resources.names import Finder
+from tierwall.resources.read import NOTHING_READ, Read, repeated_keys
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -62,14 +65,11 @@ def loads(
 def _world(loaded: Loaded, objects: Iterable[Mapping[str, Any]], namespace: str, strict: bool) -> World:
     if loaded.errors:
         raise InputError(loaded.errors)
-    snapshot = _over(loaded.snapshot, objects, namespace)
-    world = World(snapshot, loaded.diagnostics, loaded.read.sources, namespace)
+    world = World(_over(loaded.snapshot, objects, namespace), loaded.diagnostics, loaded.read, namespace)
     if strict and world.not_considered:
-        left_out = [
-            (omission.count, omission.kind or omission.reason, omission.effect) for omission in world.not_considered
-        ]
         raise InputError(
-            Diagnostic("TW703", f"not considered: {count} {kind}", hint=effect) for count, kind, effect in left_out
+            Diagnostic("TW703", f"not considered: {omission}", hint=omission.effect)
+            for omission in world.not_considered
         )
     return world
 
@@ -98,12 +98,17 @@ def run_tests(*paths: Path, engine: str = "model", world: World | None = None) -
 
 
 def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: str) -> Snapshot:
-    values = [dict(value) for value in objects]
-    problems = [
-        Diagnostic("TW006", f"expected `apiVersion` and `kind` in `objects[{index}]`, found a map without them")
-        for index, value in enumerate(values)
-        if not value.get("apiVersion") or not value.get("kind")
-    ]
+    """A snapshot with plain objects over it. They are copied: what the caller does with them later changes nothing."""
+    values: list[Any] = []
+    problems: list[Diagnostic] = []
+    for index, value in enumerate(objects):
+        try:
+            values.append(msgspec.to_builtins(dict(value), str_keys=True))
+        except (TypeError, ValueError) as error:
+            problems.append(Diagnostic("TW006", f"`objects[{index}]` holds what JSON cannot: {error}"))
+        if not value.get("apiVersion") or not value.get("kind"):
+            words = f"expected `apiVersion` and `kind` in `objects[{index}]`, found a map without them"
+            problems.append(Diagnostic("TW006", words))
     if problems:
         raise InputError(problems)
     return snapshot.changed(put=load_objects(values, namespace=namespace)) if values else snapshot
@@ -112,27 +117,33 @@ def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: s
 class World:
     """An immutable set of objects. Threads may share it, and the same question always has the same answer."""
 
-    __slots__ = ("_namespace", "_noticed", "_sources", "snapshot")
+    __slots__ = ("_namespace", "_noticed", "_read", "_snapshot")
 
     def __init__(
         self,
         snapshot: Snapshot,
-        noticed: Iterable[Diagnostic] = (),
-        sources: Mapping[str, Source] | None = None,
+        noticed: tuple[Diagnostic, ...] = (),
+        read: Read = NOTHING_READ,
         namespace: str = "default",
     ) -> None:
-        self.snapshot = snapshot
-        self._noticed = tuple(noticed)
-        self._sources = sources or {}
+        """A world of objects that are read already; programs use `load` and `loads`."""
+        self._snapshot = snapshot
+        self._noticed = noticed
+        self._read = read
         self._namespace = namespace
 
     @classmethod
     def of(cls, loaded: Loaded) -> World:
-        """The world of what was read."""
-        return cls(loaded.snapshot, loaded.diagnostics, loaded.read.sources)
+        """The world of what was read; what could not be read is among its diagnostics."""
+        return cls(loaded.snapshot, loaded.diagnostics, loaded.read)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The objects, for what is not public."""
+        return self._snapshot
 
     def __repr__(self) -> str:
-        return f"<World of {len(self.snapshot)} objects>"
+        return f"<World of {len(self._snapshot)} objects>"
 
     # Reading more
 
@@ -141,18 +152,17 @@ class World:
         loaded = load_paths([os.fspath(path) for path in paths], self._namespace)
         if loaded.errors:
             raise InputError(loaded.errors)
-        snapshot = self.snapshot.changed(put=loaded.resources) if loaded.resources else self.snapshot
-        noticed = (*self._noticed, *loaded.diagnostics)
-        sources = {**self._sources, **loaded.read.sources}
-        return World(_over(snapshot, objects, self._namespace), noticed, sources, self._namespace)
+        snapshot = self._snapshot.changed(put=loaded.resources) if loaded.resources else self._snapshot
+        snapshot = _over(snapshot, objects, self._namespace)
+        return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.joined(loaded.read), self._namespace)
 
     def without(self, *references: str | Reference) -> World:
         """This world as if these objects were not there."""
-        problems: list[Diagnostic] = []
-        gone = [resource for reference in references if (resource := self._find(reference, problems)) is not None]
-        if problems:
-            raise input_error(problems)
-        return World(self.snapshot.changed(drop=gone), self._noticed, self._sources, self._namespace)
+        find = Finder(self._snapshot, [])
+        gone = [resource for reference in references if (resource := find.named(reference)) is not None]
+        if find.problems:
+            raise input_error(find.problems)
+        return World(self._snapshot.changed(drop=gone), self._noticed, self._read, self._namespace)
 
     # Asking
 
@@ -160,7 +170,7 @@ class World:
         """Answer a question. InputError names everything wrong with it; UnknownName if only names do not exist."""
         from tierwall.policytest.planes import plane
 
-        return plane(question.plane).ask(self.snapshot, question)
+        return plane(question.plane).ask(self._snapshot, question)
 
     def effective(self, **place: Any) -> Answer:
         """The settings in force at a place; the arguments are those of `GatewayQuestion`."""
@@ -180,7 +190,7 @@ class World:
         """Who can reach whom on which ports, for all ends at once or for those named."""
         from tierwall.network.reach.connections import connections
 
-        return connections(self.snapshot, sources, destinations, ports, explain, denied)
+        return connections(self._snapshot, sources, destinations, ports, explain, denied)
 
     def tools(
         self,
@@ -196,26 +206,46 @@ class World:
         """
         from tierwall.tool.grants import grants
 
-        return list(grants(self.snapshot, caller, gateway, backend, tools).rows)
+        return list(grants(self._snapshot, caller, gateway, backend, tools).rows)
 
-    def permissions(self, user: str = "", groups: Sequence[str] = (), namespace: str = "") -> list[Permission]:
+    def permissions(
+        self,
+        user: str = "",
+        groups: Sequence[str] = (),
+        namespace: str = "",
+        *,
+        uid: str = "",
+        extra: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Permission]:
         """Everything that a user may do in a namespace, as far as policies say it outright."""
         from tierwall.api.permissions import permissions
 
-        return permissions(self.snapshot, user, groups, namespace).listed
+        return permissions(self._snapshot, user, groups, namespace, uid=uid, extra=extra).listed
 
     # Looking
 
     def check(
-        self, select: Sequence[str] | None = None, ignore: Sequence[str] = (), progress: Progress | None = None
+        self,
+        select: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        *,
+        namespace: str | None = None,
+        progress: Progress | None = None,
     ) -> list[Diagnostic]:
-        """Everything that is wrong with the objects, by place; `select` and `ignore` are codes or their beginnings."""
-        from tierwall.analyze.checks import check
+        """Everything that is wrong with the objects, by place; `select` and `ignore` are codes or their beginnings.
 
+        With a `namespace`, only what concerns it, found out from its own objects and the cluster-scoped ones alone.
+        """
+        from tierwall.analyze.checks import check
+        from tierwall.analyze.developer import concerns, seen_from
+
+        snapshot = self._snapshot if namespace is None else seen_from(self._snapshot, namespace)
         return [
             finding
-            for finding in in_order([*self._noticed, *check(self.snapshot, progress)])
-            if (select is None or finding.code.startswith(tuple(select))) and not finding.code.startswith(tuple(ignore))
+            for finding in in_order([*self._noticed, *repeated_keys(self._read.documents), *check(snapshot, progress)])
+            if (select is None or finding.code.startswith(tuple(select)))
+            and not finding.code.startswith(tuple(ignore))
+            and (namespace is None or concerns(finding, namespace))
         ]
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
@@ -223,44 +253,31 @@ class World:
         from tierwall.gateway.policy_status import statuses
         from tierwall.render.json.status import status_document
 
-        return [status_document(status) for status in statuses(self.snapshot, *map(str, references))]
+        return [status_document(status) for status in statuses(self._snapshot, *map(str, references))]
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
         """All objects, or those of one kind, in the order they were read."""
-        return (resource for resource in self.snapshot if kind is None or resource.kind == kind)
+        return (resource for resource in self._snapshot if kind is None or resource.kind == kind)
 
     def find(self, reference: str | Reference) -> Resource:
         """One object; UnknownName if there is none."""
-        problems: list[Diagnostic] = []
-        resource = self._find(reference, problems)
+        find = Finder(self._snapshot, [])
+        resource = find.named(reference)
         if resource is None:
-            raise input_error(problems)
+            raise input_error(find.problems)
         return resource
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a position is about."""
-        source = self._sources.get(file)
-        return source.line(number) if source is not None else None
-
-    def _find(self, reference: str | Reference, problems: list[Diagnostic]) -> Resource | None:
-        try:
-            parsed = reference if isinstance(reference, Reference) else Reference.parse(reference)
-        except ValueError as error:
-            problems.append(Diagnostic("TW703", str(error)))
-            return None
-        resource = self.snapshot.find(parsed)
-        if resource is None:
-            hint = near_miss(str(parsed), (str(resource.reference) for resource in self.snapshot))
-            problems.append(no_such_name(f"there is no {parsed}", hint))
-        return resource
+        return self._read.line(file, number)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What was noticed when objects were read, and what an API server would have against them."""
         from tierwall.resources.validity import problems
 
-        found = (problem for resource in self.snapshot for problem in problems(resource))
-        return in_order([*self._noticed, *found])
+        refused = (problem for resource in self._snapshot for problem in problems(resource))
+        return in_order([*self._noticed, *refused])
 
     @property
     def not_considered(self) -> tuple[Omission, ...]:

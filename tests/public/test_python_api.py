@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import re
 import subprocess
 import sys
@@ -10,9 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import tierwall
 from tierwall import NetworkQuestion, Verdict
+from tierwall.cli.main import root
+from tierwall.render.json import diagnostic_document
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-api.md").read_text()
@@ -91,6 +95,51 @@ def test_objects_without_a_namespace_are_where_the_reader_says() -> None:
     assert len(list(world.objects())) == 1
 
 
+def test_a_world_does_not_change_with_what_it_was_made_from_or_what_it_gave_away() -> None:
+    policy = {
+        "apiVersion": "agentgateway.dev/v1alpha1",
+        "kind": "AgentgatewayPolicy",
+        "metadata": {"name": "p", "namespace": "infra"},
+        "spec": {
+            "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw"}],
+            "traffic": {"timeouts": {"request": "1s"}},
+        },
+    }
+    gateway = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "gw", "namespace": "infra"},
+        "spec": {"gatewayClassName": "c", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]},
+    }
+    world = tierwall.load(objects=[gateway, policy])
+    policy["spec"]["traffic"]["timeouts"]["request"] = "2s"  # type: ignore[index]
+    document = world.effective(gateway="infra/gw").to_dict()
+    assert document["effective"]["traffic.timeouts"]["value"] == {"request": "1s"}
+    document["effective"]["traffic.timeouts"]["value"]["request"] = "3s"
+    again = world.effective(gateway="infra/gw")
+    assert again.detail.effective["traffic.timeouts"].value == {"request": "1s"}
+    with pytest.raises(AttributeError):
+        world.snapshot = tierwall.load().snapshot  # type: ignore[misc]
+
+
+def test_objects_hold_what_json_can() -> None:
+    with pytest.raises(tierwall.InputError, match=r"objects\[0\]. holds what JSON cannot"):
+        tierwall.load(objects=[{"apiVersion": "v1", "kind": "Pod", "spec": object()}])
+
+
+def test_a_program_finds_what_the_command_finds(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a, name: b}\nspec: {}\n")
+    (tmp_path / "b.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: team}\nspec: {}\n")
+    world = tierwall.load(tmp_path)
+    for options, namespace in (([], None), (["--namespace", "team"], "team")):
+        done = CliRunner().invoke(root, ["check", str(tmp_path), "-o", "json", *options])
+        findings = world.check(namespace=namespace)
+        assert json.loads(done.stdout)["diagnostics"] == [diagnostic_document(finding) for finding in findings]
+    assert "TW004" in {finding.code for finding in world.check()}
+    with pytest.raises(tierwall.UnknownName):
+        world.check(namespace="taem")
+
+
 def test_excluded_files_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "charts").mkdir()
     for name in ("a.yaml", "b.yaml", "charts/c.yaml"):
@@ -113,7 +162,7 @@ def test_names_that_do_not_exist_carry_near_misses(shop: tierwall.World) -> None
 
 def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> None:
     with pytest.raises(tierwall.InputError):
-        list(tierwall.diff(shop, shop, planes=["tool"]))
+        tierwall.diff(shop, shop, planes=["tool"])  # at once, before anybody reads the differences
     assert list(tierwall.diff(shop, shop)) == []
 
 

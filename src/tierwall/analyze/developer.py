@@ -6,18 +6,18 @@ without being able to read the rest of the cluster.
 
 from __future__ import annotations
 
-from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.diagnostics import Diagnostic, UnknownName, near_miss, no_such_name
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 
 def seen_from(snapshot: Snapshot, namespace: str) -> Snapshot:
-    """The snapshot without the objects of other namespaces; InputError if there is no such namespace."""
-    known = {_home(one) for one in snapshot} - {""}
+    """The snapshot without the objects of other namespaces; UnknownName if nothing is in the namespace."""
+    known = {_home(resource) for resource in snapshot} - {""}
     if namespace not in known:
         words = f"nothing is in namespace `{namespace}`"
-        raise InputError([Diagnostic("TW703", words, hint=near_miss(namespace, known))])
-    return Snapshot.of(one for one in snapshot if _home(one) in ("", namespace))
+        raise UnknownName([no_such_name(words, near_miss(namespace, known))])
+    return Snapshot.of(resource for resource in snapshot if _home(resource) in ("", namespace))
 
 
 def concerns(finding: Diagnostic, namespace: str) -> bool:

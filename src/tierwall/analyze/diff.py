@@ -55,8 +55,8 @@ def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = Non
             Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
         )
     if planes is None or "network" in planes:
-        for entry in compare(old, new):
-            yield from _network(entry)
+        return (difference for entry in compare(old, new) for difference in _network(entry))
+    return iter(())
 
 
 def _network(entry: Entry) -> Iterator[Difference]:

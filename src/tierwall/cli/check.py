@@ -28,34 +28,29 @@ def command(paths: tuple[str, ...], namespace: str | None, output: str) -> None:
 
     Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
     """
-    from tierwall.analyze.checks import check
-    from tierwall.analyze.developer import concerns, seen_from
     from tierwall.cli.collector import load
-    from tierwall.core.diagnostics import InputError, in_order
-    from tierwall.resources.read import repeated_keys
+    from tierwall.core.diagnostics import InputError
+    from tierwall.world import World
 
     loaded = load(paths)
-    snapshot = loaded.snapshot
-    if namespace is not None:
-        try:
-            snapshot = seen_from(snapshot, namespace)
-        except InputError as error:
-            fail(InputError([*loaded.diagnostics, *error.diagnostics]), loaded)
-    found = in_order([*loaded.diagnostics, *repeated_keys(loaded.read.documents), *check(snapshot)])
-    if namespace is not None:
-        found = tuple(one for one in found if concerns(one, namespace))
-    _write(found, loaded, output)
-    if any(diagnostic.unreadable for diagnostic in found):
+    try:
+        findings = World.of(loaded).check(namespace=namespace)
+    except InputError as error:
+        fail(InputError([*loaded.diagnostics, *error.diagnostics]), loaded)
+    _write(findings, loaded, output)
+    if any(finding.unreadable for finding in findings):
         sys.exit(FAILED)
-    sys.exit(FOUND if any(one.severity != "note" for one in found) else 0)
+    sys.exit(FOUND if any(finding.severity != "note" for finding in findings) else 0)
 
 
-def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
+def _write(findings: list[Diagnostic], loaded: Loaded, output: str) -> None:
     from tierwall.render import github, json, junit, sarif, text
     from tierwall.resources.kinds.registry import find_kind
 
-    levels = Counter(str(one.severity) for one in found)
-    strangers = Counter(one.kind for one in loaded.resources if find_kind(one.api_version, one.kind) is None)
+    levels = Counter(str(finding.severity) for finding in findings)
+    strangers = Counter(
+        resource.kind for resource in loaded.resources if find_kind(resource.api_version, resource.kind) is None
+    )
     summary: dict[str, int | dict[str, int]] = {
         "files": len(loaded.read.sources),
         "objects": len(loaded.resources),
@@ -65,16 +60,16 @@ def _write(found: tuple[Diagnostic, ...], loaded: Loaded, output: str) -> None:
         "passedOver": dict(sorted(strangers.items())),
     }
     if output == "json":
-        click.echo(json.diagnostics(found, summary))
+        click.echo(json.diagnostics(findings, summary))
     elif output == "sarif":
-        click.echo(json.dump(sarif.diagnostics(found)))
+        click.echo(json.dump(sarif.diagnostics(findings)))
     elif output == "junit":
-        click.echo(junit.diagnostics(found, list(loaded.read.sources)))
+        click.echo(junit.diagnostics(findings, list(loaded.read.sources)))
     elif output == "github":
-        for line in github.diagnostics(found):
+        for line in github.diagnostics(findings):
             click.echo(line)
     else:
-        for line in text.diagnostics(found, loaded.line, sys.stdout.isatty(), colour(sys.stdout)):
+        for line in text.diagnostics(findings, loaded.line, sys.stdout.isatty(), colour(sys.stdout)):
             click.echo(line)
         click.echo(_closing(summary), err=True)
 

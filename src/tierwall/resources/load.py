@@ -36,8 +36,7 @@ class Loaded(NamedTuple):
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a diagnostic is about."""
-        source = self.read.sources.get(file)
-        return source.line(number) if source is not None else None
+        return self.read.line(file, number)
 
 
 def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str] = ()) -> Loaded:

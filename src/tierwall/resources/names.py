@@ -74,6 +74,19 @@ class Finder:
             self.absent(f"there is no {reference}", near_miss(str(reference), known))
         return resource
 
+    def named(self, value: str | Reference) -> Resource | None:
+        """The object that a reference names, of whatever kind."""
+        try:
+            reference = value if isinstance(value, Reference) else Reference.parse(value)
+        except ValueError as error:
+            self.wrong(str(error))
+            return None
+        resource = self.snapshot.find(reference)
+        if resource is None:
+            known = (str(known.reference) for known in self.snapshot)
+            self.absent(f"there is no {reference}", near_miss(str(reference), known))
+        return resource
+
     def among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
         """The objects that a reference names, of every group unless it gives one; `word` says what they are."""
         by_reference: dict[Reference, list[Resource]] = {}

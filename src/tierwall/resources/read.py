@@ -12,7 +12,7 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import BinaryIO, NamedTuple
@@ -43,9 +43,20 @@ class Read(NamedTuple):
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
-    sources: dict[str, Source]
+    sources: Mapping[str, Source]
+
+    def line(self, file: str, number: int) -> str | None:
+        """A line of a file as it was read, for showing what a position is about."""
+        source = self.sources.get(file)
+        return source.line(number) if source is not None else None
+
+    def joined(self, other: Read) -> Read:
+        """What was read here, then there."""
+        sources = {**self.sources, **other.sources}
+        return Read((*self.documents, *other.documents), (*self.diagnostics, *other.diagnostics), sources)
 
 
+NOTHING_READ = Read((), (), {})
 _DEFAULT = Limits()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from tierwall.core.answer import Reason, Step
 from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
 from tierwall.render.json import source_document
@@ -24,8 +26,8 @@ def detail_document(detail: GatewayDetail) -> dict[str, Any]:
 
 
 def setting_document(setting: Setting) -> dict[str, Any]:
-    """`{value, from}`."""
-    return {"value": setting.value, "from": setting.written_from}
+    """`{value, from}`; the value is a copy, since the setting's own belongs to the object that set it."""
+    return {"value": msgspec.to_builtins(setting.value), "from": setting.written_from}
 
 
 def _field(field: FieldDetail) -> dict[str, Any]:

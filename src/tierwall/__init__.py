@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tierwall.network.detail import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
-    from tierwall.policytest.admit import AdmitQuestion as AdmitQuestion
     from tierwall.policytest.report import TestReport as TestReport
+    from tierwall.resources.admission.question import AdmitQuestion as AdmitQuestion
     from tierwall.resources.resource import Resource as Resource
     from tierwall.tool.detail import ToolDetail as ToolDetail
     from tierwall.tool.grants import ToolRow as ToolRow
@@ -71,7 +71,7 @@ _HOMES = {
     "ToolQuestion": "tool.question",
     "GatewayQuestion": "gateway.question",
     "ApiQuestion": "api.question",
-    "AdmitQuestion": "policytest.admit",
+    "AdmitQuestion": "resources.admission.question",
     "NetworkDetail": "network.detail",
     "ToolDetail": "tool.detail",
     "GatewayDetail": "gateway.detail",

@@ -168,7 +168,7 @@ class World:
 
     def ask(self, question: Question) -> Answer:
         """Answer a question. InputError names everything wrong with it; UnknownName if only names do not exist."""
-        from tierwall.policytest.planes import plane
+        from tierwall.planes import plane
 
         return plane(question.plane).ask(self._snapshot, question)
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tierwall.cli.main import root
 from tierwall.core.protocols import Engine
 from tierwall.engines.table import ENGINES, engine, offered_by
-from tierwall.policytest.planes import PLANES
+from tierwall.planes import PLANES
 from tierwall.resources.snapshot import Snapshot
 
 METHODS = ("compile", "apply", "follow", "ask", "audit")

@@ -33,7 +33,7 @@ NAMES = {"Gateway": "gw", "HTTPRoute": "route", "GRPCRoute": "route", "ListenerS
 
 
 def refused(one: dict[str, Any]) -> list[str]:
-    return [problem.message for problem in admit(one) if not problem.is_warning]
+    return [problem.message for problem in admit(one) if problem.refuses]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gateway_objects import FULL, snapshot
 
+from tierwall import planes
 from tierwall.core.answer import Answer, Decider
 from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName
 from tierwall.core.expectation import mismatches
@@ -14,7 +15,6 @@ from tierwall.core.reference import Reference
 from tierwall.gateway.detail import GatewayDetail, Setting
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, UNION_FIELDS
 from tierwall.gateway.question import EXPECTATIONS, GatewayQuestion, ask
-from tierwall.policytest import planes
 from tierwall.resources.kinds.agentgateway.authorization import authorization
 
 

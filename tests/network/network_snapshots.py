@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tierwall.policytest.planes import ask
+from tierwall.planes import ask
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from network_snapshots import snapshot
 
-from tierwall.policytest.planes import ask, differences
+from tierwall.planes import ask, differences
 
 SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "cyclonus": 12288, "decisions": 66}
 

@@ -12,7 +12,7 @@ from network_snapshots import document, snapshot
 
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import InputError
-from tierwall.policytest.planes import ask, differences
+from tierwall.planes import ask, differences
 
 Object = dict[str, Any]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tierwall import planes
 from tierwall.cli.main import root
 from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import InputError
 from tierwall.core.expectation import mismatches
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.policytest import planes
-from tierwall.policytest.admit import EXPECTATIONS, AdmitQuestion, ask
+from tierwall.resources.admission.question import EXPECTATIONS, AdmitQuestion, ask
 from tierwall.resources.snapshot import Snapshot
 
 NOWHERE = Snapshot.of(())

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import tierwall
 from tierwall import InputError, World
-from tierwall.policytest.planes import plane
+from tierwall.planes import plane
 from tierwall.policytest.suite import suites
 from tierwall.resources.document import Source
 

@@ -136,7 +136,7 @@ def settle(field: str, stack: list[Tier], locks: bool, profile: str) -> Merged:
 
 
 def refused(policy: Object) -> bool:
-    return any(not problem.is_warning for problem in admit(policy))
+    return any(problem.refuses for problem in admit(policy))
 
 
 def levels(objects: list[Object], ask: Object, section: str, profile: str) -> list[tuple[str, str, str, Any]]:

@@ -22,7 +22,7 @@ SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of lower case alphanume
 def said(kind: str, **metadata: Any) -> list[str]:
     api_version, rest = KINDS[kind]
     found = admit({"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest})
-    return [one.message for one in found if not one.is_warning]
+    return [one.message for one in found if one.refuses]
 
 
 @pytest.mark.parametrize("kind", KINDS)

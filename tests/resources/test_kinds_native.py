@@ -10,7 +10,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def refusals(document: dict[str, Any]) -> list[str]:
-    return [problem.message for problem in admit(document) if not problem.is_warning]
+    return [problem.message for problem in admit(document) if problem.refuses]
 
 
 def role(kind: str = "Role", **rule: Any) -> dict[str, Any]:
@@ -173,4 +173,4 @@ def test_a_field_that_decisions_read_must_have_its_type(document: dict[str, Any]
 
 def test_a_namespace_on_a_cluster_scoped_object_is_dropped_with_a_warning() -> None:
     (problem,) = admit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "namespace": "b"}})
-    assert problem.is_warning
+    assert not problem.refuses

@@ -27,12 +27,12 @@ from tool_objects import (
 )
 from tool_worlds import snapshot
 
+from tierwall import planes
 from tierwall.core.answer import DEFAULT, Answer, Decider
 from tierwall.core.diagnostics import InputError, UnknownName
 from tierwall.core.expectation import mismatches
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
-from tierwall.policytest import planes
 from tierwall.tool.detail import ToolDetail
 from tierwall.tool.model import Level
 from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask

@@ -21,9 +21,14 @@ class Expectation(NamedTuple):
     differences: Callable[[str, Any, Answer], Iterable[str]]
 
 
-def mismatches(expect: Mapping[str, Any], answer: Answer, own: Mapping[str, Expectation]) -> list[str]:
-    """What of an expectation does not hold, one line each; InputError if the expectation is malformed."""
-    keys = {**_verdict(answer), "decidedBy": DECIDED_BY, "notConsidered": NOT_CONSIDERED, **own}
+def mismatches(expect: Mapping[str, Any], answer: Answer, of_plane: Mapping[str, Expectation]) -> list[str]:
+    """What of an expectation does not hold, one line each; InputError if the expectation is malformed.
+
+    `of_plane` are the keys that only this plane has. An answer without a verdict has none to expect.
+    """
+    keys = {"decidedBy": DECIDED_BY, "notConsidered": NOT_CONSIDERED, **of_plane}
+    if answer.verdict is not None:
+        keys["verdict"] = VERDICT
     article = "an" if answer.plane.startswith("a") else "a"
     problems = unknown_keys("TW701", expect, keys, f"`expect` of {article} {answer.plane} case")
     known = {key: value for key, value in expect.items() if key in keys}
@@ -67,11 +72,6 @@ def list_of_texts(what: str, get: Callable[[Answer], Iterable[str]]) -> Expectat
             yield f"{key}: expected {', '.join(value) or 'none'}, got {', '.join(actual) or 'none'}"
 
     return Expectation(problems, differences)
-
-
-def _verdict(answer: Answer) -> dict[str, Expectation]:
-    """The gateway plane answers with settings and has no verdict to expect."""
-    return {} if answer.plane == "gateway" else {"verdict": one_of(Verdict, lambda answer: answer.verdict)}
 
 
 def _decided_by_problems(key: str, value: Any) -> Iterator[Diagnostic]:
@@ -121,5 +121,6 @@ def _not_considered_differences(key: str, value: Any, answer: Answer) -> Iterato
         yield f"{key}: expected that nothing was left out, got {', '.join(map(str, answer.not_considered))}"
 
 
+VERDICT = one_of(Verdict, lambda answer: answer.verdict)
 DECIDED_BY = Expectation(_decided_by_problems, _decided_by_differences)
 NOT_CONSIDERED = Expectation(_not_considered_problems, _not_considered_differences)

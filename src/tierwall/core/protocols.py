@@ -1,7 +1,7 @@
 """What a plane and an engine are: who calls each method, and what may be absent.
 
 A plane answers questions; its `question` module is the plane. An engine makes something else obey the same policies:
-the kernel, Envoy, an API server. Both are found by name in one table (`policytest.planes`, `engines.table`).
+the kernel, Envoy, an API server. Both are found by name in one table (`planes`, `engines.table`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.protocols import Engine, Reply
 from tierwall.core.question import Question
-from tierwall.policytest.planes import PLANES, ask, differences, plane, read
+from tierwall.planes import PLANES, ask, differences, plane, read
 from tierwall.policytest.report import CaseResult
 from tierwall.policytest.suite import Case, Suite
 from tierwall.resources.snapshot import Snapshot

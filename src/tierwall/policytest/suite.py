@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order
-from tierwall.policytest.admit import Written
-from tierwall.policytest.planes import PLANES
+from tierwall.planes import PLANES
+from tierwall.resources.admission.question import Written
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

@@ -25,13 +25,8 @@ class Problem(Struct, frozen=True):
     hint: str = ""
 
     @property
-    def is_warning(self) -> bool:
-        """Whether the object is admitted nevertheless."""
-        return self.code == WARNING
-
-    @property
     def refuses(self) -> bool:
-        """Whether the object is refused because of this."""
+        """Whether the object is refused because of this; if not, it is a warning."""
         return self.code != WARNING
 
 

@@ -1,4 +1,8 @@
-"""Which module answers which question of a policy test (docs/policy-tests.md)."""
+"""Every plane by name, and how it is asked in the form of a policy test (docs/policy-tests.md).
+
+Adding a plane: write its `question` module, which is a `core.protocols.Plane`, and add a line here. `render` finds its
+documents and its text by the same name.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ PLANES = {
     "tool": "tierwall.tool.question",
     "gateway": "tierwall.gateway.question",
     "api": "tierwall.api.question",
-    "admit": "tierwall.policytest.admit",
+    "admit": "tierwall.resources.admission.question",
 }
 
 

@@ -80,15 +80,16 @@ class Walk:
     def findings(self) -> Iterator[Diagnostic]:
         """Everything that the walk shows."""
         seen: set[Any] = set()
-        for one in self.classes.all:
-            if not one.one.under_policy:
+        for end_class in self.classes.all:
+            subject = end_class.one
+            if not subject.under_policy:
                 continue
             for direction in Direction:
-                stack = self.model.stack(one.one, direction)
-                key = direction, *((tier, self.rows.seen(tier.policies, one.one, direction)) for tier in stack)
+                stack = self.model.stack(subject, direction)
+                key = direction, *((tier, self.rows.seen(tier.policies, subject, direction)) for tier in stack)
                 if key not in seen:
                     seen.add(key)
-                    self._subject(one.one, direction, stack)
+                    self._subject(subject, direction, stack)
         yield from self._equal_priorities()
         yield from self._overridden()
         yield from self._shadowed()
@@ -190,7 +191,7 @@ class Walk:
     def _witness(self, subject: End, others: int, direction: Direction, ports: int) -> Witness:
         (bit,) = bits(others & -others)
         members = self.classes.all[bit].members
-        other = next((one for one in members if one is not subject), members[0])
+        other = next((member for member in members if member is not subject), members[0])
         first = next(self.rows.ports.ranges(ports & -ports))
         return Witness(subject, other, direction, f"{first.protocol} {first.first}")
 
@@ -218,7 +219,7 @@ class Walk:
     def _overridden(self) -> Iterator[Diagnostic]:
         for rule, undone in self.undone.items():
             whole = rule not in self.allowing and bool(self.shadows.denied_before(rule))
-            by = ", ".join(str(one) for one in list(undone)[:MOST_NAMED])
+            by = ", ".join(str(denying) for denying in list(undone)[:MOST_NAMED])
             witness = next(iter(undone.values()))
             extent = "everything" if whole else "some of what"
             yield Diagnostic(
@@ -226,7 +227,7 @@ class Walk:
                 f"{by} denies {extent} {rule} allows, such as {self._words(witness)}",
                 rule.resource.position(rule.path),
                 reference=rule.policy,
-                related=tuple(("overridden here", one.resource.position(one.path)) for one in undone),
+                related=tuple(("overridden here", denying.resource.position(denying.path)) for denying in undone),
             )
         for (policy, rule), witness in self.opened.items():
             yield Diagnostic(
@@ -246,14 +247,13 @@ class Walk:
                     yield self._in_vain(rule, settlers)
 
     def _in_vain(self, rule: Rule, settlers: list[Settler]) -> Diagnostic:
-        names = [str(one) if isinstance(one, Rule) else str(one.reference) for one in settlers]
+        names = [settler.decider.short for settler in settlers]
         return Diagnostic(
             "TW207",
             f"{rule} can never count: whatever it matches is settled before by {listed(names, MOST_NAMED)}",
             rule.resource.position(rule.path),
             reference=rule.policy,
             related=tuple(
-                ("settled here", one.resource.position(one.path if isinstance(one, Rule) else ("spec",)))
-                for one in settlers[:MOST_NAMED]
+                ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MOST_NAMED]
             ),
         )

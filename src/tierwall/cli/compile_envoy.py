@@ -33,7 +33,7 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
     import sys
 
     from tierwall.cli.input import fail
-    from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+    from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, near_miss
     from tierwall.engines.envoy.options import Denial, Options, Reveal
     from tierwall.engines.envoy.text import document, text
     from tierwall.engines.table import engine
@@ -52,5 +52,5 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
     compiled = engine("envoy", options=wanted).compile(snapshot)
     show(compiled.diagnostics)
     click.echo(text(document(compiled), output), nl=False)
-    if any(one.severity == "error" for one in compiled.diagnostics):
+    if errors_of(compiled.diagnostics):
         sys.exit(FAILED)

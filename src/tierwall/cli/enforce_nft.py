@@ -46,7 +46,7 @@ def command(
     The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
     force. A change of pods alone changes elements of sets. Needs root, or CAP_NET_ADMIN.
     """
-    from tierwall.core.diagnostics import InputError
+    from tierwall.core.diagnostics import InputError, errors_of
     from tierwall.engines.table import engine
 
     if sum((watch, dry_run, diff, remove)) > 1:
@@ -67,7 +67,7 @@ def command(
         else:
             step = nft.apply(world_from(paths).snapshot)
             tell(step)
-            if any(diagnostic.severity == "error" for diagnostic in step.diagnostics):
+            if errors_of(step.diagnostics):
                 sys.exit(FAILED)
     except InputError as error:
         fail(error)

@@ -31,7 +31,7 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
 @click.option(
     "--exposure",
     is_flag=True,
-    help="Show instead what pods that do not exist yet could reach, and who them, by label.",
+    help="Show what future pods could reach, and what could reach them, by label.",
 )
 @click.option("--hits", is_flag=True, help="Show instead how often the kernel hit each rule (`tierwall enforce nft`).")
 @output_option("text", "json", "csv", "md", "dot", "mermaid", "html")

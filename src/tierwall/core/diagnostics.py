@@ -57,12 +57,15 @@ class InputError(TierwallError):
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = in_order(diagnostics)
-        super().__init__("; ".join(one.message for one in self.diagnostics[:3]))
+        super().__init__("; ".join(diagnostic.message for diagnostic in self.diagnostics[:3]))
 
     @property
     def told(self) -> str:
         """Everything on one line, hints included."""
-        return "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in self.diagnostics)
+        return "; ".join(
+            f"{diagnostic.message} ({diagnostic.hint})" if diagnostic.hint else diagnostic.message
+            for diagnostic in self.diagnostics
+        )
 
 
 class UnknownName(InputError):
@@ -82,6 +85,11 @@ def input_error(problems: Iterable[Diagnostic]) -> InputError:
     problems = tuple(problems)
     unknown = problems and all(problem.code == NO_SUCH_NAME for problem in problems)
     return UnknownName(problems) if unknown else InputError(problems)
+
+
+def errors_of(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Those that are errors: nothing is done with input that has one."""
+    return tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR)
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

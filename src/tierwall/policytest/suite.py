@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic, InputError, in_order
+from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import Written
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
+
+POLICY_TEST = ("tierwall.io", "PolicyTest")
 
 
 class Case(NamedTuple):
@@ -54,52 +56,53 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
     """
     paths = list(paths)
     loaded = load(paths)
-    found = [one for one in loaded.resources if (one.group, one.kind) == ("tierwall.io", "PolicyTest")]
+    tests = [resource for resource in loaded.resources if (resource.group, resource.kind) == POLICY_TEST]
     # A folder of tests may hold the manifests they judge; what is wrong with those is for the decision, not for us.
-    own_files = {place.file for one in found if (place := one.position()) is not None}
-    diagnostics = [one for one in loaded.diagnostics if one.at is None or one.at.file in own_files]
-    if not found and not diagnostics:
+    files = {at.file for test in tests if (at := test.position()) is not None}
+    diagnostics = [
+        diagnostic for diagnostic in loaded.diagnostics if diagnostic.at is None or diagnostic.at.file in files
+    ]
+    if not tests and not diagnostics:
         diagnostics = [
             *loaded.diagnostics,
             Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
         ]
     library = _Library(under)
-    out: list[Suite] = []
-    for resource in found:
-        wrong = list(_malformed(resource))
+    ready: list[Suite] = []
+    for test in tests:
+        wrong = list(_malformed(test))
         if wrong:
             diagnostics += wrong
             continue
         try:
-            out.append(_suite(resource, library))
+            ready.append(_suite(test, library))
         except InputError as error:
             diagnostics += error.diagnostics
-    errors = [one for one in in_order(diagnostics) if one.severity == "error"]
+    errors = errors_of(diagnostics)
     if errors:
         raise InputError(errors)
-    return out
+    return ready
 
 
-def doubts(found: Iterable[Suite]) -> tuple[Diagnostic, ...]:
-    """What is wrong with the objects that tests judge: no error of the run, for planes fail closed, but worth knowing.
+def doubts(suites: Iterable[Suite]) -> tuple[Diagnostic, ...]:
+    """What is wrong with the objects that tests judge. It fails no case, because planes fail closed.
 
-    Objects that an API server would refuse, texts that are no objects, repeated keys, objects that are there twice.
+    Objects that an API server would refuse, texts that are not objects, repeated keys, objects that are there twice.
     """
-    out: dict[Diagnostic, None] = {}
+    noticed: list[Diagnostic] = []
     judged: set[Resource] = set()
-    for suite in found:
-        out.update(dict.fromkeys(suite.noticed))
+    for suite in suites:
+        noticed += suite.noticed
         for resource in suite.snapshot:
             if resource not in judged:
                 judged.add(resource)
-                out.update(dict.fromkeys(problems(resource)))
-    return in_order(one for one in out if one.severity != "note")
+                noticed += problems(resource)
+    return in_order(diagnostic for diagnostic in noticed if diagnostic.severity != "note")
 
 
 def _malformed(resource: Resource) -> Iterator[Diagnostic]:
-    for problem in problems(resource):
-        if problem.severity == "error":
-            yield msgspec.structs.replace(problem, code="TW701")
+    for problem in errors_of(problems(resource)):
+        yield msgspec.structs.replace(problem, code="TW701")
 
 
 def _suite(resource: Resource, library: _Library) -> Suite:
@@ -123,11 +126,13 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         if plane_name == "admit" and question.keys() == {"file"}:
             file_loaded = load([str(folder / question["file"])])
             diagnostics += [
-                Diagnostic("TW702", f"`{question['file']}`: {one.message}", resource.position((*path, "admit", "file")))
-                for one in file_loaded.diagnostics
-                if one.unreadable
+                Diagnostic(
+                    "TW702", f"`{question['file']}`: {diagnostic.message}", resource.position((*path, "admit", "file"))
+                )
+                for diagnostic in file_loaded.diagnostics
+                if diagnostic.unreadable
             ]
-            question = {"objects": [Written(one.value, one) for one in file_loaded.resources]}
+            question = {"objects": [Written(judged.value, judged) for judged in file_loaded.resources]}
         cases.append(Case(case["name"], plane_name, question, case.get("expect") or {}, path))
     if diagnostics:
         raise InputError(diagnostics)

@@ -9,15 +9,15 @@ from tierwall.core.diagnostics import Diagnostic
 _WORDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-def diagnostics(found: Iterable[Diagnostic]) -> Iterator[str]:
+def diagnostics(findings: Iterable[Diagnostic]) -> Iterator[str]:
     """`::error file=…,line=…,col=…,title=…::message`, escaped as the runner reads it."""
-    for one in found:
+    for finding in findings:
         where = []
-        if one.at is not None:
-            where = [f"file={_property(one.at.file)}", f"line={one.at.line}", f"col={one.at.column}"]
-        attributes = ",".join([*where, f"title={_property(one.code)}"])
-        text = one.message + (f" ({one.hint})" if one.hint else "")
-        yield f"::{_WORDS[one.severity]} {attributes}::{_data(text)}"
+        if finding.at is not None:
+            where = [f"file={_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
+        attributes = ",".join([*where, f"title={_property(finding.code)}"])
+        text = finding.message + (f" ({finding.hint})" if finding.hint else "")
+        yield f"::{_WORDS[finding.severity]} {attributes}::{_data(text)}"
 
 
 def _data(text: str) -> str:

@@ -35,22 +35,22 @@ def cases(report: TestReport) -> str:
     return _dump(root)
 
 
-def diagnostics(found: Iterable[Diagnostic], files: Sequence[str]) -> str:
+def diagnostics(findings: Iterable[Diagnostic], files: Sequence[str]) -> str:
     """The problems of a check; one test case a file, failed by its errors and warnings."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
-    for one in found:
-        by_file.setdefault(one.at.file if one.at else "", []).append(one)
-    failed = sum(any(one.severity != "note" for one in members) for members in by_file.values())
+    for finding in findings:
+        by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
+    failed = sum(any(finding.severity != "note" for finding in members) for members in by_file.values())
     root = _root(len(by_file), failed, 0)
     suite = ElementTree.SubElement(
         root, "testsuite", name="tierwall check", tests=str(len(by_file)), failures=str(failed), skipped="0"
     )
     for file, members in by_file.items():
         element = ElementTree.SubElement(suite, "testcase", name=_text(file or "input"), classname="tierwall.check")
-        for one in members:
-            if one.severity != "note":
-                failure = ElementTree.SubElement(element, "failure", message=_text(one.message), type=one.code)
-                failure.text = _text(f"{one.at or ''} {one.message} {one.hint}".strip())
+        for finding in members:
+            if finding.severity != "note":
+                failure = ElementTree.SubElement(element, "failure", message=_text(finding.message), type=finding.code)
+                failure.text = _text(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
     return _dump(root)
 
 

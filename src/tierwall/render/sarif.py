@@ -11,10 +11,10 @@ from tierwall.core.source import Position
 from tierwall.version import __version__
 
 
-def diagnostics(found: Iterable[Diagnostic]) -> dict[str, Any]:
+def diagnostics(findings: Iterable[Diagnostic]) -> dict[str, Any]:
     """One run with the rules that were broken and a result a problem."""
-    found = list(found)
-    codes = sorted({one.code for one in found})
+    findings = list(findings)
+    codes = sorted({finding.code for finding in findings})
     rules = [
         {
             "id": code,
@@ -31,22 +31,22 @@ def diagnostics(found: Iterable[Diagnostic]) -> dict[str, Any]:
             {
                 "tool": {"driver": {"name": "tierwall", "version": __version__, "rules": rules}},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(one, codes.index(one.code)) for one in found],
+                "results": [_result(finding, codes.index(finding.code)) for finding in findings],
             }
         ],
     }
 
 
-def _result(one: Diagnostic, rule: int) -> dict[str, Any]:
-    text = one.message + (f" ({one.hint})" if one.hint else "")
+def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
+    text = finding.message + (f" ({finding.hint})" if finding.hint else "")
     out: dict[str, Any] = {
-        "ruleId": one.code,
+        "ruleId": finding.code,
         "ruleIndex": rule,
-        "level": str(one.severity),
+        "level": str(finding.severity),
         "message": {"text": text},
-        "locations": [_location(one.at)] if one.at else [],
+        "locations": [_location(finding.at)] if finding.at else [],
     }
-    related = [{**_location(at), "message": {"text": word}} for word, at in one.related if at is not None]
+    related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]
     if related:
         out["relatedLocations"] = related
     return out

@@ -24,21 +24,21 @@ def paint(word: str, name: str, colour: bool) -> str:
     return f"\x1b[1;{_COLOURS[name]}m{word}\x1b[0m" if colour else word
 
 
-def diagnostics(found: Iterable[Diagnostic], lines: Lines, terminal: bool, colour: bool) -> Iterator[str]:
+def diagnostics(findings: Iterable[Diagnostic], lines: Lines, terminal: bool, colour: bool) -> Iterator[str]:
     """Each problem: where, how bad, code, message; then the line with a caret and the hint (or all on one line)."""
-    for one in found:
-        place = f"{one.at}: " if one.at else ""
-        head = f"{place}{paint(one.severity, one.severity, colour)}[{one.code}]: {one.message}"
+    for finding in findings:
+        place = f"{finding.at}: " if finding.at else ""
+        head = f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {finding.message}"
         if not terminal:
-            yield head + (f" ({one.hint})" if one.hint else "")
+            yield head + (f" ({finding.hint})" if finding.hint else "")
             continue
         yield head
-        if one.at is not None and (text := lines(one.at.file, one.at.line)) is not None:
-            yield from _snippet(one.at.line, one.at.column, text)
-        for word, at in one.related:
+        if finding.at is not None and (text := lines(finding.at.file, finding.at.line)) is not None:
+            yield from _snippet(finding.at.line, finding.at.column, text)
+        for word, at in finding.related:
             yield f"      = {word}: {at}" if at else f"      = {word}"
-        if one.hint:
-            yield f"      = hint: {one.hint}"
+        if finding.hint:
+            yield f"      = hint: {finding.hint}"
 
 
 def _snippet(line: int, column: int, text: str) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """From files to a snapshot: documents become objects, lists become their items, identities are settled.
 
 An object of a namespaced kind without a namespace is in the one that the reader says, which is `default` as it is for
-kubectl. Of an object that is defined
-twice the later counts, with a warning; a document that is no object is an error. Nothing is judged here: admission is
-asked later.
+kubectl. Of an object that is defined twice the later counts, with a warning; a document that is not an object is an
+error. Nothing is judged here: admission is asked later.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostic, InputError, in_order
+from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
@@ -32,7 +31,7 @@ class Loaded(NamedTuple):
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
         """What cannot be read, or is not an object."""
-        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error")
+        return errors_of(self.diagnostics)
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a diagnostic is about."""
@@ -47,19 +46,19 @@ def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str
 def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
     """Read a text that is already in memory; problems are collected, never raised."""
     read = read_text(text, name)
-    found = [_found(document, None, namespace) for document in read.documents]
-    resources = tuple(resource for one in found for resource in one.resources)
+    contents = [_found(document, None, namespace) for document in read.documents]
+    resources = tuple(resource for content in contents for resource in content.resources)
     twice = (_defined_twice(*pair) for pair in _repeated(resources))
-    diagnostics = [*read.diagnostics, *(problem for one in found for problem in one.problems), *twice]
+    diagnostics = [*read.diagnostics, *(problem for content in contents for problem in content.problems), *twice]
     return Loaded(resources, Snapshot.of(resources), in_order(diagnostics), read)
 
 
 def read_document(path: str) -> Any:
     """The one document of a file (`-`: standard input), whatever it is; InputError if there is not exactly one."""
     read = read_paths([path])
-    errors = [diagnostic for diagnostic in read.diagnostics if diagnostic.severity == "error"]
+    errors = errors_of(read.diagnostics)
     if not errors and len(read.documents) != 1:
-        errors = [Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}")]
+        errors = (Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}"),)
     if errors:
         raise InputError(errors)
     return read.documents[0].value
@@ -130,12 +129,12 @@ class Loader:
 def _found(document: Document, before: _Found | None, namespace: str) -> _Found:
     """The objects of a document; `before` is what was found when its value stood elsewhere."""
     if before is not None and not before.problems:
-        return _Found(document, tuple([one.moved(document) for one in before.resources]), ())
-    found = list(_objects(document.value, document, (), "", "", namespace))
+        return _Found(document, tuple([resource.moved(document) for resource in before.resources]), ())
+    objects = list(_objects(document.value, document, (), "", "", namespace))
     return _Found(
         document,
-        tuple([one for one in found if isinstance(one, Resource)]),
-        tuple([one for one in found if isinstance(one, Diagnostic)]),
+        tuple([resource for resource in objects if isinstance(resource, Resource)]),
+        tuple([problem for problem in objects if isinstance(problem, Diagnostic)]),
     )
 
 
@@ -145,12 +144,12 @@ def load_objects(
     prefix: tuple[str | int, ...] = (),
     namespace: str = "default",
 ) -> tuple[Resource, ...]:
-    """Objects given as plain values, as inline objects of a test are; what is no object is left out."""
+    """Objects given as plain values, as inline objects of a test are; what is not an object is left out."""
     return tuple(
-        found
+        resource
         for index, value in enumerate(values)
-        for found in _objects(value, origin, (*prefix, index), "", "", namespace)
-        if isinstance(found, Resource)
+        for resource in _objects(value, origin, (*prefix, index), "", "", namespace)
+        if isinstance(resource, Resource)
     )
 
 
@@ -162,7 +161,7 @@ def _objects(
         api_version = value.get("apiVersion", api_version)
         kind = value.get("kind", kind)
     if not isinstance(value, dict) or not isinstance(kind, str) or not isinstance(api_version, str) or not kind:
-        yield _no_object(value, origin, prefix)
+        yield _not_an_object(value, origin, prefix)
         return
     items = value.get("items")
     if kind.endswith("List") and isinstance(items, list):
@@ -186,7 +185,7 @@ def _objects(
     yield Resource(group, version, kind, str(namespace), str(name), value, origin, prefix)
 
 
-def _no_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
+def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
     lacking = [key for key in ("apiVersion", "kind") if not isinstance(value, dict) or not value.get(key)]
     found = "a map without " + " and ".join(f"`{key}`" for key in lacking) if isinstance(value, dict) else _name(value)
     return Diagnostic(
@@ -211,7 +210,7 @@ def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resourc
         identity = resource.group, resource.kind, resource.namespace, resource.name
         earlier = first.get(identity)
         first[identity] = resource
-        # Tests are no cluster objects: two of one name do not replace each other.
+        # Tests are not objects of a cluster: two of one name do not replace each other.
         if earlier is not None and resource.name and resource.kind != "PolicyTest":
             yield earlier, resource
 

@@ -88,8 +88,8 @@ class Snapshot:
             now, then = self._kinds.get(key, _NOTHING), before._kinds.get(key, _NOTHING)
             if now is then or now == then:  # resources are equal only to themselves
                 continue
-            yield from ((one, None) for name, one in then.items() if name not in now)
-            yield from ((then.get(name), one) for name, one in now.items() if then.get(name) is not one)
+            yield from ((old, None) for name, old in then.items() if name not in now)
+            yield from ((then.get(name), new) for name, new in now.items() if then.get(name) is not new)
 
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
         """All objects of one kind, in the order they were read."""
@@ -103,9 +103,9 @@ class Snapshot:
         """The object a reference names; without a group, of several the first group in alphabetical order."""
         for group, kind in sorted(self._kinds):
             if kind == reference.kind and reference.group in ("", group):
-                found = self._kinds[group, kind].get((reference.namespace, reference.name))
-                if found is not None:
-                    return found
+                resource = self._kinds[group, kind].get((reference.namespace, reference.name))
+                if resource is not None:
+                    return resource
         return None
 
     def in_namespace(self, group: str, kind: str, namespace: str) -> tuple[Resource, ...]:
@@ -120,11 +120,17 @@ class Snapshot:
         for requirement in selector.requirements:
             if requirement.operator == "In":
                 index = _by_label(self, group, kind)
-                found = [one for value in requirement.values for one in index.get((requirement.key, value), ())]
+                labels = [(requirement.key, value) for value in requirement.values]
+                objects = [resource for label in labels for resource in index.get(label, ())]
                 break
         else:
-            found = list(self.of_kind(group, kind) if namespace is None else self.in_namespace(group, kind, namespace))
-        return [one for one in found if namespace in (None, one.namespace) and selector.matches(one.labels)]
+            every = self.of_kind(group, kind) if namespace is None else self.in_namespace(group, kind, namespace)
+            objects = list(every)
+        return [
+            resource
+            for resource in objects
+            if namespace in (None, resource.namespace) and selector.matches(resource.labels)
+        ]
 
 
 def _identity(resource: Resource) -> tuple[str, str, str, str]:
@@ -136,7 +142,7 @@ def _by_namespace(snapshot: Snapshot, group: str, kind: str) -> Mapping[str, tup
     index: dict[str, list[Resource]] = {}
     for resource in snapshot.of_kind(group, kind):
         index.setdefault(resource.namespace, []).append(resource)
-    return {namespace: tuple(found) for namespace, found in index.items()}
+    return {namespace: tuple(resources) for namespace, resources in index.items()}
 
 
 @per_snapshot
@@ -144,7 +150,7 @@ def _by_label(snapshot: Snapshot, group: str, kind: str) -> Mapping[tuple[str, s
     index: dict[tuple[str, str], list[Resource]] = {}
     for resource in snapshot.of_kind(group, kind):
         for key, value in resource.labels.items():
-            # A value that is no text, which admission refuses, is selected by nothing.
+            # A value that is not a text, which admission refuses, is selected by nothing.
             if isinstance(value, str):
                 index.setdefault((key, value), []).append(resource)
     return index

@@ -9,7 +9,7 @@ objects define none), so that it holds in every snapshot that has the object.
 from __future__ import annotations
 
 from tierwall.core.catalogue import CATALOGUE
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, errors_of
 from tierwall.resources.admission import admit
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
@@ -34,4 +34,4 @@ def problems(resource: Resource) -> tuple[Diagnostic, ...]:
 
 def is_valid(resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return all(problem.severity != "error" for problem in problems(resource))
+    return not errors_of(problems(resource))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tierwall.analyze.admission import admission
-from tierwall.core.diagnostics import Diagnostic, in_order
+from tierwall.core.diagnostics import Diagnostic, errors_of, in_order
 from tierwall.engines.envoy.compile import Cache, Resources, compile, straightened
 from tierwall.engines.envoy.listing import May
 from tierwall.engines.envoy.options import Options
@@ -43,7 +43,7 @@ class Prepared:
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
         """What keeps the load from coming into force."""
-        return tuple(one for one in self.diagnostics if one.severity == "error")
+        return errors_of(self.diagnostics)
 
 
 class Controller:
@@ -62,7 +62,7 @@ class Controller:
         begun = time.perf_counter()
         found = [*loaded.diagnostics, *admission(loaded.snapshot)]
         resources = None
-        if all(one.severity != "error" for one in found):
+        if not errors_of(found):
             resources = compile(loaded.snapshot, self._options, self._cache)
             found += resources.diagnostics
         prepared = Prepared(loaded, in_order(found), resources, time.perf_counter() - begun, self._cache.number)

@@ -35,7 +35,7 @@ class Model:
     def __init__(self, snapshot: Snapshot) -> None:
         self.namespaces = _namespaces(snapshot)
         self.pods = tuple(pods(snapshot, self.namespaces))
-        self.nodes = tuple(node_end(one) for one in snapshot.of_kind("", "Node"))
+        self.nodes = tuple(node_end(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = Nodes(self.nodes)
         cluster = [
             admin.admin_policy(resource)
@@ -49,8 +49,8 @@ class Model:
             Tier(str(name), tuple(policy for policy in ordered if policy.tier is name), combining)
             for name, combining in TIERS.items()
         )
-        self._pods = {(one.namespace, one.name): one for one in self.pods}
-        self._nodes = {one.name: one for one in self.nodes}
+        self._pods = {(pod.namespace, pod.name): pod for pod in self.pods}
+        self._nodes = {node.name: node for node in self.nodes}
         self._by_address: dict[Address, End] | None = None
         self._namespaces_by_label: dict[tuple[str, str], list[str]] | None = None
         self._index = _Index(tuple(policy for tier in self.tiers for policy in tier.policies))
@@ -75,9 +75,9 @@ class Model:
     def at(self, address: Address) -> End | None:
         """The pod that has an address; one under policy before one on its host's network, then by name."""
         if self._by_address is None:
-            order = sorted(self.pods, key=lambda one: (one.under_policy, one.namespace, one.name), reverse=True)
-            order.sort(key=lambda one: one.under_policy)
-            self._by_address = {address: one for one in order for address in one.addresses}
+            order = sorted(self.pods, key=lambda pod: (pod.under_policy, pod.namespace, pod.name), reverse=True)
+            order.sort(key=lambda pod: pod.under_policy)
+            self._by_address = {address: pod for pod in order for address in pod.addresses}
         return self._by_address.get(address)
 
     def namespaces_selected(self, selector: Selector) -> Iterable[str]:
@@ -113,11 +113,13 @@ class Model:
         assert_never(direction)
 
     def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack[Policy]:
-        found: dict[TierName, list[Policy]] = {}
+        by_tier: dict[TierName, list[Policy]] = {}
         for policy in selecting:
             if policy.rules(direction) is not None:
-                found.setdefault(policy.tier, []).append(policy)
-        tiers = (Tier(str(name), tuple(found[name]), combining) for name, combining in TIERS.items() if name in found)
+                by_tier.setdefault(policy.tier, []).append(policy)
+        tiers = (
+            Tier(str(name), tuple(by_tier[name]), combining) for name, combining in TIERS.items() if name in by_tier
+        )
         return tuple(self._tiers.setdefault(tier, tier) for tier in tiers)
 
 
@@ -142,12 +144,14 @@ def _by_label(namespaces: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, st
 
 
 def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    found = {one.name: namespace_labels(one.name, one) for one in snapshot.of_kind("", "Namespace")}
+    labels = {
+        namespace.name: namespace_labels(namespace.name, namespace) for namespace in snapshot.of_kind("", "Namespace")
+    }
     for group, kind in (("", "Pod"), *WORKLOADS, (networkpolicy.GROUP, networkpolicy.KIND)):
         for resource in snapshot.of_kind(group, kind):
-            if resource.namespace not in found:
-                found[resource.namespace] = namespace_labels(resource.namespace, None)
-    return found
+            if resource.namespace not in labels:
+                labels[resource.namespace] = namespace_labels(resource.namespace, None)
+    return labels
 
 
 class _Index:
@@ -190,6 +194,6 @@ def _demanded(selector: Selector) -> list[tuple[str, str]]:
 
     The requirement with the fewest values, names of namespaces first.
     """
-    wanted = [one for one in selector.requirements if one.operator == "In"]
-    best = min(wanted, key=lambda one: (len(one.values), one.key != NAMESPACE_NAME, one.key), default=None)
+    wanted = [requirement for requirement in selector.requirements if requirement.operator == "In"]
+    best = min(wanted, key=lambda wish: (len(wish.values), wish.key != NAMESPACE_NAME, wish.key), default=None)
     return [(best.key, value) for value in best.values] if best is not None else []

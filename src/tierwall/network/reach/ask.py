@@ -43,15 +43,15 @@ class Chosen(NamedTuple):
 
 def find(snapshot: Snapshot, asked: Asked) -> Matrix:
     """The part of the matrix that was asked for; InputError names every end and port that there is not."""
-    this = model(snapshot)
+    network = model(snapshot)
     problems: list[Diagnostic] = []
-    sources = chosen(this, asked.sources, "from", problems)
-    destinations = chosen(this, asked.destinations, "to", problems)
-    ranges = [one for text in asked.ports for one in port_ranges(text, problems)]
+    sources = chosen(network, asked.sources, "from", problems)
+    destinations = chosen(network, asked.destinations, "to", problems)
+    ranges = [ports for text in asked.ports for ports in port_ranges(text, problems)]
     if problems:
         raise input_error(problems)
     blocks = (*sources.blocks, *destinations.blocks)
-    classes = Classes(this, lambda end: (sources.holds(end), destinations.holds(end)), blocks, ranges)
+    classes = Classes(network, lambda end: (sources.holds(end), destinations.holds(end)), blocks, ranges)
     return matrix(
         classes,
         why=asked.why,
@@ -62,60 +62,61 @@ def find(snapshot: Snapshot, asked: Asked) -> Matrix:
     )
 
 
-def chosen(this: Model, names: Sequence[str], key: str, problems: list[Diagnostic]) -> Chosen:
+def chosen(network: Model, names: Sequence[str], key: str, problems: list[Diagnostic]) -> Chosen:
     """What some names stand for."""
     ends: set[End] = set()
     blocks: list[Block] = []
     for name in names:
         address = parse_address(name)
         if address is not None:
-            pod = this.at(address)
+            pod = network.at(address)
             if pod is not None:
                 ends.add(pod)
             else:
                 blocks.append(Block(Span(address, address)))
             continue
-        found = set(_named(this, name))
-        if not found:
-            problems.append(no_such_name(f"there is no pod, workload or node `{name}` for `{key}`", _hint(this, name)))
-        ends |= found
+        named = set(_named(network, name))
+        if not named:
+            words = f"there is no pod, workload or node `{name}` for `{key}`"
+            problems.append(no_such_name(words, _hint(network, name)))
+        ends |= named
     return Chosen(ends.__contains__, tuple(blocks))
 
 
 def port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
     """The ranges that a text such as `80`, `53/UDP` or `8000-8080/TCP` stands for."""
-    found = _PORT.fullmatch(text)
-    if found is not None:
-        first, last = int(found[1]), int(found[2] or found[1])
-        protocol = (found[3] or "").upper()
-        if 1 <= first <= last <= LAST_PORT and protocol in ("", *PROTOCOLS):
-            return [PortRange(one, first, last) for one in ([protocol] if protocol else PROTOCOLS)]
+    match = _PORT.fullmatch(text)
+    if match is not None:
+        first, last = int(match[1]), int(match[2] or match[1])
+        given = (match[3] or "").upper()
+        if 1 <= first <= last <= LAST_PORT and given in ("", *PROTOCOLS):
+            return [PortRange(protocol, first, last) for protocol in ([given] if given else PROTOCOLS)]
     words = f"expected a port such as `80`, `53/UDP` or `8000-8080/TCP` from 1 to {LAST_PORT}, found `{text}`"
     problems.append(Diagnostic("TW703", words))
     return []
 
 
-def _named(this: Model, name: str) -> Iterator[End]:
+def _named(network: Model, name: str) -> Iterator[End]:
     if name.startswith("node:"):
-        yield from (node for node in this.nodes if fnmatchcase(node.name, name.removeprefix("node:")))
+        yield from (node for node in network.nodes if fnmatchcase(node.name, name.removeprefix("node:")))
         return
     namespace, _, rest = name.partition("/")
     pattern = rest or "*"
-    for pod in this.pods:
+    for pod in network.pods:
         if fnmatchcase(pod.namespace, namespace) and (
             fnmatchcase(pod.name, pattern) or (pod.workload is not None and fnmatchcase(pod.workload.name, pattern))
         ):
             yield pod
 
 
-def _hint(this: Model, name: str) -> str:
+def _hint(network: Model, name: str) -> str:
     if name.startswith("node:"):
-        return near_miss(name, (f"node:{node.name}" for node in this.nodes))
+        return near_miss(name, (f"node:{node.name}" for node in network.nodes))
     namespace, slash, _ = name.partition("/")
-    namespaces = {pod.namespace for pod in this.pods}
+    namespaces = {pod.namespace for pod in network.pods}
     if not slash or namespace not in namespaces:
         return near_miss(namespace, namespaces)
-    siblings = [pod for pod in this.pods if pod.namespace == namespace]
+    siblings = [pod for pod in network.pods if pod.namespace == namespace]
     names = {str(pod) for pod in siblings}
     names |= {f"{namespace}/{pod.workload.name}" for pod in siblings if pod.workload is not None}
     return near_miss(name, names)

@@ -18,7 +18,7 @@ from tierwall.api.configuration import members_of
 from tierwall.api.model import build
 from tierwall.api.policy import policies_of
 from tierwall.api.webhook import Webhook
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import Diagnostic, InputError, errors_of
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
@@ -56,7 +56,7 @@ def policy_set_of(snapshot: Snapshot, found: Iterable[Diagnostic] = ()) -> Polic
     """The policies of a snapshot; InputError with everything that is wrong, after what was found before."""
     errors = list(found)
     for resource in snapshot:
-        errors += (one for one in problems(resource) if one.severity == "error")
+        errors += errors_of(problems(resource))
     if not errors:
         errors += _unreadable(snapshot)
     chain = None

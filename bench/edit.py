@@ -48,7 +48,7 @@ def nftables() -> None:
     """A port of one NetworkPolicy changes."""
     from tierwall.engines.nftables import watch
     from tierwall.engines.nftables.apply import Enforcer
-    from tierwall.engines.nftables.compile import compile_model
+    from tierwall.engines.nftables.compile import compile_snapshot
     from tierwall.engines.nftables.cut import cut
     from tierwall.engines.nftables.namespaces import NetworkNamespace
     from tierwall.engines.nftables.options import Options
@@ -81,7 +81,7 @@ def nftables() -> None:
         saved(objects) as files,
         namespace.entered(),
         mock.patch.object(loading.Loader, "load", timed("load", loading.Loader.load)),
-        mock.patch.object(watch, "compile_model", timed("compile", compile_model)),
+        mock.patch.object(watch, "compile_snapshot", timed("compile", compile_snapshot)),
         mock.patch.object(Enforcer, "put", timed("apply", Enforcer.put)),
         mock.patch.object(watch, "cut", timed("cut", cut)),
     ):

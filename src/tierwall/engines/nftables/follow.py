@@ -98,7 +98,7 @@ class Follower:
         """Every element that a pod stands for: set, key, and what is attached to it."""
         compiler = self._compiler
         for definition, by_family in (*self._anywhere, *self._in_namespace.get(end.namespace, ())):
-            for element in definition.elements(end, compiler.model, compiler.wire):
+            for element in definition.adding(compiler.model, compiler.wire)(end):
                 yield by_family[family_of(element)], element, ""
         if not end.under_policy:
             return

@@ -8,8 +8,8 @@ set of ends with all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.engines.nftables.names import Names
@@ -23,6 +23,10 @@ from tierwall.network.model.model import Model
 from tierwall.network.model.rules import AddressPeer, DomainPeer, NamedPort, NodePeer, Peer, PodPeer, PortRange, by_kind
 
 _NOBODY = End("address", "")
+# Looked up once: every end is compared with it for every set.
+_YES = Match.YES
+# What one end adds to a set.
+Adding: TypeAlias = Callable[[End], Iterator[Element]]
 
 
 class PeerEnds(NamedTuple):
@@ -30,15 +34,19 @@ class PeerEnds(NamedTuple):
 
     peers: tuple[Peer, ...]
 
-    def elements(self, end: End, model: Model, wire: Wire) -> Iterator[Element]:
-        """What one end adds to the set."""
-        if not any(peer_matches(one, _NOBODY, end, model.node_addresses) is Match.YES for one in self.peers):
-            return
+    def adding(self, model: Model, wire: Wire) -> Adding:
+        """What each end adds to the set."""
         _pods, networks, _nodes, _domains = by_kind(self.peers)
         blocks = [block for peer in networks for block in peer.blocks]
-        for address in wire.addresses(end):
-            if address in wire.unlisted or not any(block.holds(address) for block in blocks):
-                yield address
+
+        def added(end: End) -> Iterator[Element]:
+            if not any(peer_matches(peer, _NOBODY, end, model.node_addresses) is _YES for peer in self.peers):
+                return
+            for address in wire.addresses(end):
+                if address in wire.unlisted or not any(block.holds(address) for block in blocks):
+                    yield address
+
+        return added
 
 
 class NamedPortEnds(NamedTuple):
@@ -46,12 +54,16 @@ class NamedPortEnds(NamedTuple):
 
     port: NamedPort
 
-    def elements(self, end: End, model: Model, wire: Wire) -> Iterator[Element]:
-        """What one end adds to the set."""
-        for protocol, number in end.named_ports.get(self.port.name, ()):
-            if self.port.protocol in ("", protocol):
-                for address in wire.addresses(end):
-                    yield address, protocol.lower(), number
+    def adding(self, model: Model, wire: Wire) -> Adding:
+        """What each end adds to the set."""
+
+        def added(end: End) -> Iterator[Element]:
+            for protocol, number in end.named_ports.get(self.port.name, ()):
+                if self.port.protocol in ("", protocol):
+                    for address in wire.addresses(end):
+                        yield address, protocol.lower(), number
+
+        return added
 
 
 Definition = PeerEnds | NamedPortEnds
@@ -121,8 +133,9 @@ class Sets:
         return found
 
     def _elements(self, definition: Definition) -> Iterator[Element]:
+        added = definition.adding(self.model, self.wire)
         for end in self._candidates(definition):
-            yield from definition.elements(end, self.model, self.wire)
+            yield from added(end)
 
     def _candidates(self, definition: Definition) -> Iterable[End]:
         """At least the ends that add something; peers by label are looked up by namespace."""

@@ -52,6 +52,22 @@ class Gone(Exception):
     """The caller hung up."""
 
 
+class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `/readyz` says."""
+
+    ready: bool
+    revision: str
+    policies: int
+    objects: int
+    bridge: bool
+    # Superseded policies that are still enforced where they granted something.
+    retained: int
+    # The files hold something else than what is in force.
+    stale: bool
+    message: str = ""
+    problems: tuple[Any, ...] = ()
+
+
 class App:
     """The application; with `only_pages` it answers nothing but health and metrics."""
 
@@ -161,27 +177,26 @@ class App:
             return 200, CONTENT_TYPE, self._metrics.page(self._store)
         if path == "/healthz":
             return 200, b"text/plain", b"ok\n"
-        found = self.readiness()
-        return 200 if found["ready"] else 503, b"application/json", msgspec.json.encode(found)
+        readiness = self.readiness()
+        return 200 if readiness.ready else 503, b"application/json", msgspec.json.encode(readiness)
 
-    def readiness(self) -> dict[str, Any]:
+    def readiness(self) -> Readiness:
         """What is in force, and what is wrong with the newest edit if it is not."""
         store = self._store
-        found: dict[str, Any] = {
-            "ready": not self.stopping and not self.warming,
-            "revision": store.current.revision,
-            "policies": store.current.policies,
-            "objects": store.current.objects,
-            "bridge": self._reviews.bridged,
-            "retained": len(store.retained),
-            "stale": bool(store.trouble),
-        }
-        if self.warming:
-            found["message"] = "policies are being made ready"
+        message = "policies are being made ready" if self.warming else ""
         if store.trouble:
-            found["message"] = "the files hold policies that cannot be used; the last good ones are in force"
-            found["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]]
-        return found
+            message = "the files hold policies that cannot be used; the last good ones are in force"
+        return Readiness(
+            ready=not self.stopping and not self.warming,
+            revision=store.current.revision,
+            policies=store.current.policies,
+            objects=store.current.objects,
+            bridge=self._reviews.bridged,
+            retained=len(store.retained),
+            stale=bool(store.trouble),
+            message=message,
+            problems=tuple(diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]),
+        )
 
 
 class _Body:

@@ -105,7 +105,7 @@ def _membership(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
     names = [one.name for one in chain.members() if isinstance(one, CelPolicies)]
     if policy.authorizer not in names:
         known = ", ".join(f"`{name}`" for name in names) or "none"
-        message = f"authorizer `{policy.authorizer}` is no CEL authorizer of the chain, which has {known}"
+        message = f"authorizer `{policy.authorizer}` is not a CEL authorizer of the chain, which has {known}"
         yield _finding("TW508", policy, message, near_miss(policy.authorizer, names))
 
 

@@ -139,12 +139,12 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 def label_key_problem(key: str) -> str | None:
-    """Why `key` is no label key (`[prefix/]name`), or None if it is one."""
+    """Why `key` is not a label key (`[prefix/]name`), or None if it is one."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
-        return "has a prefix that is no DNS subdomain"
+        return "has a prefix that is not a DNS subdomain"
     if not _NAME.fullmatch(name):
-        return "is no label key: expected at most 63 of `-A-Za-z0-9_.`, a letter or digit first and last"
+        return "is not a label key: expected at most 63 of `-A-Za-z0-9_.`, a letter or digit first and last"
     return None
 
 

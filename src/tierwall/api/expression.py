@@ -99,7 +99,7 @@ _made: WeakValueDictionary[str, Expression] = WeakValueDictionary()
 
 
 def made(text: str) -> Expression:
-    """A policy's expression; ParseError if it is none.
+    """A policy's expression; ParseError if the text is not CEL.
 
     The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
     ready again for the next snapshot. Threads that come first at the same time may get two that say the same.
@@ -123,12 +123,12 @@ def outcome(found: Partial, may_ask: bool = True) -> bool | Failed | Left:
 
 
 def parse(text: str) -> Expr:
-    """The tree of a policy's expression; ParseError if it is none."""
+    """The tree of a policy's expression; ParseError if the text is not CEL."""
     return ENVIRONMENT.parse(text)
 
 
 def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
-    """Whether a CEL condition is true; ConditionError if it fails, is no bool, or is none of ours.
+    """Whether a CEL condition is true; ConditionError if it fails, is not a bool, or is not one of ours.
 
     The text is parsed and interpreted under a cost limit; it is never code.
     """

@@ -33,7 +33,7 @@ def node_condition(test: str, node: str, description: str) -> Condition:
 
 
 def holds(condition: Condition, data: ConditionData) -> bool:
-    """Whether the condition is true for the data; ConditionError if its text is none of ours."""
+    """Whether the condition is true for the data; ConditionError if its text is not one of ours."""
     if condition.type != NODE_TYPE:
         raise ConditionError(f"type `{condition.type}` is not the Node authorizer's")
     try:

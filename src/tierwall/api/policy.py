@@ -1,7 +1,7 @@
 """ClusterAuthorizationPolicy and AuthorizationPolicy: effect, expression and where they apply (docs/api.md#a-policy).
 
 A policy that cannot be read never disappears: an expression that does not parse fails for every request the policy is
-about, and an effect that is none counts as a Deny that fails.
+about, and an unknown effect counts as a Deny that fails.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _policy(resource: Resource, namespace: str) -> Policy:
 
 
 def condition_id(namespace: str, name: str) -> str:
-    """The id of a policy's conditions: `name` or `namespace/name`, cut where it would be no label key."""
+    """The id of a policy's conditions: `name` or `namespace/name`, cut where it would not be a label key."""
     plain = f"{namespace}/{name}" if namespace else name
     if label_key_problem(plain) is None and "/" not in name:
         return plain

@@ -78,7 +78,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         try:
             parse(text)
         except ParseError as why:
-            words = f"match condition `{text}` is no CEL expression: {why}"
+            words = f"match condition `{text}` is not a CEL expression: {why}"
             problem(words, "matchConditions", number, "expression")
     series = isinstance(value.get("conditionsReview"), Mapping)
     settings = WebhookSettings(

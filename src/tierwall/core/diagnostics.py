@@ -98,7 +98,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where: str) -> list[Diagnostic]:
-    """A problem for each key that is none of the known ones, with the nearest of them."""
+    """A problem for each key that is not known, with the nearest that is."""
     words = tuple(known)
     return [
         Diagnostic(code, f"unknown key `{key}` in {where}", hint=near_miss(str(key), words))

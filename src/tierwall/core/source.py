@@ -31,7 +31,7 @@ class Origin(Protocol):
 
 
 def dotted(path: Path) -> str:
-    """A path as Kubernetes prints it: `spec.ingress[0].from[1]`; keys that are no plain words are bracketed."""
+    """A path as Kubernetes prints it: `spec.ingress[0].from[1]`; keys that are not plain words are bracketed."""
     out: list[str] = []
     for part in path:
         plain = isinstance(part, str) and (not out or part.replace("_", "").replace("-", "").isalnum())

@@ -102,7 +102,7 @@ class _Walk:
         return True
 
     def watch(self, tier: Tier[Policy], claim: Claim, surely: int, maybe: int) -> None:
-        """Note isolation and the default, which are no rule's claims."""
+        """Note isolation and the default, which no rule claims."""
         if claim.by is None:
             self.looked.append((None, claim.verdict, Reason.NO_POLICY))
         elif claim.by is tier.policies:

@@ -42,5 +42,5 @@ class Condition:
 
 @lru_cache(maxsize=4096)
 def condition(text: str) -> Condition:
-    """The condition of an expression; ParseError if it is none."""
+    """The condition of an expression; ParseError if the text is not CEL."""
     return Condition(text)

@@ -72,7 +72,7 @@ class Category(Struct, frozen=True):
     name: str
 
     def matches(self, request: Request) -> bool:
-        """A method of the category; the bare word is none."""
+        """A method of the category; the bare word is not one."""
         return request.method is not None and request.method.startswith(f"{self.name}/")
 
     def __str__(self) -> str:

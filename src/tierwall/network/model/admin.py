@@ -97,7 +97,7 @@ def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, 
         if not isinstance(value, dict):
             raise Malformed("the rule is not a map")
         if action is None:
-            raise Malformed(f"action `{called}` is none of {', '.join(_ACTIONS)}")
+            raise Malformed(f"action `{called}` is not one of {', '.join(_ACTIONS)}")
         known = _peer_fields(resource, direction)
         written = items(peers_of(value, direction), f"peers in `{direction.peers_key}`")
         peers = tuple(dict.fromkeys(admin_peer(peer, known) for peer in written))

@@ -19,7 +19,7 @@ class Malformed(ValueError):
 def one_of(value: object, known: Collection[str], what: str) -> tuple[str, Any]:
     """The one field of a union that is set. A field that nobody knows is passed over if a known one is there."""
     if not isinstance(value, dict):
-        raise Malformed(f"{what} is no map")
+        raise Malformed(f"{what} is not a map")
     found = [key for key in value if key in known and value[key] is not None]
     if len(found) != 1:
         names = ", ".join(f"`{key}`" for key in (found or value)) or "nothing"
@@ -48,12 +48,12 @@ def selector(value: object, what: str) -> Selector:
 def text(value: object, what: str) -> str:
     """A text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise Malformed(f"{what} `{value}` is no text")
+        raise Malformed(f"{what} `{value}` is not a text")
     return value
 
 
 def number(value: object, low: int, high: int, what: str) -> int:
     """A whole number within bounds."""
     if type(value) is not int or not low <= value <= high:
-        raise Malformed(f"{what} `{value}` is no number from {low} to {high}")
+        raise Malformed(f"{what} `{value}` is not a number from {low} to {high}")
     return value

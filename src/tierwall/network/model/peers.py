@@ -50,7 +50,7 @@ def admin_peer(value: object, known: tuple[str, ...]) -> Peer:
 def network_policy_peer(value: object) -> Peer:
     """A peer of a NetworkPolicy: selectors (of its own namespace unless one selects namespaces), or an ipBlock."""
     if not isinstance(value, dict):
-        raise Malformed("peer is no map")
+        raise Malformed("peer is not a map")
     given = {key: value[key] for key in NETWORK_POLICY_PEER if value.get(key) is not None}
     if not given or ("ipBlock" in given and len(given) > 1):
         names = ", ".join(f"`{key}`" for key in (given or value)) or "nothing"
@@ -69,7 +69,7 @@ def subject(value: object) -> tuple[Selector, Selector]:
     if key == "namespaces":
         return selector(found, key), EVERYTHING
     if not isinstance(found, dict):
-        raise Malformed("`pods` is no map")
+        raise Malformed("`pods` is not a map")
     return _optional(found.get("namespaceSelector")), selector(found.get("podSelector"), "podSelector")
 
 
@@ -83,7 +83,7 @@ def widest_subject(value: object) -> tuple[Selector, Selector]:
 
 def _pods(value: object) -> PodPeer:
     if not isinstance(value, dict):
-        raise Malformed("`pods` is no map")
+        raise Malformed("`pods` is not a map")
     pods = selector(value.get("podSelector"), "podSelector")
     if "namespaces" not in value:
         return PodPeer(_optional(value.get("namespaceSelector")), pods)
@@ -102,7 +102,7 @@ def _namespaces(value: object) -> Selector | Related:
                 return Related(relation)
         raise Malformed(f"`related` is `{found}`, expected `Self` or `NotSelf`")
     if not isinstance(found, list):
-        raise Malformed(f"`{key}` is no list")
+        raise Malformed(f"`{key}` is not a list")
     return Related(Relation(key), tuple(sorted({text(one, "label key") for one in found})))
 
 
@@ -112,15 +112,15 @@ def _optional(value: Any) -> Selector:
 
 def _ip_block(value: object) -> Block:
     if not isinstance(value, dict):
-        raise Malformed("`ipBlock` is no map")
+        raise Malformed("`ipBlock` is not a map")
     excepts = value.get("except")
     if excepts is not None and not isinstance(excepts, list):
-        raise Malformed("`except` is no list")
+        raise Malformed("`except` is not a list")
     return Block(_cidr(value.get("cidr")), tuple(sorted({_cidr(one) for one in excepts or ()})))
 
 
 def _cidr(value: object) -> Span:
     found = parse_cidr(value)
     if found is None:
-        raise Malformed(f"`{value}` is no CIDR")
+        raise Malformed(f"`{value}` is not a CIDR")
     return found

@@ -81,11 +81,11 @@ def _port(value: object) -> int:
 def _protocol(fields: Mapping[str, Any]) -> str:
     found = fields.get("protocol") or "TCP"
     if found not in PROTOCOLS:
-        raise Malformed(f"protocol `{found}` is none of {', '.join(PROTOCOLS)}")
+        raise Malformed(f"protocol `{found}` is not one of {', '.join(PROTOCOLS)}")
     return str(found)
 
 
 def _map(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed(f"`{what}` is no map")
+        raise Malformed(f"`{what}` is not a map")
     return value

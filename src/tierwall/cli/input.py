@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.core.protocols import Step
+    from tierwall.core.protocols import Report
     from tierwall.render.text import Lines
     from tierwall.resources.load import Loaded
     from tierwall.world import World
@@ -75,7 +75,7 @@ def show(diagnostics: Iterable[Diagnostic], read: Loaded | World | None = None) 
         click.echo(line, err=True)
 
 
-def tell(step: Step) -> None:
+def tell(step: Report) -> None:
     """Write what an engine did to stderr, after what was noticed on the way."""
     show(step.diagnostics, step.read)
     click.echo(step.words, err=True)

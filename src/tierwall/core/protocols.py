@@ -40,7 +40,7 @@ class Reply(NamedTuple):
     error: str = ""
 
 
-class Step(NamedTuple):
+class Report(NamedTuple):
     """What an engine did, and what was noticed on the way; `read` has the texts that diagnostics point into."""
 
     words: str
@@ -62,11 +62,11 @@ class Engine(Protocol[S, L, C]):
         """The engine's own configuration; pure. Called by `compile`, and by `enforce` to show what would change."""
         raise _absent(self, "compile")
 
-    def apply(self, snapshot: S) -> Step:
+    def apply(self, snapshot: S) -> Report:
         """Bring policies into force, wholly or not at all. Called by `enforce`; absent where a process must stay."""
         raise _absent(self, "apply")
 
-    def follow(self, loader: L, tell: Callable[[Step], None]) -> None:
+    def follow(self, loader: L, tell: Callable[[Report], None]) -> None:
         """Keep the last good state in force until a signal comes. Called by `enforce --watch`, `run`, `authorizer`."""
         raise _absent(self, "follow")
 

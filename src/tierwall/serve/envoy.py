@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tierwall.core.protocols import Engine, Reply, Step
+from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
 from tierwall.engines.envoy.compile import Resources, compile
 from tierwall.engines.envoy.options import Options
@@ -31,7 +31,7 @@ class Envoy(Engine[Snapshot, Loader, Resources]):
         """Listeners, routes, clusters and secrets that enforce the policies."""
         return compile(snapshot, self._options)
 
-    def follow(self, loader: Loader, tell: Callable[[Step], None]) -> None:
+    def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
         """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.
 
         Decisions go to the decision log that the settings name.

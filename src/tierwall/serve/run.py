@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.event import Event
-from tierwall.core.protocols import Step
+from tierwall.core.protocols import Report
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
@@ -60,7 +60,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Run:
     """One control plane with all that belongs to it."""
 
-    def __init__(self, options: Options, settings: Settings, tell: Callable[[Step], None]) -> None:
+    def __init__(self, options: Options, settings: Settings, tell: Callable[[Report], None]) -> None:
         filters = (toolslist.http_filter(),) if settings.filters_lists else ()
         self._settings = settings
         self._tell = tell
@@ -132,12 +132,12 @@ class Run:
         if resources is None:
             number = len(prepared.errors)
             words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
-            self._tell(Step(words, prepared.diagnostics, prepared.loaded))
+            self._tell(Report(words, prepared.diagnostics, prepared.loaded))
             return
         changed = self.server.publish(resources)
         names = sum(map(len, changed.values()))
         words = f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies"
-        self._tell(Step(words, prepared.diagnostics, prepared.loaded))
+        self._tell(Report(words, prepared.diagnostics, prepared.loaded))
         if not resources.listeners:
             self._say("no Gateway opens a port: nothing is served")
 
@@ -187,10 +187,10 @@ class Run:
             return
         self._last_words = words
         refused = (Diagnostic("TW633", condition.message),) if condition.reason == "Invalid" else ()
-        self._tell(Step(words, refused))
+        self._tell(Report(words, refused))
 
     def _say(self, words: str) -> None:
-        self._tell(Step(words))
+        self._tell(Report(words))
 
     def _manifests(self) -> Readiness:
         latest = self.controller.latest

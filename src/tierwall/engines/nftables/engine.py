@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from tierwall.core.event import Event
-from tierwall.core.protocols import Engine, Reply, Step
+from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
 from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.audit import events
@@ -33,11 +33,11 @@ class Nftables(Engine[Snapshot, Loader, Compiled]):
         """The table that enforces the policies."""
         return compile_snapshot(snapshot, self._options)
 
-    def apply(self, snapshot: Snapshot) -> Step:
+    def apply(self, snapshot: Snapshot) -> Report:
         """Put the table into the kernel in one transaction; InputError leaves the last good one in force."""
         return self._keeper.enforce(snapshot)
 
-    def follow(self, loader: Loader, tell: Callable[[Step], None]) -> None:
+    def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
         """Keep the kernel up with files; ends with KeyboardInterrupt, and the table stays in force."""
         for step in follow(self._keeper, loader, self._interval, wait):
             tell(step)

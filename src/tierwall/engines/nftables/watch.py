@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.core.protocols import Step
+from tierwall.core.protocols import Report
 from tierwall.engines.nftables.apply import Enforcer
 from tierwall.engines.nftables.compile import Compiled, compile_snapshot
 from tierwall.engines.nftables.cut import cut
@@ -34,30 +34,30 @@ class Keeper:
         self._snapshot: Snapshot | None = None
         self._compiled: Compiled | None = None
 
-    def take(self, loaded: Loaded) -> Step:
+    def take(self, loaded: Loaded) -> Report:
         """Enforce what was loaded; InputError leaves the last good table in force."""
         if loaded.errors:
             raise InputError(loaded.errors)
         return self.enforce(loaded.snapshot)
 
-    def enforce(self, snapshot: Snapshot) -> Step:
+    def enforce(self, snapshot: Snapshot) -> Report:
         """Enforce a snapshot's policies on its pods."""
         pods = _pod_changes(self._snapshot, snapshot) if self._snapshot is not None else None
         if pods == [] and self._compiled is not None:
-            return Step("unchanged")
+            return Report("unchanged")
         if pods is not None and len(pods) <= _MOST_PODS and self._enforcer.follow(pods):
             self._snapshot = snapshot
             assert self._compiled is not None
             words = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} followed"
-            return self._cut(Step(words), snapshot, self._compiled)
+            return self._cut(Report(words), snapshot, self._compiled)
         compiled = compile_snapshot(snapshot, self._options)
         changed = self._enforcer.put(compiled)
         self._snapshot, self._compiled = snapshot, compiled
         table = compiled.table
         words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        return self._cut(Step(words, compiled.diagnostics), snapshot, compiled)
+        return self._cut(Report(words, compiled.diagnostics), snapshot, compiled)
 
-    def _cut(self, step: Step, snapshot: Snapshot, compiled: Compiled) -> Step:
+    def _cut(self, step: Report, snapshot: Snapshot, compiled: Compiled) -> Report:
         if not self._cuts:
             return step
         try:
@@ -72,7 +72,7 @@ class Keeper:
         return step._replace(words=f"{step.words}{said}")
 
 
-def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[float], bool]) -> Iterator[Step]:
+def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[float], bool]) -> Iterator[Report]:
     """Look at the files again and again; a step that fails comes as a step with its diagnostics."""
     while True:
         loaded = loader.news()
@@ -80,7 +80,7 @@ def follow(keeper: Keeper, loader: Loader, interval: float, stopped: Callable[[f
             try:
                 yield keeper.take(loaded)
             except InputError as error:
-                yield Step("the last good table stays in force", error.diagnostics)
+                yield Report("the last good table stays in force", error.diagnostics)
         if stopped(interval):
             return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tierwall.core.protocols import Engine, Step
+from tierwall.core.protocols import Engine, Report
 from tierwall.resources.load import Loader
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.policy_set import PolicySet, policy_set_of
@@ -24,7 +24,7 @@ class Authorizer(Engine[Snapshot, Loader, PolicySet]):
         """The chain of authorizers, ready to be asked; InputError with everything that is wrong."""
         return policy_set_of(snapshot)
 
-    def follow(self, loader: Loader, tell: Callable[[Step], None]) -> None:
+    def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
         """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
 
         The process writes about itself as JSON lines on standard error, and its decisions to the log that the settings

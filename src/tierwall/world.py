@@ -7,13 +7,14 @@ when they are asked, so that importing the package costs next to nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss
+from tierwall.core.progress import Progress
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.resources.load import Loaded, load_objects, load_text
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from tierwall.analyze.diff import Difference
     from tierwall.api.permissions import Permission
     from tierwall.network.reach.connections import Connections
-    from tierwall.policytest.report import TestReport
+    from tierwall.network.reach.listing import Entry
+    from tierwall.policytest.report import CaseResult, TestReport
     from tierwall.tool.grants import ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
-# Told of work that takes long: what is done, how much of it is done, and how much there is.
-Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 def load(
@@ -81,7 +81,9 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterato
     return differences(old.snapshot, new.snapshot, planes)
 
 
-def run_tests(*paths: Path, engine: str = "model", world: World | None = None) -> TestReport:
+def run_tests(
+    *paths: Path, engine: str = "model", world: World | None = None, progress: Progress | None = None
+) -> TestReport:
     """Run the policy tests in files and folders; with a world, its objects lie under those of every test."""
     from tierwall.engines import table
     from tierwall.policytest.report import TestReport
@@ -94,7 +96,13 @@ def run_tests(*paths: Path, engine: str = "model", world: World | None = None) -
         raise InputError([Diagnostic("TW703", words, hint=near_miss(engine, known))])
     under = world.snapshot if world is not None else None
     loaded = suites([os.fspath(path) for path in paths], under)
-    return TestReport(tuple(run(loaded, table.engine(engine))))
+    total = sum(len(suite.cases) for suite in loaded)
+    results: list[CaseResult] = []
+    for result in run(loaded, table.engine(engine)):
+        results.append(result)
+        if progress is not None:
+            progress(f"test {result.test}", len(results), total)
+    return TestReport(tuple(results))
 
 
 def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: str) -> Snapshot:
@@ -178,6 +186,15 @@ class World:
 
         return self.ask(GatewayQuestion(**place))
 
+    def effective_everywhere(self, **terms: Any) -> Iterator[Answer]:
+        """The settings in force at every place that a request can reach.
+
+        The arguments are those of `GatewayQuestion` that do not name a place: `profile`, `phase`, `request`.
+        """
+        from tierwall.gateway.question import GatewayQuestion, ask_everywhere
+
+        return ask_everywhere(self._snapshot, GatewayQuestion(**terms))
+
     def connections(
         self,
         *,
@@ -186,11 +203,18 @@ class World:
         ports: Sequence[str] = (),
         explain: bool = False,
         denied: bool = False,
+        progress: Progress | None = None,
     ) -> Connections:
         """Who can reach whom on which ports, for all ends at once or for those named."""
         from tierwall.network.reach.connections import connections
 
-        return connections(self._snapshot, sources, destinations, ports, explain, denied)
+        return connections(self._snapshot, sources, destinations, ports, explain, denied, progress)
+
+    def exposure(self, *, explain: bool = False) -> Iterator[Entry]:
+        """What pods that do not exist yet could reach, and what could reach them, by label."""
+        from tierwall.network.reach.exposure import exposure
+
+        return exposure(self._snapshot, explain)
 
     def tools(
         self,

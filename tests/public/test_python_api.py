@@ -168,9 +168,15 @@ def test_a_plane_that_cannot_be_compared_is_an_error(shop: tierwall.World) -> No
 
 def test_progress_is_told(shop: tierwall.World) -> None:
     told: list[tuple[str, int, int]] = []
-    shop.check(progress=lambda *step: told.append(step))
-    assert told
-    assert told[-1][1] == told[-1][2]
+    work = (
+        lambda: shop.check(progress=lambda *step: told.append(step)),
+        lambda: shop.connections(progress=lambda *step: told.append(step)),
+        lambda: tierwall.run_tests(ROOT / "examples" / "shop" / "tests", progress=lambda *step: told.append(step)),
+    )
+    for long in work:
+        told.clear()
+        long()
+        assert [done for _, done, _ in told] == list(range(1, told[-1][2] + 1))
 
 
 def test_the_library_leaves_the_process_as_it_found_it(tmp_path: Path) -> None:

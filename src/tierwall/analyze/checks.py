@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.progress import Progress
 from tierwall.resources.snapshot import Snapshot
 
 # `module:function` of every check; a function takes a snapshot and yields diagnostics.
@@ -26,7 +27,7 @@ CHECKS: tuple[str, ...] = (
 )
 
 
-def check(snapshot: Snapshot, progress: Callable[[str, int, int], None] | None = None) -> Iterator[Diagnostic]:
+def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diagnostic]:
     """All findings of all checks, in no particular order; `progress` is told after each check how many are done."""
     for number, entry in enumerate(CHECKS, 1):
         module, _, name = entry.partition(":")

@@ -79,11 +79,10 @@ def command(
 
 def _write_all(world: World, question: GatewayQuestion, output: str) -> None:
     from tierwall.core.diagnostics import InputError
-    from tierwall.gateway.question import ask_everywhere
     from tierwall.render import json
 
     try:
-        answers = ask_everywhere(world.snapshot, question)
+        answers = world.effective_everywhere(profile=question.profile, phase=question.phase, request=question.request)
     except InputError as error:
         fail(error, world)
     if output == "json":

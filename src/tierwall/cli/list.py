@@ -91,13 +91,12 @@ def _hits(output: str) -> None:
 
 
 def _exposed(world: World, narrowed: bool, explain: bool, output: str) -> None:
-    from tierwall.network.reach.exposure import exposure
     from tierwall.render import reach_csv, reach_json, reach_md, reach_text
 
     renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
     if narrowed or output not in renderers:
         raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
-    for line in renderers[output](exposure(world.snapshot, explain)):
+    for line in renderers[output](world.exposure(explain=explain)):
         click.echo(line)
 
 

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
+from tierwall.core.progress import Progress
 from tierwall.network.model.addresses import Block, Span, parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
 from tierwall.network.model.model import Model, model
@@ -41,7 +42,7 @@ class Chosen(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def find(snapshot: Snapshot, asked: Asked) -> Matrix:
+def find(snapshot: Snapshot, asked: Asked, progress: Progress | None = None) -> Matrix:
     """The part of the matrix that was asked for; InputError names every end and port that there is not."""
     network = model(snapshot)
     problems: list[Diagnostic] = []
@@ -59,6 +60,7 @@ def find(snapshot: Snapshot, asked: Asked) -> Matrix:
         sources=_mask(classes, sources) if asked.sources else -1,
         destinations=_mask(classes, destinations) if asked.destinations else -1,
         ports=ranges or None,
+        progress=progress,
     )
 
 

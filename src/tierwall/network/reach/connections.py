@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tierwall.core.answer import Omission
+from tierwall.core.progress import Progress
 from tierwall.network.reach.ask import Asked, find
 from tierwall.network.reach.listing import Entry, entries, pair_entries
 from tierwall.network.reach.matrix import Matrix
@@ -36,6 +37,7 @@ def connections(
     ports: Sequence[str] = (),
     explain: bool = False,
     denied: bool = False,
+    progress: Progress | None = None,
 ) -> Connections:
-    """The connections between some ends, or all; InputError names every end and port that there is not."""
-    return Connections(find(snapshot, Asked(sources, destinations, ports, explain, denied)), explain)
+    """The connections between some ends, or all; InputError names every end and port that does not exist."""
+    return Connections(find(snapshot, Asked(sources, destinations, ports, explain, denied), progress), explain)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from tierwall.core.outcome import DENY, Outcome
+from tierwall.core.progress import Progress
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import both
 from tierwall.network.model.rules import Direction, PortRange
@@ -68,6 +69,7 @@ def matrix(
     sources: int = -1,
     destinations: int = -1,
     ports: Sequence[PortRange] | None = None,
+    progress: Progress | None = None,
 ) -> Matrix:
     """The matrix of all classes, or of some sources, destinations and ports.
 
@@ -75,17 +77,22 @@ def matrix(
     too.
     """
     rows = Rows(classes, why)
-    asked = classes.everybody & sources
+    asked, asked_for = classes.everybody & sources, classes.everybody & destinations
+    total = asked.bit_count() + asked_for.bit_count()
     by_row: dict[Row, list[int]] = {}
-    for bit in bits(asked):
+    for number, bit in enumerate(bits(asked), 1):
         by_row.setdefault(rows.row(classes.all[bit], Direction.EGRESS), []).append(bit)
+        if progress is not None:
+            progress("connections", number, total)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), classes.everybody, denied)
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
     met: dict[tuple[Row, Column, bool], list[int]] = {}
-    for bit in bits(classes.everybody & destinations):
+    for number, bit in enumerate(bits(asked_for), 1 + asked.bit_count()):
         one = classes.all[bit]
         key = rows.row(one, Direction.INGRESS), columns.column(bit), one.one.under_policy
         met.setdefault(key, []).append(bit)
+        if progress is not None:
+            progress("connections", number, total)
     found: dict[tuple[int, tuple[tuple[int, Passages], ...]], list[int]] = {}
     for (row, column, under_policy), numbers in met.items():
         possible = classes.everybody if under_policy else classes.under_policy

@@ -26,7 +26,8 @@ from tierwall.network.reach.listing import entries, pair_entries
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
 from tierwall.network.reach.picture import picture
-from tierwall.render import reach_csv, reach_dot, reach_html, reach_json, reach_mermaid, reach_text
+from tierwall.render import reach_csv, reach_dot, reach_html, reach_mermaid, reach_text
+from tierwall.render.json import connections
 
 Object = dict[str, Any]
 
@@ -257,7 +258,7 @@ def test_names_that_attack_the_format_stay_names() -> None:
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
     assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found)))
     assert "\\n" not in "".join(reach_dot.lines(picture(found)))
-    assert json.loads("\n".join(reach_json.lines(entries(found))))
+    assert json.loads("\n".join(connections.lines(entries(found))))
 
 
 def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:

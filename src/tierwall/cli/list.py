@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from tierwall.cli.input import FAILED, fail, output_option, show, world_from
-
-if TYPE_CHECKING:
-    from tierwall.network.reach.connections import Connections
-    from tierwall.network.reach.matrix import Matrix
-    from tierwall.world import World
+from tierwall.cli.connections import LISTS, PICTURES, drawn, listed
+from tierwall.cli.input import fail, output_option, show, world_from
 
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
@@ -34,7 +28,7 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
     help="Show what future pods could reach, and what could reach them, by label.",
 )
 @click.option("--hits", is_flag=True, help="Show instead how often the kernel hit each rule (`tierwall enforce nft`).")
-@output_option("text", "json", "csv", "md", "dot", "mermaid", "html")
+@output_option(*LISTS, *PICTURES)
 def command(
     paths: tuple[str, ...],
     sources: tuple[str, ...],
@@ -57,24 +51,35 @@ def command(
     from tierwall.network.model.model import model
     from tierwall.network.model.shadow import notes
 
-    if pairs and output in ("dot", "mermaid", "html"):
+    if pairs and output in PICTURES:
         raise click.UsageError(f"--pairs makes no sense with -o {output}")
+    if exposure and (sources or destinations or ports or pairs or denied or output not in LISTS):
+        raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
     if hits:
         _hits(output)
         return
     world = world_from(paths)
     show(in_order([*closed(model(world.snapshot)), *notes(world.snapshot)]))
     if exposure:
-        _exposed(world, bool(sources or destinations or ports or pairs or denied), explain, output)
+        _write(listed(world.exposure(explain=explain), output, world.not_considered))
         return
-    drawn = output == "html"
+    whole = output == "html"  # the page shows everything, reasons included
     try:
         connections = world.connections(
-            sources=sources, destinations=destinations, ports=ports, explain=explain or drawn, denied=denied or drawn
+            sources=sources, destinations=destinations, ports=ports, explain=explain or whole, denied=denied or whole
         )
     except InputError as error:
         fail(error, world)
-    for line in _lines(connections, explain, pairs, output):
+    if output in PICTURES:
+        from tierwall.network.reach.picture import picture
+
+        _write(drawn(lambda: picture(connections.matrix, connections.explain), output))
+    else:
+        _write(listed(connections.pairs() if pairs else connections, output, connections.not_considered))
+
+
+def _write(lines: Iterable[str]) -> None:
+    for line in lines:
         click.echo(line)
 
 
@@ -88,45 +93,3 @@ def _hits(output: str) -> None:
         show_hits(output)
     except InputError as error:
         fail(error)
-
-
-def _exposed(world: World, narrowed: bool, explain: bool, output: str) -> None:
-    from tierwall.render import reach_csv, reach_json, reach_md, reach_text
-
-    renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
-    if narrowed or output not in renderers:
-        raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
-    for line in renderers[output](world.exposure(explain=explain)):
-        click.echo(line)
-
-
-def _lines(connections: Connections, explain: bool, pairs: bool, output: str) -> Iterable[str]:
-    from tierwall.render import reach_csv, reach_json, reach_md, reach_text
-
-    if output in ("dot", "mermaid", "html"):
-        return _drawn(connections.matrix, explain, output)
-    listed = connections.pairs() if pairs else iter(connections)
-    if output == "json":
-        return reach_json.lines(listed, connections.not_considered)
-    renderers = {"text": reach_text.lines, "json": reach_json.lines, "csv": reach_csv.lines, "md": reach_md.lines}
-    return renderers[output](listed)
-
-
-def _drawn(found: Matrix, explain: bool, output: str) -> Iterable[str]:
-    from tierwall.network.reach.blocks import TooManyBlocks
-    from tierwall.network.reach.picture import picture
-    from tierwall.render import reach_dot, reach_html, reach_mermaid
-
-    try:
-        drawn = picture(found, explain or output == "html")
-    except TooManyBlocks as error:
-        _too_large(str(error))
-    renderers = {"dot": reach_dot.lines, "mermaid": reach_mermaid.lines, "html": reach_html.lines}
-    return renderers[output](drawn)
-
-
-def _too_large(reason: str) -> NoReturn:
-    click.echo(
-        f"error: this is too large for a picture: {reason} (hint: narrow it with --from, --to, --port)", err=True
-    )
-    sys.exit(FAILED)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tierwall import planes
 from tierwall.cli.main import root
-from tierwall.core.answer import DEFAULT, Reason
+from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import InputError
 from tierwall.core.expectation import mismatches
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -25,13 +25,13 @@ BAD: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"na
 
 def test_an_object_that_is_taken() -> None:
     answer = ask(NOWHERE, AdmitQuestion(object=GOOD))
-    assert (answer.plane, answer.verdict, answer.decided_by, answer.steps) == ("admit", Verdict.ALLOW, (DEFAULT,), ())
+    assert (answer.plane, answer.verdict, answer.decided_by, answer.steps) == ("admit", Verdict.ALLOW, (), ())
     assert answer.sentence == "an API server would take Namespace/good"
     assert answer.to_dict() == {
         "plane": "admit",
         "verdict": "Allow",
         "sentence": answer.sentence,
-        "decidedBy": [{"policy": "Default"}],
+        "decidedBy": [],
         "trace": [],
         "notConsidered": [],
     }
@@ -40,7 +40,7 @@ def test_an_object_that_is_taken() -> None:
 def test_an_object_that_is_refused() -> None:
     answer = ask(NOWHERE, AdmitQuestion(object=BAD))
     (step,) = answer.steps
-    assert (answer.verdict, answer.decided_by) == (Verdict.DENY, (DEFAULT,))
+    assert (answer.verdict, answer.decided_by) == (Verdict.DENY, ())
     assert (step.tier, step.verdict, step.reason) == ("admission", StepVerdict.DENY, Reason.OBJECT_REFUSED)
     assert step.note is not None
     assert step.note.startswith("metadata.name: Invalid value")

@@ -132,7 +132,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     plane: str
     verdict: Verdict | None
     sentence: str
-    # Never empty: `Default` stands here where no policy decided.
     decided_by: tuple[Decider, ...]
     steps: tuple[Step, ...]
     # What only this plane has: `NetworkDetail`, `ToolDetail`, `GatewayDetail`, `ApiDetail`.

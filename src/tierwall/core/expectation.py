@@ -85,12 +85,12 @@ def _decided_by_problems(key: str, value: Any) -> Iterator[Diagnostic]:
 
 
 def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
-    actual = ", ".join(map(_written, answer.decided_by))
+    actual = ", ".join(map(_written, answer.decided_by)) or "none"
     wanted_list = value if isinstance(value, list) else [value]
     if not wanted_list and any(decider != DEFAULT for decider in answer.decided_by):
         yield f"{key}: expected that no policy decides, got {actual}"
     for wanted in wanted_list:
-        if not any(_is_meant(wanted, decider) for decider in answer.decided_by):
+        if not any(_is_meant(wanted, decider) for decider in answer.decided_by or (DEFAULT,)):
             words = " ".join(wanted.values()) if isinstance(wanted, Mapping) else wanted
             yield f"{key}: expected {words}, got {actual}"
 

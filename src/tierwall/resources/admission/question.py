@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import UNSET
 
-from tierwall.core.answer import DEFAULT, Answer, Reason, Step
+from tierwall.core.answer import Answer, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.expectation import Expectation, malformed
 from tierwall.core.question import Question
@@ -63,7 +63,7 @@ EXPECTATIONS = {"message": Expectation(_message_problems, _message_differences)}
 
 
 def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
-    """Allow if admission refuses none of the objects; every refusal is a step. No policy decides."""
+    """Allow if admission refuses none of the objects; every refusal is a step. No policy decides, so none is named."""
     wrong = list(problems)
     values = _values(question, wrong)
     if wrong:
@@ -74,7 +74,7 @@ def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnost
         plane=AdmitQuestion.plane,
         verdict=Verdict.DENY if refused else Verdict.ALLOW,
         sentence=_sentence(judged),
-        decided_by=(DEFAULT,),
+        decided_by=(),
         steps=tuple(
             Step(
                 tier="admission",

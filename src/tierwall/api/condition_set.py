@@ -51,25 +51,20 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
     def of(self, effect: Effect) -> tuple[Condition, ...]:
         """The conditions with one effect."""
-        return tuple(one for one in self.conditions if one.effect is effect)
-
-    def effects(self) -> dict[Effect, int]:
-        """How many conditions there are of each effect; an effect without any is left out."""
-        counts = {effect: len(self.of(effect)) for effect in (Effect.ALLOW, Effect.DENY, Effect.NO_OPINION)}
-        return {effect: count for effect, count in counts.items() if count}
+        return tuple(condition for condition in self.conditions if condition.effect is effect)
 
     def problems(self) -> tuple[str, ...]:
         """Every rule that the set or a condition of it breaks."""
-        found = [problem for one in self.conditions for problem in one.problems()]
+        found = [problem for condition in self.conditions for problem in condition.problems()]
         if not self.conditions:
             found.append("a condition set needs at least one condition")
         if len(self.conditions) > MAX_CONDITIONS:
             found.append(f"{len(self.conditions)} conditions in one set, at most {MAX_CONDITIONS} are allowed")
         seen: set[str] = set()
-        for one in self.conditions:
-            if one.id in seen:
-                found.append(f"condition id `{one.id}` is used twice")
-            seen.add(one.id)
+        for condition in self.conditions:
+            if condition.id in seen:
+                found.append(f"condition id `{condition.id}` is used twice")
+            seen.add(condition.id)
         return tuple(found)
 
     def evaluate(self, test: Test) -> Decision:
@@ -120,15 +115,15 @@ def conditional(
     steps: tuple[Step, ...] = (),
 ) -> Decision:
     """The answer with these conditions: the failure mode if they break a rule, NoOpinion if nothing else can come."""
-    found = ConditionSet(authorizer, tuple(conditions), failure_mode)
-    if problems := found.problems():
-        verdict = failure_mode.verdict if found.conditions else NO_OPINION
+    made = ConditionSet(authorizer, tuple(conditions), failure_mode)
+    if problems := made.problems():
+        verdict = failure_mode.verdict if made.conditions else NO_OPINION
         words = "; ".join(problems[:5])
         closed = Step(tier=authorizer, verdict=StepVerdict(verdict), reason=Reason.FAILS_CLOSED, note=words)
         return Decision(verdict, "failed closed: invalid conditions", words, (*steps, closed), closed)
-    if all(one.effect is Effect.NO_OPINION for one in found.conditions):
+    if all(condition.effect is Effect.NO_OPINION for condition in made.conditions):
         return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
-    return Conditional(conditions=found, error=error, steps=steps)
+    return Conditional(conditions=made, error=error, steps=steps)
 
 
 class _Evaluation:

@@ -7,7 +7,7 @@ by name) or the inline sections say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, assert_never
 
 from tierwall.attach.index import GATEWAY_POLICIES, Attachments, attachments
@@ -16,7 +16,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.stack import Combining, Stack, Tier, most_specific
 from tierwall.gateway.detail import Setting
 from tierwall.gateway.model.conditional import NOTHING, Facts, choose
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written, written
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written, by_field, has_override, written, written_by
 from tierwall.gateway.model.levels import Asked, AttachedLevel, Inline, InlineLevel, Level, LevelName, levels
 from tierwall.gateway.model.profile import Phase, Profile, Section, least_specific_wins, override_locks
 from tierwall.resources.once import per_snapshot
@@ -100,10 +100,9 @@ class Merge:
         for section in SECTIONS:
             for level in levels(asked, section, self.profile):
                 for policy in self._policies(level):
-                    if self._in_phase(policy, section):
-                        for said in written(section, policy.spec.get(section)):
-                            if said.entries is not None and choose(said, self._facts, self.profile) is None:
-                                yield level.name, policy, said
+                    for said in written_by(policy, section, self.phase):
+                        if said.entries is not None and choose(said, self._facts, self.profile) is None:
+                            yield level.name, policy, said
 
     def settle(self, field: Field, stack: Stack[Candidate]) -> Merged:
         """One field, by its stack."""
@@ -133,11 +132,11 @@ class Merge:
                 candidates = self._at_place.get(key)
                 if candidates is None:
                     policies = self._index.at(level.place)
-                    candidates = _by_field(said for policy in policies for said in self._by_policy(policy, section))
+                    candidates = by_field(said for policy in policies for said in self._by_policy(policy, section))
                     self._at_place[key] = candidates
                 return candidates
             case InlineLevel():
-                return _by_field(said for inline in level.inline for said in self._by_inline(inline, section))
+                return by_field(said for inline in level.inline for said in self._by_inline(inline, section))
             case _:
                 assert_never(level)
 
@@ -158,17 +157,9 @@ class Merge:
         return candidates
 
     def _read(self, policy: Resource, section: Section) -> Iterator[Candidate]:
-        if not self._in_phase(policy, section):
-            return
-        strategy = policy.spec.get("strategy")
-        override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
-        for said in written(section, policy.spec.get(section)):
+        override = has_override(policy)
+        for said in written_by(policy, section, self.phase):
             yield from self._candidate(said, policy.reference, policy, ("spec", section), override)
-
-    def _in_phase(self, policy: Resource, section: Section) -> bool:
-        """The phase is the traffic section's alone; the other sections hold in every question."""
-        value = policy.spec.get(section)
-        return isinstance(value, dict) and (section != "traffic" or (value.get("phase") or "PostRouting") == self.phase)
 
     def _by_inline(self, inline: Inline, section: Section) -> Iterator[Candidate]:
         if section == "backend":
@@ -184,13 +175,6 @@ class Merge:
 
 
 _ORDER = {path: number for number, path in enumerate(FIELDS)}
-
-
-def _by_field(candidates: Iterable[Candidate]) -> Mapping[str, tuple[Candidate, ...]]:
-    by_field: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        by_field.setdefault(candidate.written.field.path, []).append(candidate)
-    return {path: tuple(several) for path, several in by_field.items()}
 
 
 def _several_policies(tier: Tier[Candidate]) -> bool:

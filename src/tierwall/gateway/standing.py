@@ -12,7 +12,7 @@ from typing import NamedTuple, assert_never
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.attach.place import Place
 from tierwall.core.answer import Reason
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, Written, written
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Written, by_field, has_override, written, written_by
 from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
 from tierwall.gateway.model.places import to_come, ways
 from tierwall.gateway.model.profile import PHASES, Phase, Section
@@ -106,7 +106,7 @@ class Standings:
     def _claims(self, level: Level, section: Section, phase: Phase) -> Mapping[str, tuple[Claim, ...]]:
         match level:
             case InlineLevel():
-                return _grouped(
+                return by_field(
                     Claim(str(inline.source), inline.resource, (*inline.path, *said.path), said, True, False, False)
                     for inline in level.inline
                     if section == "backend"
@@ -116,10 +116,8 @@ class Standings:
                 key = section, phase, level.place
                 if key not in self._said:
                     policies = self._index.at(level.place)
-                    by_field = _grouped(claim for policy in policies for claim in _of_policy(policy, section, phase))
-                    self._said[key] = {
-                        path: self._winners(path, claims, level.name) for path, claims in by_field.items()
-                    }
+                    said = by_field(claim for policy in policies for claim in _of_policy(policy, section, phase))
+                    self._said[key] = {path: self._winners(path, claims, level.name) for path, claims in said.items()}
                 return self._said[key]
             case _:
                 assert_never(level)
@@ -139,7 +137,7 @@ class Standings:
     def _single(self, stack: list[Rank]) -> None:
         reached = len(stack)
         for number, rank in enumerate(stack):
-            if rank.claims[-1].certain and all(one.override for one in rank.claims):
+            if rank.claims[-1].certain and all(claim.override for claim in rank.claims):
                 reached = number + 1
                 break
         for number, rank in enumerate(stack):
@@ -174,7 +172,7 @@ class Standings:
                     if allows(claim):
                         _meet(self.joined, claim, lower.level, rank)
             below.append(rank)
-            locking = next((one for one in rank.claims if one.override), None)
+            locking = next((claim for claim in rank.claims if claim.override), None)
             locker = (locking, rank.level) if locking is not None else None
 
     def _fate(self, claim: Claim) -> Fate:
@@ -228,12 +226,8 @@ def _identity(level: Level) -> object:
 
 
 def _of_policy(policy: Resource, section: Section, phase: Phase) -> Iterator[Claim]:
-    value = policy.spec.get(section)
-    if not isinstance(value, dict) or (section == "traffic" and (value.get("phase") or "PostRouting") != phase):
-        return
-    strategy = policy.spec.get("strategy")
-    override = isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
-    for said in written(section, value):
+    override = has_override(policy)
+    for said in written_by(policy, section, phase):
         certain = _certain(said)
         if certain is not None:
             path = ("spec", section, *said.path)
@@ -249,10 +243,3 @@ def _certain(said: Written) -> bool | None:
     if not any(has):
         return None
     return all(has) and any(entry.get("condition") is None for entry in said.entries)
-
-
-def _grouped(claims: Iterator[Claim]) -> Mapping[str, tuple[Claim, ...]]:
-    by_field: dict[str, list[Claim]] = {}
-    for claim in claims:
-        by_field.setdefault(claim.written.field.path, []).append(claim)
-    return {path: tuple(several) for path, several in by_field.items()}

@@ -7,13 +7,14 @@ of all levels are taken together (docs/semantics.md#union-fields-add-up).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tierwall.gateway.model.profile import Section
+from tierwall.gateway.model.profile import Phase, Section
 from tierwall.resources.kinds.agentgateway.backend import backend_section
 from tierwall.resources.kinds.agentgateway.frontend import frontend_section
 from tierwall.resources.kinds.agentgateway.traffic import traffic_section
+from tierwall.resources.resource import Resource
 from tierwall.resources.schema import Schema
 
 SECTIONS: Mapping[Section, Schema] = {
@@ -72,6 +73,38 @@ class Written(NamedTuple):
     path: tuple[str | int, ...]
     value: Any = None
     entries: tuple[Mapping[str, Any], ...] | None = None
+
+
+class Writing(Protocol):
+    """Something that an object writes about a field."""
+
+    @property
+    def written(self) -> Written: ...
+
+
+W = TypeVar("W", bound=Writing)
+
+
+def by_field(writings: Iterable[W]) -> Mapping[str, tuple[W, ...]]:
+    """What is written, by the path of the field, each in order."""
+    fields: dict[str, list[W]] = {}
+    for writing in writings:
+        fields.setdefault(writing.written.field.path, []).append(writing)
+    return {path: tuple(several) for path, several in fields.items()}
+
+
+def has_override(policy: Resource) -> bool:
+    """Whether a policy keeps more specific levels from what it sets."""
+    strategy = policy.spec.get("strategy")
+    return isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
+
+
+def written_by(policy: Resource, section: Section, phase: Phase) -> tuple[Written, ...]:
+    """Everything that a section of a policy sets in a phase, which is the traffic section's alone."""
+    value = policy.spec.get(section)
+    if section == "traffic" and isinstance(value, dict) and (value.get("phase") or "PostRouting") != phase:
+        return ()
+    return written(section, value)
 
 
 def written(section: Section, value: object) -> tuple[Written, ...]:

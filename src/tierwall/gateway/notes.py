@@ -44,17 +44,17 @@ def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
     if asked.route is not None and asked.gateway is not None:
         on = attach_route(snapshot, asked.route)[0]
         owner = asked.listener_set or asked.gateway
-        at = [one for one in on if one.gateway is asked.gateway]
-        if not at:
+        here = [attached for attached in on if attached.gateway is asked.gateway]
+        if not here:
             yield f"{asked.route.reference} is not attached to {asked.gateway.reference} by its own parentRefs"
         elif asked.listener is not None and not any(
-            one.listener.owner is owner and one.listener.name == asked.listener.name for one in at
+            attached.listener.owner is owner and attached.listener.name == asked.listener.name for attached in here
         ):
             yield f"{asked.route.reference} is not attached to {asked.listener}"
     if asked.backend is None or asked.route is None or asked.rule is None:
         return
     place = Place.of(asked.backend)
-    refs = [one for one in backend_refs(asked.route) if one.rule == asked.rule and one.place == place]
+    refs = [ref for ref in backend_refs(asked.route) if ref.rule == asked.rule and ref.place == place]
     where = f"rule {asked.rule_label} of {asked.route.reference}"
     if not refs:
         yield f"{where} has no backendRef to {place}"
@@ -65,26 +65,26 @@ def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
 
 def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
     objects = (asked.gateway, asked.listener_set, asked.route, asked.backend)
-    here = {Place.of(one) for one in objects if one is not None}
+    here = {Place.of(resource) for resource in objects if resource is not None}
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
     for policy in index.policies:
         if not is_valid(policy) and any(target.place.whole in here for target in index.of(policy)):
             yield f"{policy.reference} is refused by admission and takes no part"
-    for one in (asked.route, asked.backend):
-        if one is not None and not is_valid(one):
-            yield f"{one.reference} is refused by admission; its inline policies are shown all the same"
+    for resource in (asked.route, asked.backend):
+        if resource is not None and not is_valid(resource):
+            yield f"{resource.reference} is refused by admission; its inline policies are shown all the same"
 
 
 def _native(asked: Asked) -> Iterator[str]:
     if asked.route is None or asked.rule is None:
         return
     rule = rules(asked.route)[asked.rule]
-    found = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
+    native = [(f"`{key}`", field) for key, field in NATIVE.items() if rule.get(key) is not None]
     for item in maps(rule.get("filters")):
         kind = item.get("type")
         if isinstance(kind, str) and kind in NATIVE_FILTERS:
-            found.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
-    for word, field in dict.fromkeys(found):
+            native.append((f"`{kind}` filter", NATIVE_FILTERS[kind]))
+    for word, field in dict.fromkeys(native):
         yield (
             f"rule {asked.rule_label} of {asked.route.reference} has its own {word}, which beats {field} of policies"
             " on the route and all that is less specific"

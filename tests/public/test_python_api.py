@@ -20,10 +20,11 @@ from tierwall.render.json import diagnostic_document
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-api.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE + README, re.DOTALL)
 
 
-def test_the_examples_of_the_page_run_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_and_the_readme_run_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     program = compile("\n".join(EXAMPLES), "docs/python-api.md", "exec")
     exec(program, {"__name__": "page"})  # noqa: S102 - the page is ours

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
@@ -25,6 +25,7 @@ from tierwall.resources.snapshot import Snapshot
 MOST_SORTS = 24
 _PREFIX = "tierwall-any-"
 _UNUSED_PORT = 64_999
+NOTHING: Mapping[str, Any] = {}
 
 
 class Sort(NamedTuple):
@@ -40,11 +41,11 @@ class Sort(NamedTuple):
     def __str__(self) -> str:
         if not self.namespace and not self.pod:
             return "any other pod"
-        own = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.rest else "any pod"
+        pods = f"any pod with {_labels(self.pod)}" if self.pod else "any other pod" if self.rest else "any pod"
         named = dict(self.namespace).get(NAMESPACE_NAME)
         if named is not None:
-            return f"{own} in {named}"
-        return f"{own} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{own} in any namespace"
+            return f"{pods} in {named}"
+        return f"{pods} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{pods} in any namespace"
 
 
 class Hypothetical(NamedTuple):
@@ -56,45 +57,49 @@ class Hypothetical(NamedTuple):
 
 def with_stand_ins(snapshot: Snapshot, named_ports: bool = False) -> Hypothetical:
     """The snapshot as it would be with one pod of every sort; if asked for, with all ports that policies name."""
-    this = model(snapshot)
-    names = sorted(Attention(this).named_ports) if named_ports else []
+    network = model(snapshot)
+    names = sorted(Attention(network).named_ports) if named_ports else []
     # Numbers that hardly any rule gives, so that the name makes a difference.
     ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
     added: list[Resource] = []
     sorts: dict[tuple[str, str], Sort] = {}
-    for number, sort in enumerate(_sorts(this)):
+    for number, sort in enumerate(_sorts(network)):
         named = dict(sort.namespace).get(NAMESPACE_NAME)
         namespace = named or f"{_PREFIX}{number}"
         if named is None:
-            added.append(_resource("Namespace", "", namespace, dict(sort.namespace)))
-        elif named not in this.namespaces:
-            added.append(_resource("Namespace", "", named, {}))
-        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", dict(sort.pod))
-        pod.value["spec"] = {"containers": [{"name": "any", "ports": ports}]}
+            added.append(_resource("Namespace", "", namespace, sort.namespace))
+        elif named not in network.namespaces:
+            added.append(_resource("Namespace", "", named, ()))
+        spec = {"containers": [{"name": "any", "ports": ports}]}
+        pod = _resource("Pod", namespace, f"{_PREFIX}{number}", sort.pod, {"spec": spec})
         added.append(pod)
         sorts[pod.namespace, pod.name] = sort
     return Hypothetical(snapshot.changed(put=added), sorts)
 
 
-def _resource(kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> Resource:
+def _resource(
+    kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], more: Mapping[str, Any] = NOTHING
+) -> Resource:
     metadata = {"name": name, "labels": dict(labels)} | ({"namespace": namespace} if namespace else {})
-    return Resource("", "v1", kind, namespace, name, {"apiVersion": "v1", "kind": kind, "metadata": metadata})
+    value = {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
+    return Resource("", "v1", kind, namespace, name, value)
 
 
-def _sorts(this: Model) -> list[Sort]:
-    pairs = dict.fromkeys(pair for policy in this.policies for pair in _selectors(policy))
-    if pairs and len(pairs) + len(this.namespaces) <= MOST_SORTS:
-        pairs |= {(_called(name), EVERYTHING): None for name in sorted(this.namespaces)}
-    single = list(dict.fromkeys(sort for pair in pairs if (sort := _sort(this, [pair])) is not None))[: 10 * MOST_SORTS]
-    found = dict.fromkeys([Sort((), ()), *single])
+def _sorts(network: Model) -> list[Sort]:
+    pairs = dict.fromkeys(pair for policy in network.policies for pair in _selectors(policy))
+    if pairs and len(pairs) + len(network.namespaces) <= MOST_SORTS:
+        pairs |= {(_called(name), EVERYTHING): None for name in sorted(network.namespaces)}
+    met = (sort for pair in pairs if (sort := _sort(network, [pair])) is not None)
+    single = list(dict.fromkeys(met))[: 10 * MOST_SORTS]
+    sorts = dict.fromkeys([Sort((), ()), *single])
     if len(pairs) <= MOST_SORTS:
         for two in combinations(pairs, 2):
-            sort = _sort(this, two)
+            sort = _sort(network, two)
             if sort is not None:
-                found[sort] = None
-    labelled = {sort.namespace for sort in found if sort.pod}
-    rest = {sort: not sort.pod and bool(labelled & {sort.namespace, ()}) for sort in found}
-    marked = (sort._replace(rest=rest[sort]) for sort in found)
+                sorts[sort] = None
+    labelled = {sort.namespace for sort in sorts if sort.pod}
+    rest = {sort: not sort.pod and bool(labelled & {sort.namespace, ()}) for sort in sorts}
+    marked = (sort._replace(rest=rest[sort]) for sort in sorts)
     return sorted(marked, key=lambda sort: (len(sort.namespace) + len(sort.pod), sort))
 
 
@@ -125,18 +130,18 @@ def _namespaces(wanted: Selector | Related, policy: Policy) -> Selector:
             assert_never(wanted.relation)
 
 
-def _sort(this: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | None:
+def _sort(network: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | None:
     """The sort of pods that just meets all selectors; None if no pod can."""
     pairs = list(pairs)
-    namespace = _meeting([one for one, _ in pairs])
-    pod = _meeting([one for _, one in pairs])
+    namespace = _meeting([namespaces for namespaces, _ in pairs])
+    pod = _meeting([pods for _, pods in pairs])
     if namespace is None or pod is None:
         return None
     if NAMESPACE_NAME in namespace:
         # A namespace that exists has the labels it has.
         name = namespace[NAMESPACE_NAME]
-        labels = this.namespaces.get(name, {NAMESPACE_NAME: name})
-        if not all(one.matches(labels) for one, _ in pairs):
+        labels = network.namespaces.get(name, {NAMESPACE_NAME: name})
+        if not all(namespaces.matches(labels) for namespaces, _ in pairs):
             return None
         namespace = {NAMESPACE_NAME: name}
     return Sort(tuple(sorted(namespace.items())), tuple(sorted(pod.items())))
@@ -144,16 +149,17 @@ def _sort(this: Model, pairs: Iterable[tuple[Selector, Selector]]) -> Sort | Non
 
 def _meeting(selectors: list[Selector]) -> dict[str, str] | None:
     """The fewest labels that meet all selectors, or None."""
-    requirements = [one for selector in selectors for one in selector.requirements]
-    out: dict[str, str] = {}
-    for key in sorted({one.key for one in requirements if one.operator in ("In", "Exists")}):
-        wanted = [set(one.values) for one in requirements if one.key == key and one.operator == "In"]
-        barred = {value for one in requirements if one.key == key and one.operator == "NotIn" for value in one.values}
+    requirements = [requirement for selector in selectors for requirement in selector.requirements]
+    labels: dict[str, str] = {}
+    for key in sorted({demand.key for demand in requirements if demand.operator in ("In", "Exists")}):
+        about = [requirement for requirement in requirements if requirement.key == key]
+        wanted = [set(requirement.values) for requirement in about if requirement.operator == "In"]
+        barred = {value for requirement in about if requirement.operator == "NotIn" for value in requirement.values}
         values = set.intersection(*wanted) - barred if wanted else {_fresh(barred)}
         if not values:
             return None
-        out[key] = min(values)
-    return out if all(one.matches(out) for one in selectors) else None
+        labels[key] = min(values)
+    return labels if all(selector.matches(labels) for selector in selectors) else None
 
 
 def _fresh(barred: set[str]) -> str:

@@ -81,7 +81,12 @@ DEFAULT = Decider("Default")
 def spelled(policy: Reference | str, rule: str | None, name: str | None) -> str:
     """`AdminNetworkPolicy/guard egress[0] (deny-finance)`."""
     place = f"{policy} {rule}" if rule else str(policy)
-    return f"{place} ({name})" if name else place
+    return f"{place} ({on_one_line(name)})" if name else place
+
+
+def on_one_line(name: str) -> str:
+    """A rule's name for texts: what cannot be printed is escaped, so that no name passes for another line."""
+    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

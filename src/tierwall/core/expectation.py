@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.core.answer import DEFAULT, Answer, Decider
+from tierwall.core.answer import DEFAULT, Answer, Decider, on_one_line
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.verdict import Verdict
 
@@ -108,7 +108,8 @@ def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:
 
 
 def _written(decider: Decider) -> str:
-    return " ".join(str(part) for part in (decider.policy, decider.rule, decider.name) if part)
+    name = on_one_line(decider.name or "")
+    return " ".join(str(part) for part in (decider.policy, decider.rule, name) if part)
 
 
 def _not_considered_problems(key: str, value: Any) -> Iterator[Diagnostic]:

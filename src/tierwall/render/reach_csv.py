@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.network.reach.listing import Entry
 
+_END = "\r\n"
 HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 
 
@@ -24,8 +25,9 @@ def lines(entries: Iterable[Entry]) -> Iterator[str]:
 
 def _line(values: Iterable[str]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="").writerow([_tame(value) for value in values])
-    return out.getvalue()
+    # The writer quotes a value for what could end its line, so it must know that.
+    csv.writer(out, lineterminator=_END).writerow([_tame(value) for value in values])
+    return out.getvalue().removesuffix(_END)
 
 
 def _tame(value: str) -> str:

@@ -30,8 +30,8 @@ _KEY_OF_CHANGES = {"added": "appears", "removed": "vanishes", "changed": "change
 def lines(picture: Picture, title: str = "Connections", changes: bool = False) -> Iterator[str]:
     """The page, line by line; of a comparison, only the ends whose connections change."""
     page = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
-    # `</` would end the script early, whatever the objects are called.
-    data = msgspec.json.encode(_data(picture, changes)).decode().replace("</", "<\\/").replace("<!--", "<\\!--")
+    # `</script` and `<!--` mean something inside a script, whatever the objects are called.
+    data = msgspec.json.encode(_data(picture, changes)).decode().replace("<", "\\u003c")
     yield from page.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tierwall.core.answer import on_one_line
 from tierwall.core.reference import Reference
 from tierwall.core.source import Path
 from tierwall.resources.resource import Resource
@@ -40,7 +41,7 @@ class Rule(Struct, frozen=True, eq=False):
         return self.source.matches(request.caller) and self.fits(request)
 
     def __str__(self) -> str:
-        return f"{self.label} ({self.name})" if self.name else self.label
+        return f"{self.label} ({on_one_line(self.name)})" if self.name else self.label
 
     def fits(self, request: Request) -> bool:
         """Whether the rule is about this request, if it is about its caller."""

@@ -17,7 +17,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_er
 from tierwall.core.progress import Progress
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
-from tierwall.resources.load import Loaded, load_objects, load_text
+from tierwall.resources.load import Loaded, load_text, objects_in
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.names import Finder
 from tierwall.resources.read import NOTHING_READ, Read, repeated_keys
@@ -47,7 +47,8 @@ def load(
     InputError has everything that cannot be read. Objects that an API server would refuse are in `World.diagnostics`
     and are judged all the same: what they guard fails closed. `strict` raises where something was not considered.
     """
-    return _world(load_paths([os.fspath(path) for path in paths], namespace, exclude), objects, namespace, strict)
+    loaded = load_paths([os.fspath(path) for path in paths], namespace, _texts(exclude))
+    return _world(loaded, objects, namespace, strict)
 
 
 def loads(
@@ -78,7 +79,7 @@ def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterato
     """What a change opens, closes or alters; InputError for a plane that cannot be compared."""
     from tierwall.analyze.diff import differences
 
-    return differences(old.snapshot, new.snapshot, planes)
+    return differences(old.snapshot, new.snapshot, None if planes is None else _texts(planes))
 
 
 def run_tests(
@@ -91,9 +92,9 @@ def run_tests(
     from tierwall.policytest.suite import suites
 
     known = table.offered_by("test")
-    if engine not in known:
+    if str(engine) not in known:
         words = f"expected one of {', '.join(known)} as engine, found `{engine}`"
-        raise InputError([Diagnostic("TW703", words, hint=near_miss(engine, known))])
+        raise InputError([Diagnostic("TW703", words, hint=near_miss(str(engine), known))])
     under = world.snapshot if world is not None else None
     loaded = suites([os.fspath(path) for path in paths], under)
     total = sum(len(suite.cases) for suite in loaded)
@@ -105,21 +106,34 @@ def run_tests(
     return TestReport(tuple(results))
 
 
-def _over(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]], namespace: str) -> Snapshot:
+def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapshot:
     """A snapshot with plain objects over it. They are copied: what the caller does with them later changes nothing."""
-    values: list[Any] = []
+    if isinstance(objects, Mapping | str):
+        raise InputError([Diagnostic("TW006", "expected a list of maps as `objects`, found a single value")])
+    resources: list[Resource] = []
     problems: list[Diagnostic] = []
     for index, value in enumerate(objects):
         try:
-            values.append(msgspec.to_builtins(dict(value), str_keys=True))
-        except (TypeError, ValueError) as error:
+            copied = msgspec.to_builtins(dict(value) if isinstance(value, Mapping) else value, str_keys=True)
+        except (TypeError, ValueError, RecursionError) as error:
             problems.append(Diagnostic("TW006", f"`objects[{index}]` holds what JSON cannot: {error}"))
-        if not value.get("apiVersion") or not value.get("kind"):
-            words = f"expected `apiVersion` and `kind` in `objects[{index}]`, found a map without them"
-            problems.append(Diagnostic("TW006", words))
+            continue
+        for found in objects_in(copied, namespace):
+            if isinstance(found, Diagnostic):
+                problems.append(msgspec.structs.replace(found, message=f"`objects[{index}]`: {found.message}"))
+            elif not found.version:
+                words = f"`objects[{index}]`: expected a Kubernetes object, found a map without `apiVersion`"
+                problems.append(Diagnostic("TW006", words))
+            else:
+                resources.append(found)
     if problems:
         raise InputError(problems)
-    return snapshot.changed(put=load_objects(values, namespace=namespace)) if values else snapshot
+    return snapshot.changed(put=resources) if resources else snapshot
+
+
+def _texts(values: Iterable[object]) -> tuple[str, ...]:
+    """What a caller lists. A single text is one entry: its letters are never meant, and would be taken in silence."""
+    return (values,) if isinstance(values, str) else tuple(map(str, values))
 
 
 class World:
@@ -178,7 +192,11 @@ class World:
         """Answer a question. InputError names everything wrong with it; UnknownName if only names do not exist."""
         from tierwall.planes import plane
 
-        return plane(question.plane).ask(self._snapshot, question)
+        name = getattr(question, "plane", None)
+        if name is None:
+            words = f"expected a question such as NetworkQuestion, found a {type(question).__name__}"
+            raise InputError([Diagnostic("TW703", words)])
+        return plane(name).ask(self._snapshot, question)
 
     def effective(self, **place: Any) -> Answer:
         """The settings in force at a place; the arguments are those of `GatewayQuestion`."""
@@ -208,7 +226,8 @@ class World:
         """Who can reach whom on which ports, for all ends at once or for those named."""
         from tierwall.network.reach.connections import connections
 
-        return connections(self._snapshot, sources, destinations, ports, explain, denied, progress)
+        ends = _texts(sources), _texts(destinations)
+        return connections(self._snapshot, *ends, _texts(ports), explain, denied, progress)
 
     def exposure(self, *, explain: bool = False) -> Iterator[Entry]:
         """What pods that do not exist yet could reach, and what could reach them, by label."""
@@ -230,7 +249,7 @@ class World:
         """
         from tierwall.tool.grants import grants
 
-        return list(grants(self._snapshot, caller, gateway, backend, tools).rows)
+        return list(grants(self._snapshot, caller, gateway, backend, _texts(tools)).rows)
 
     def permissions(
         self,
@@ -244,7 +263,7 @@ class World:
         """Everything that a user may do in a namespace, as far as policies say it outright."""
         from tierwall.api.permissions import permissions
 
-        return permissions(self._snapshot, user, groups, namespace, uid=uid, extra=extra).listed
+        return permissions(self._snapshot, user, _texts(groups), namespace, uid=uid, extra=extra).listed
 
     # Looking
 
@@ -267,8 +286,8 @@ class World:
         return [
             finding
             for finding in in_order([*self._noticed, *repeated_keys(self._read.documents), *check(snapshot, progress)])
-            if (select is None or finding.code.startswith(tuple(select)))
-            and not finding.code.startswith(tuple(ignore))
+            if (select is None or finding.code.startswith(_texts(select)))
+            and not finding.code.startswith(_texts(ignore))
             and (namespace is None or concerns(finding, namespace))
         ]
 

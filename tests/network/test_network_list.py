@@ -185,8 +185,8 @@ def test_filters_cut_ends_addresses_and_ports(folder: str) -> None:
 def test_unknown_ends_and_ports_are_named_with_hints(folder: str) -> None:
     done = CliRunner().invoke(root, ["list", folder, "--from", "shp", "--to", "pay/dd", "--port", "99999"])
     assert done.exit_code == 1
-    assert "there is no pod, workload or node `shp` for `from` (did you mean `shop`?)" in done.output
-    assert "there is no pod, workload or node `pay/dd` for `to` (did you mean `pay/db`?)" in done.output
+    assert "there is no namespace, pod, workload or node `shp` for `from` (did you mean `shop`?)" in done.output
+    assert "there is no namespace, pod, workload or node `pay/dd` for `to` (did you mean `pay/db`?)" in done.output
     assert "found `99999`" in done.output
 
 

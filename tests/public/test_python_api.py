@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -121,6 +122,70 @@ def test_a_world_does_not_change_with_what_it_was_made_from_or_what_it_gave_away
     assert again.detail.effective["traffic.timeouts"].value == {"request": "1s"}
     with pytest.raises(AttributeError):
         world.snapshot = tierwall.load().snapshot  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        "Pod",
+        [{"apiVersion": "v1", "kind": "Pod"}],
+        {"apiVersion": 1, "kind": "Pod"},
+        {"apiVersion": "v1", "kind": "List", "items": [5]},
+        {"apiVersion": "v1", "kind": "List", "items": [{"kind": "NetworkPolicy"}]},
+    ],
+)
+def test_what_is_not_an_object_is_an_error_and_not_left_out(value: Any) -> None:
+    with pytest.raises(tierwall.InputError, match=r"`objects\[1\]`: expected a Kubernetes object"):
+        tierwall.load(objects=[{"apiVersion": "v1", "kind": "Pod"}, value])
+    with pytest.raises(tierwall.InputError):
+        tierwall.load(objects=cast(Any, {"apiVersion": "v1", "kind": "Pod"}))
+
+
+def test_objects_without_an_end_are_an_error() -> None:
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod"}
+    pod["spec"] = pod
+    with pytest.raises(tierwall.InputError, match="holds what JSON cannot"):
+        tierwall.load(objects=[pod])
+
+
+def test_a_single_text_is_one_entry_of_a_list_and_not_its_letters(shop: tierwall.World) -> None:
+    manifests = ROOT / "examples" / "shop" / "manifests"
+    assert len(list(tierwall.load(manifests, exclude="charts/*").objects())) == len(list(shop.objects()))
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "P"}}
+    world = tierwall.load(objects=[policy])
+    everything = world.check()
+    assert everything
+    code = everything[0].code
+    assert world.check(select=code) == world.check(select=[code]) != []
+    assert world.check(ignore=code) == [finding for finding in everything if finding.code != code]
+    assert world.check(select="TZ") == []
+    assert list(tierwall.diff(shop, shop, planes="network")) == []
+    ports: Any = [5432]
+    some = shop.connections(destinations="shop/db-0", ports=ports)
+    assert list(map(str, some)) == list(map(str, shop.connections(destinations=["shop/db-0"], ports=["5432"])))
+
+
+@pytest.mark.parametrize("value", [None, 5, b"Pod/shop/web-0", ["Pod/shop/web-0"], {}])
+def test_nonsense_is_an_input_error(shop: tierwall.World, value: Any) -> None:
+    for ask in (shop.ask, shop.find, shop.without, shop.status):
+        with pytest.raises(tierwall.InputError):
+            ask(value)
+    with pytest.raises(tierwall.InputError):
+        tierwall.run_tests(engine=value)
+    with pytest.raises(tierwall.InputError):
+        tierwall.diff(shop, shop, planes=[value])
+
+
+def test_facts_and_objects_of_questions_that_nobody_could_write(shop: tierwall.World) -> None:
+    facts: dict[str, Any] = {}
+    facts["request"] = facts
+    with pytest.raises(tierwall.InputError, match="nested too deeply"):
+        shop.ask(tierwall.GatewayQuestion(gateway="infra/edge", request=facts))
+    objects: Any = 5
+    with pytest.raises(tierwall.InputError, match="expected a list of objects"):
+        shop.ask(tierwall.AdmitQuestion(objects=objects))
 
 
 def test_objects_hold_what_json_can() -> None:

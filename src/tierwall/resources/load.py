@@ -153,6 +153,11 @@ def load_objects(
     )
 
 
+def objects_in(value: Any, namespace: str = "default") -> Iterator[Resource | Diagnostic]:
+    """The objects in a plain value, which may be a list of them; what is not an object is a problem."""
+    return _objects(value, None, (), "", "", namespace)
+
+
 def _objects(
     value: Any, origin: Origin | None, prefix: tuple[str | int, ...], api_version: Any, kind: Any, home: str
 ) -> Iterator[Resource | Diagnostic]:
@@ -186,8 +191,7 @@ def _objects(
 
 
 def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
-    lacking = [key for key in ("apiVersion", "kind") if not isinstance(value, dict) or not value.get(key)]
-    found = "a map without " + " and ".join(f"`{key}`" for key in lacking) if isinstance(value, dict) else _name(value)
+    found = _map(value) if isinstance(value, dict) else _name(value)
     return Diagnostic(
         "TW006",
         f"expected a Kubernetes object, found {found}",
@@ -195,6 +199,14 @@ def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, .
         expected="an object with `apiVersion` and `kind`",
         found=found,
     )
+
+
+def _map(value: dict[str, Any]) -> str:
+    lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
+    if lacking:
+        return f"a map without {' and '.join(lacking)}"
+    wrong = [f"`{value[key]}` as `{key}`" for key in ("apiVersion", "kind") if not isinstance(value[key], str)]
+    return f"a map with {' and '.join(wrong)}"
 
 
 def _name(value: Any) -> str:

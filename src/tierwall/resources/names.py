@@ -77,7 +77,7 @@ class Finder:
     def named(self, value: str | Reference) -> Resource | None:
         """The object that a reference names, of whatever kind."""
         try:
-            reference = value if isinstance(value, Reference) else Reference.parse(value)
+            reference = value if isinstance(value, Reference) else Reference.parse(str(value))
         except ValueError as error:
             self.wrong(str(error))
             return None

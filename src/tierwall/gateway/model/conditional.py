@@ -94,7 +94,10 @@ def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
             inside = inner
         else:
             # Values that are written are never changed: maps are copied before more is put into them.
-            inside[last] = _copied(given[name])
+            try:
+                inside[last] = _copied(given[name])
+            except RecursionError:
+                problems.append(f"fact `{name}` is nested too deeply")
     if problems:
         raise FactError(problems)
     return variables

@@ -79,7 +79,7 @@ def chosen(network: Model, names: Sequence[str], key: str, problems: list[Diagno
             continue
         named = set(_named(network, name))
         if not named:
-            words = f"there is no pod, workload or node `{name}` for `{key}`"
+            words = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
             problems.append(no_such_name(words, _hint(network, name)))
         ends |= named
     return Chosen(ends.__contains__, tuple(blocks))

@@ -99,7 +99,10 @@ def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any
     elif question.file is not None:
         hint = "give what the file holds as `objects`"
         problems.append(Diagnostic("TW703", "only a policy test reads the `file` of an admit question", hint=hint))
-    return (question.object,) if question.objects is None else question.objects
+    objects: Any = question.objects
+    if objects is not None and not isinstance(objects, list | tuple):
+        problems.append(Diagnostic("TW703", f"expected a list of objects as `objects`, found `{objects}`"))
+    return (question.object,) if objects is None else objects
 
 
 def _judge(value: Any) -> Judged:

@@ -233,7 +233,7 @@ def test_graphs_draw_blocks_and_mark_conditions(folder: str) -> None:
 
 
 def hostile() -> list[Object]:
-    name = '</script><b a="1">|&\n-x'
+    name = '<!--<script></script><b a="1">|&\n-x'
     pods = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": one, "namespace": "=1+1"}, "spec": {"containers": []}}
         for one in (name, "y")
@@ -244,7 +244,14 @@ def hostile() -> list[Object]:
         "metadata": {"name": name, "namespace": "=1+1"},
         "spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]},
     }
-    return [*pods, policy]
+    rule = {"name": name, "action": "Allow", "to": [{"namespaces": {}}]}
+    admin = {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": "a"},
+        "spec": {"priority": 1, "subject": {"namespaces": {}}, "egress": [rule]},
+    }
+    return [*pods, policy, admin]
 
 
 def test_names_that_attack_the_format_stay_names() -> None:
@@ -255,6 +262,7 @@ def test_names_that_attack_the_format_stay_names() -> None:
     assert data is not None
     assert any("</script>" in flow["because"] for one in json.loads(data[1])["sets"] for flow in one["flows"])
     for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found))))):
+        assert len(row) == len(reach_csv.HEADING)
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
     assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found)))
     assert "\\n" not in "".join(reach_dot.lines(picture(found)))

@@ -42,4 +42,5 @@ def test_what_is_left_of_an_expression() -> None:
     text = "request.verb == 'create' && object.x == request.name"
     known = {"request": {"verb": "create", "name": "n"}}
     assert cel.partial(text, known, ["object"]) == 'object.x == "n"'
+    assert cel.partial(text, known, "object") == 'object.x == "n"'
     assert cel.partial("a + 1", {"a": 2}, []) == "3"

@@ -61,8 +61,10 @@ def partial(text: str, known: Mapping[str, object], unknown: Iterable[str]) -> s
     from tierwall.cel.partial_evaluation import partial as reduced
 
     environment = Environment()
+    # A single text is one name: its letters are never meant.
+    names = (unknown,) if isinstance(unknown, str) else tuple(unknown)
     try:
-        return reduced(environment.parse(text), known, tuple(unknown), environment=environment).text
+        return reduced(environment.parse(text), known, names, environment=environment).text
     except (ParseError, PartialError) as error:
         _refuse(error)
 

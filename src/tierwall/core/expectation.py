@@ -96,12 +96,12 @@ def _decided_by_differences(key: str, value: Any, answer: Answer) -> Iterator[st
 
 
 def _is_meant(wanted: str | Mapping[str, str], decider: Decider) -> bool:
-    """`reference`, `reference rule` and `reference name` all mean a decider, and so does its document."""
+    """`reference`, `reference rule`, `reference name` and all three mean a decider, and so does its document."""
     policy = str(decider.policy)
     if isinstance(wanted, Mapping):
         actual = {"policy": policy, "rule": decider.rule, "name": decider.name}
         return all(actual[key] == text for key, text in wanted.items())
-    if wanted == policy:
+    if wanted in (policy, _written(decider)):
         return True
     reference, _, place = wanted.partition(" ")
     return reference == policy and bool(place) and place in (decider.rule, decider.name)

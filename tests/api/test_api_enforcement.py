@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_fakes import Fake, condition, configuration, objects, policy
+from api_fakes import Fake, condition, configuration, policy
 from msgspec.structs import replace
 
+from reference.api_server import judge, judge_connect, judge_delete_collection, judge_write, proceeds
 from tierwall.api.attributes import Attributes, ConditionsMode
 from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition_set import Conditional
 from tierwall.api.data import ConditionData
-from tierwall.api.enforcement import judge, judge_connect, judge_delete_collection, judge_write, proceeds
 from tierwall.api.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
 from tierwall.api.model import chain_of
-from tierwall.api.rbac import Rbac
-from tierwall.api.rbac_escalation import escalates, uncovered
-from tierwall.api.rbac_rules import Rule, rules_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -277,55 +274,3 @@ def test_r109_the_rest_travels_with_the_user_and_can_only_deny(labels: dict[str,
 def test_r109_what_cannot_be_read_denies(value: str) -> None:
     jane = Attributes(user="jane", verb="create", resource="pods", extra=((EXTRA_KEY, (value,)),))
     assert CarriedConditions().authorize(jane).verdict == "Deny"
-
-
-# escalation -----------------------------------------------------------------------------------------------------------
-
-
-def test_writing_a_role_needs_what_it_grants_or_escalate() -> None:
-    held = {"apiGroups": [""], "resources": ["pods", "*/log"], "verbs": ["get", "list"]}
-    snapshot = objects(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "r"},
-            "rules": [held],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "b"},
-            "roleRef": {"kind": "ClusterRole", "name": "r"},
-            "subjects": [{"kind": "User", "name": "alice"}],
-        },
-        {
-            "apiVersion": "tierwall.io/v1alpha1",
-            "kind": "ClusterAuthorizationPolicy",
-            "metadata": {"name": "lift"},
-            "spec": {"effect": "Allow", "expression": 'request.verb == "escalate" && request.name == "free"'},
-        },
-    )
-    rbac, whole = Rbac(snapshot), chain_of(snapshot)
-    write = Attributes(
-        user="alice", verb="create", group="rbac.authorization.k8s.io", version="v1", resource="clusterroles"
-    )
-    same = rules_of(snapshot, "ClusterRole", "", "r")
-    assert escalates(whole, rbac, write, "ClusterRole", "mine", same) == []
-    more = [Rule(frozenset(("get", "delete")), frozenset(("",)), frozenset(("pods",)))]
-    assert escalates(whole, rbac, write, "ClusterRole", "mine", more) == ["delete pods"]
-    assert escalates(whole, rbac, write, "ClusterRole", "free", more) == []
-    assert escalates(whole, rbac, replace(write, resource="clusterrolebindings"), "ClusterRole", "free", more) == [
-        "delete pods"
-    ]
-
-
-def test_a_rule_is_covered_piece_by_piece() -> None:
-    def rule(resources: str, *names: str) -> Rule:
-        return Rule(frozenset(("get",)), frozenset(("",)), frozenset((resources,)), frozenset(names))
-
-    assert uncovered([rule("pods", "a"), rule("pods", "b")], [rule("pods", "a", "b")]) == []
-    assert uncovered([rule("pods", "a")], [rule("pods")]) == ["get pods"]
-    assert uncovered([rule("*/log")], [rule("pods/log")]) == []
-    assert uncovered([Rule(frozenset("*"), urls=("/a/*",))], [Rule(frozenset(("get",)), urls=("/a/b/*", "/b"))]) == [
-        "get /b"
-    ]

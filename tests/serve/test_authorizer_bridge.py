@@ -11,8 +11,8 @@ from authorizer_server import CLAIMS, POLICIES, Served, access, admission, claim
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reference.api_server import judge_write
 from tierwall.api.attributes import Attributes
-from tierwall.api.enforcement import judge_write
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer import bridge

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierwall.api.attributes import WRITE_VERBS, Attributes
+from tierwall.api.attributes import OPERATIONS, WRITE_VERBS, Attributes
 from tierwall.api.condition_set import ConditionError
 from tierwall.api.data import ConditionData
-from tierwall.api.enforcement import OPERATIONS
 from tierwall.api.expression import decide, program_of
 from tierwall.api.policy import Policy
 from tierwall.api.policy_constraints import GROUPS, demands

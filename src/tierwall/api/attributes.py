@@ -13,7 +13,15 @@ import msgspec
 
 from tierwall.core.labels import Requirement
 
-WRITE_VERBS = frozenset(("create", "update", "patch", "delete", "deletecollection"))
+# What admission calls the verbs that write.
+OPERATIONS = {
+    "create": "CREATE",
+    "update": "UPDATE",
+    "patch": "UPDATE",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+WRITE_VERBS = frozenset(OPERATIONS)
 CONNECT_VERBS = frozenset(("get", "create"))
 CONNECT_RESOURCES = frozenset(
     ("pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "nodes/proxy")

@@ -64,3 +64,15 @@ def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = No
     elif not attributes.supports_conditions:
         final = Decision(complete.failure, "conditions cannot be enforced on this request", complete.error)
     return Decided(attributes=attributes, first=complete, final=final, entries=complete.entries)
+
+
+def admitted(decision: ChainDecision, data: ConditionData) -> Decision:
+    """What admission makes of an answer: anything but Allow is refused (KEP-5681, "AuthorizationConditionsEnforcer").
+
+    Both objects must be in one API version, since a condition cannot know which of two it looks at.
+    """
+    objects = (data.object, data.old_object)
+    versions = [value.get("apiVersion") for value in objects if isinstance(value, dict)]
+    if decision.is_conditional and len(versions) == 2 and all(versions) and versions[0] != versions[1]:
+        return Decision(DENY, "failed closed", f"objects in versions `{versions[0]}` and `{versions[1]}`")
+    return decision.evaluate(data)

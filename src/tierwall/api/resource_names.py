@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tierwall.api.api_resources import VERBS, ApiResource, api_resources
-from tierwall.api.enforcement import OPERATIONS
+from tierwall.api.attributes import OPERATIONS
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.snapshot import Snapshot
 

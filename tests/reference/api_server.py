@@ -1,4 +1,4 @@
-"""What the API server does with a chain's answers: the filter before the request, and admission after it.
+"""An API server that knows conditions: the filter before a request, and admission after it.
 
 KEP-5681, "AuthorizationConditionsEnforcer", "Compound Authorization" and "deletecollection support". The filter lets a
 request through if it is allowed, or can become allowed and conditions can be enforced on it; admission then evaluates
@@ -13,18 +13,11 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.attributes import Attributes
+from tierwall.api.attributes import OPERATIONS, Attributes
 from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.data import ConditionData
-from tierwall.api.decision import ALLOW, DENY, Decision
-
-OPERATIONS = {
-    "create": "CREATE",
-    "update": "UPDATE",
-    "patch": "UPDATE",
-    "delete": "DELETE",
-    "deletecollection": "DELETE",
-}
+from tierwall.api.decide import admitted
+from tierwall.api.decision import ALLOW, Decision
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -47,26 +40,15 @@ def proceeds(attributes: Attributes, decision: ChainDecision) -> bool:
     return attributes.supports_conditions and decision.can_become_allowed
 
 
-def admitted(decision: ChainDecision, data: ConditionData) -> Decision:
-    """What admission makes of an answer: anything but Allow is refused.
-
-    Both objects must be in one API version, since a condition cannot know which of two it looks at.
-    """
-    versions = [one.get("apiVersion") for one in (data.object, data.old_object) if isinstance(one, dict)]
-    if decision.is_conditional and len(versions) == 2 and all(versions) and versions[0] != versions[1]:
-        return Decision(DENY, "failed closed", f"objects in versions `{versions[0]}` and `{versions[1]}`")
-    return decision.evaluate(data)
-
-
 def judge(chain: Chain, attributes: Attributes, *data: ConditionData) -> Outcome:
     """A request through the filter and admission; every object in turn, the first that is refused ends it."""
     decision = chain.authorize(attributes)
     if not proceeds(attributes, decision):
         return Outcome(_refused(decision), "authorization")
-    for one in data:
-        final = admitted(decision, one)
+    for given in data:
+        final = admitted(decision, given)
         if final.verdict is not ALLOW:
-            return Outcome(final, "admission", one)
+            return Outcome(final, "admission", given)
     return Outcome(Decision(ALLOW, decision.reason), "admission" if data else "authorization")
 
 
@@ -109,7 +91,10 @@ def judge_delete_collection(
     chain: Chain, attributes: Attributes, stored: Iterable[Any], options: Any = None
 ) -> Outcome:
     """A deletecollection: every object is a DELETE of its own; the first that is refused ends it."""
-    data = (ConditionData(operation="DELETE", old_object=one, options=options, requester=attributes) for one in stored)
+    data = (
+        ConditionData(operation="DELETE", old_object=deleted, options=options, requester=attributes)
+        for deleted in stored
+    )
     return judge(chain, attributes, *data)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tierwall.api import expression
 from tierwall.api.chain import Chain, ChainDecision
-from tierwall.api.data import ConditionData
 from tierwall.api.model import chain_of
+from tierwall.api.request import ConditionData
 from tierwall.api.wire.answer import reply
 from tierwall.api.wire.review import read_review
 from tierwall.resources.resource import Resource

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from api_fakes import objects
 
-from tierwall.api.attributes import Attributes
 from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition import NODE_TYPE
-from tierwall.api.data import ConditionData
 from tierwall.api.node import Node
+from tierwall.api.request import Attributes, ConditionData
 
 SNAPSHOT = objects(
     {

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from api_fakes import configuration, document, policy
 
-from tierwall.api.attributes import Attributes
 from tierwall.api.chain import ask_the_rest
-from tierwall.api.data import ConditionData
 from tierwall.api.model import chain_of
+from tierwall.api.request import Attributes, ConditionData
 from tierwall.render.json import step_document
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

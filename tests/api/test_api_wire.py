@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tierwall.api.attributes import Attributes, ConditionsMode
 from tierwall.api.chain import Chain, ask_the_rest
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_fit import pack, unpack
 from tierwall.api.condition_set import Conditional, ConditionSet, conditional
-from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.model import chain_of
-from tierwall.api.packing import pack, unpack
+from tierwall.api.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.seal import Seal, SealError
-from tierwall.api.webhook import ReviewClient, Webhook, WebhookError
-from tierwall.api.webhook_settings import WebhookSettings, duration, read_settings
+from tierwall.api.webhook import ReviewClient, Webhook, WebhookError, WebhookSettings, duration, read_settings
 from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.answer import ConditionsReview, reply, status
 from tierwall.api.wire.review import AccessReview, Shape, WireError, read_review, spec_of

@@ -13,11 +13,10 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.attributes import OPERATIONS, Attributes
 from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.data import ConditionData
 from tierwall.api.decide import admitted
 from tierwall.api.decision import ALLOW, Decision
+from tierwall.api.request import OPERATIONS, Attributes, ConditionData
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierwall.api.attributes import OPERATIONS, WRITE_VERBS, Attributes
+from tierwall.api.cel_policies import Policy
 from tierwall.api.condition_set import ConditionError
-from tierwall.api.data import ConditionData
+from tierwall.api.demands import GROUPS, demands
 from tierwall.api.expression import decide, program_of
-from tierwall.api.policy import Policy
-from tierwall.api.policy_constraints import GROUPS, demands
+from tierwall.api.request import OPERATIONS, WRITE_VERBS, Attributes, ConditionData
 from tierwall.cel.analysis import path_of
 from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal
 from tierwall.cel.partial_evaluation.tree import bodies, operands

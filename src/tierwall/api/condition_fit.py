@@ -1,22 +1,43 @@
 """Residuals as conditions that keep the limits of a set, without changing what they mean.
 
 A text over 1,024 bytes is split at its top-level `||`, which is exact for every effect (a disjunction is true if one
-part is, and else fails if one part does), and packed where that is not enough. More than 128 conditions are joined by
-`||` again. What still does not fit stays as it is, and the set falls to its failure mode.
+part is, and else fails if one part does), and packed where that is not enough: deflated and written in base 85 (type
+`PACKED_CEL_TYPE`), so that any replica can unpack it without state; what it unpacks to is bounded. More than 128
+conditions are joined by `||` again. What still does not fit stays as it is, and the set falls to its failure mode.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import zlib
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
 from tierwall.api.condition_set import MAX_CONDITIONS
-from tierwall.api.packing import MAX_UNPACKED_BYTES, pack
 from tierwall.cel.ast import Call, Expr
 from tierwall.cel.printer import to_text
+
+MAX_UNPACKED_BYTES = 64 * 1024
+
+
+def pack(text: str) -> str:
+    """The packed text."""
+    return base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def unpack(packed: str) -> str:
+    """The text again; ValueError if `packed` is nothing that `pack` gave."""
+    try:
+        stream = zlib.decompressobj()
+        raw = stream.decompress(base64.b85decode(packed), MAX_UNPACKED_BYTES)
+        if not stream.eof or stream.unused_data:
+            raise ValueError("packed condition is cut short, too long or has something behind it")
+        return raw.decode()
+    except (zlib.error, UnicodeDecodeError) as why:
+        raise ValueError(f"not a packed condition: {why}") from None
 
 
 def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:

@@ -1,33 +1,44 @@
 """The CEL of authorization policies: its environment, both phases of one expression, and reading a condition's text.
 
-The first phase knows `request` and nothing else (`data.UNKNOWN`, and `authorizer`, wait for the second);
+The first phase knows `request` and nothing else (`request.UNKNOWN`, and `authorizer`, wait for the second);
 `request.name` of a create that names nothing is unknown too. A result that is not a bool is an error
 (docs/semantics.md#data-is-unknown-in-the-first-phase and the points around it).
+
+The variable `authorizer` asks the same chain about another request of the same user. As in ValidatingAdmissionPolicy, a
+check supports no conditions: a conditional answer is folded (KEP-5681, "ValidatingAdmissionPolicies"). A policy may so
+ask the chain that it stands in; how deep that goes is bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
+from tierwall.api.condition_fit import unpack
 from tierwall.api.condition_set import ConditionError
-from tierwall.api.data import UNKNOWN
-from tierwall.api.packing import unpack
-from tierwall.api.policy_constraints import demands
+from tierwall.api.decision import ALLOW
+from tierwall.api.demands import demands
+from tierwall.api.request import UNKNOWN, Attributes, ConditionsMode
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
 from tierwall.cel.library import authorizer
+from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
 from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
 from tierwall.cel.printer import to_text
 from tierwall.cel.program import program
 from tierwall.cel.types import DYN
+
+if TYPE_CHECKING:
+    from tierwall.api.chain import Chain
+
 
 AUTHORIZER = "authorizer"
 _VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.requestResource"), DYN)
@@ -61,7 +72,7 @@ class Expression:
 
     @cached_property
     def demands(self) -> Mapping[str, frozenset[str]]:
-        """What it demands of a request (`policy_constraints`)."""
+        """What it demands of a request (`demands`)."""
         return demands(self.tree)
 
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
@@ -174,3 +185,67 @@ def _program(text: str) -> Callable[[Mapping[str, Any]], object]:
         return program_of(parse(text))
     except ParseError as why:
         raise ConditionError(f"not a CEL expression: {why}") from None
+
+
+MAX_DEPTH = 3
+_depth: ContextVar[int] = ContextVar("depth", default=0)
+
+
+def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
+    """`authorizer` and `authorizer.requestResource` for one request."""
+
+    def decide(question: Question) -> Decision:
+        depth = _depth.get()
+        if depth >= MAX_DEPTH:
+            return Decision(False, "", f"authorization checks are nested more than {MAX_DEPTH} deep")
+        token = _depth.set(depth + 1)
+        try:
+            answer = chain.authorize(asked(question, requester))
+        finally:
+            _depth.reset(token)
+        return Decision(answer.verdict is ALLOW, answer.reason, answer.error)
+
+    authorizer = Authorizer(decide)
+    request_resource = ResourceCheck(
+        authorizer,
+        requester.group,
+        requester.resource,
+        requester.subresource,
+        requester.namespace,
+        requester.name,
+    )
+    return {"authorizer": authorizer, "authorizer.requestResource": request_resource}
+
+
+def asked(question: Question, requester: Attributes) -> Attributes:
+    """The request that a check is about; its version is any, as in the API server."""
+    user, groups, uid, extra = requester.user, requester.groups, requester.uid, requester.extra
+    if question.service_account is not None:
+        namespace, name = question.service_account
+        user, uid, extra = f"system:serviceaccount:{namespace}:{name}", "", ()
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    if question.path is not None:
+        return Attributes(
+            user=user,
+            groups=groups,
+            uid=uid,
+            extra=extra,
+            verb=question.verb,
+            path=question.path,
+            is_resource_request=False,
+            conditions_mode=ConditionsMode.NONE,
+        )
+    return Attributes(
+        user=user,
+        groups=groups,
+        uid=uid,
+        extra=extra,
+        verb=question.verb,
+        group=question.group,
+        version="*",
+        resource=question.resource,
+        subresource=question.subresource,
+        namespace=question.namespace,
+        name=question.name,
+        conditions_mode=ConditionsMode.NONE,
+    )

@@ -1,22 +1,120 @@
 """What the api plane decides from: the chain of authorizers of a snapshot (docs/api.md#the-chain).
 
-A chain is made once from a snapshot and never changes, so that a request is judged from exactly one policy store.
+Its members are read from an AuthorizationConfiguration, the API server's own file; `type: CEL` and `failureMode` are
+ours. Without one they are `[CEL policies, RBAC rbac]`. A chain is made once from a snapshot and never changes, so that
+a request is judged from exactly one policy store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
 
 from tierwall.api.authorizer import Always, Authorizer
-from tierwall.api.cel_policies import CelPolicies
+from tierwall.api.cel_policies import DEFAULT_AUTHORIZER, CelPolicies
 from tierwall.api.chain import Chain
-from tierwall.api.configuration import AuthorizerType, Member, members_of
+from tierwall.api.condition import FailureMode, label_key_problem
 from tierwall.api.node import Node
 from tierwall.api.rbac import Rbac
+from tierwall.api.webhook import read_settings
+from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
 from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+
+GROUP, KIND = "apiserver.config.k8s.io", "AuthorizationConfiguration"
+
+
+class AuthorizerType(StrEnum):
+    """What `type` of an authorizer may be."""
+
+    ABAC = "ABAC"
+    ALWAYS_ALLOW = "AlwaysAllow"
+    ALWAYS_DENY = "AlwaysDeny"
+    CEL = "CEL"
+    NODE = "Node"
+    RBAC = "RBAC"
+    WEBHOOK = "Webhook"
+
+
+# Types that may be in a chain more than once.
+REPEATABLE = frozenset((AuthorizerType.CEL, AuthorizerType.WEBHOOK))
+_DEFAULT_NAMES = {AuthorizerType.CEL: DEFAULT_AUTHORIZER}
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One authorizer of a configuration."""
+
+    type: AuthorizerType
+    name: str
+    failure_mode: FailureMode = FailureMode.DENY
+    webhook: Mapping[str, Any] = {}
+
+
+DEFAULT_MEMBERS = (Member(AuthorizerType.CEL, DEFAULT_AUTHORIZER), Member(AuthorizerType.RBAC, "rbac"))
+
+
+def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
+    """The authorizers of the snapshot's configuration, in order, or the default ones."""
+    configurations = list(snapshot.of_kind(GROUP, KIND))
+    if not configurations:
+        return DEFAULT_MEMBERS
+    members, problems = read_configuration(configurations[-1])
+    if len(configurations) > 1:
+        problems.append(Diagnostic("TW501", "more than one AuthorizationConfiguration", configurations[-1].position()))
+    if problems:
+        raise InputError(problems)
+    return tuple(members)
+
+
+def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnostic]]:
+    """The authorizers, and everything that is wrong with them."""
+    problems: list[Diagnostic] = []
+    members: list[Member] = []
+
+    def problem(message: str, *path: str | int, hint: str = "") -> None:
+        place: Path = ("authorizers", *path)
+        problems.append(Diagnostic("TW501", message, resource.position(place), hint=hint))
+
+    listed = resource.value.get("authorizers")
+    if not isinstance(listed, list) or not listed:
+        problem("expected at least one authorizer")
+        return members, problems
+    for index, value in enumerate(listed):
+        if not isinstance(value, Mapping):
+            problem("expected an authorizer with `type` and `name`", index)
+            continue
+        word = value.get("type")
+        if not isinstance(word, str) or word not in AuthorizerType.__members__.values():
+            known = tuple(map(str, AuthorizerType))
+            hint = near_miss(str(word), known)
+            problem(f"unknown authorizer type `{word}`, expected one of {', '.join(known)}", index, "type", hint=hint)
+            continue
+        kind = AuthorizerType(word)
+        name = value.get("name") or _DEFAULT_NAMES.get(kind, kind.lower())
+        if not isinstance(name, str) or label_key_problem(f"{name}/x") is not None:
+            problem(f"authorizer name `{name}` is not a DNS subdomain", index, "name")
+            continue
+        mode = value.get("failureMode", "Deny")
+        if mode not in ("Deny", "NoOpinion"):
+            problem(f"unknown failure mode `{mode}`, expected Deny or NoOpinion", index, "failureMode")
+            continue
+        if kind not in REPEATABLE and any(member.type is kind for member in members):
+            problem(f"authorizer type `{kind}` may be used only once", index, "type")
+        if any(member.name == name for member in members):
+            problem(f"authorizer name `{name}` is used twice", index, "name")
+        webhook = value.get("webhook")
+        webhook = webhook if isinstance(webhook, Mapping) else {}
+        for path, words in read_settings(webhook)[1] if kind is AuthorizerType.WEBHOOK else ():
+            problem(f"webhook `{name}`: {words}", index, "webhook", *path)
+        members.append(Member(kind, name, FailureMode(mode), webhook))
+    return members, problems
+
 
 # Makes the authorizer of one webhook; the library itself has no way to call one.
 Webhooks: TypeAlias = Callable[[Member], Authorizer]

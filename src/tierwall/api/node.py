@@ -1,24 +1,208 @@
 """The Node authorizer, as a conditional authorizer (KEP-5681, "Node authorizer").
 
 For `system:node:NAME` in the group `system:nodes` it allows what a kubelet needs: its own objects, what its pods refer
-to (`node_graph`), and writes under conditions that the NodeRestriction admission plugin used to check apart
-(`node_conditions`). It never denies, and has no opinion on anybody else.
+to (Kubernetes' `plugin/pkg/auth/authorizer/node`), and writes under the conditions that the NodeRestriction admission
+plugin used to check apart. It never denies, and has no opinion on anybody else.
+
+A condition has the type `k8s.io/node-authorizer`, and its text is JSON that names one of `_TESTS` and the node, such as
+`{"condition":"require-pod-node-name","nodeName":"foo"}`; it is looked up, never executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from tierwall.api.attributes import Attributes
-from tierwall.api.condition import NODE_TYPE
-from tierwall.api.condition_set import ConditionSet, conditional
-from tierwall.api.data import ConditionData
+import msgspec
+
+from tierwall.api.condition import NODE_TYPE, Condition, Effect
+from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
 from tierwall.api.decision import Decision, settled, silent
-from tierwall.api.node_conditions import holds, node_condition
-from tierwall.api.node_graph import node_graph
+from tierwall.api.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
+
+# (resource, namespace, name)
+Thing: TypeAlias = tuple[str, str, str]
+
+_VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "csi")
+
+
+@per_snapshot
+def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
+    """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
+    found: dict[str, set[Thing]] = {}
+    for pod in snapshot.of_kind("", "Pod"):
+        node = pod.spec.get("nodeName")
+        if isinstance(node, str) and node:
+            things = found.setdefault(node, set())
+            things.add(("pods", pod.namespace, pod.name))
+            things.update(references(pod.spec, pod.namespace))
+    for things in found.values():
+        for kind, namespace, name in list(things):
+            if kind == "persistentvolumeclaims":
+                claim = snapshot.get("", "PersistentVolumeClaim", namespace, name)
+                volume = claim.spec.get("volumeName") if claim is not None else None
+                if isinstance(volume, str) and volume:
+                    things.add(("persistentvolumes", "", volume))
+    for attachment in snapshot.of_kind("storage.k8s.io", "VolumeAttachment"):
+        node = attachment.spec.get("nodeName")
+        if isinstance(node, str) and node:
+            found.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
+    return {node: frozenset(things) for node, things in found.items()}
+
+
+def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
+    """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
+    account = spec.get("serviceAccountName")
+    if isinstance(account, str) and account:
+        yield "serviceaccounts", namespace, account
+    for pull in _maps(spec.get("imagePullSecrets")):
+        yield from _named("secrets", namespace, pull.get("name"))
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for container in _maps(spec.get(key)):
+            yield from _environment(container, namespace)
+    for claim in _maps(spec.get("resourceClaims")):
+        yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
+    for volume in _maps(spec.get("volumes")):
+        for source in (volume, *(_maps(_map(volume.get("projected")).get("sources")))):
+            yield from _named("secrets", namespace, _map(source.get("secret")).get("secretName"))
+            yield from _named("secrets", namespace, _map(source.get("secret")).get("name"))
+            yield from _named("configmaps", namespace, _map(source.get("configMap")).get("name"))
+        claimed = _map(volume.get("persistentVolumeClaim")).get("claimName")
+        yield from _named("persistentvolumeclaims", namespace, claimed)
+        yield from _named("secrets", namespace, _map(volume.get("azureFile")).get("secretName"))
+        for driver in _VOLUME_SECRETS:
+            source = _map(volume.get(driver))
+            for field in ("secretRef", "nodePublishSecretRef"):
+                yield from _named("secrets", namespace, _map(source.get(field)).get("name"))
+
+
+def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
+    for variable in _maps(container.get("env")):
+        source = _map(variable.get("valueFrom"))
+        yield from _named("secrets", namespace, _map(source.get("secretKeyRef")).get("name"))
+        yield from _named("configmaps", namespace, _map(source.get("configMapKeyRef")).get("name"))
+    for source in _maps(container.get("envFrom")):
+        yield from _named("secrets", namespace, _map(source.get("secretRef")).get("name"))
+        yield from _named("configmaps", namespace, _map(source.get("configMapRef")).get("name"))
+
+
+def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
+    if isinstance(name, str) and name:
+        yield resource, namespace, name
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _maps(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+MIRROR = "kubernetes.io/config.mirror"
+RESTRICTED = "node-restriction.kubernetes.io/"
+
+
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    condition: str
+    node_name: str
+
+
+def node_condition(test: str, node: str, description: str) -> Condition:
+    """An Allow condition on one test for one node."""
+    text = msgspec.json.encode(_Text(test, node)).decode()
+    return Condition(test, Effect.ALLOW, text, NODE_TYPE, description)
+
+
+def holds(condition: Condition, data: ConditionData) -> bool:
+    """Whether the condition is true for the data; ConditionError if its text is not one of ours."""
+    if condition.type != NODE_TYPE:
+        raise ConditionError(f"type `{condition.type}` is not the Node authorizer's")
+    try:
+        text = msgspec.json.decode(condition.text, type=_Text)
+    except (msgspec.DecodeError, UnicodeError) as why:
+        raise ConditionError(f"not a condition of the Node authorizer: {why}") from None
+    test = _TESTS.get(text.condition)
+    if test is None:
+        raise ConditionError("not a condition of the Node authorizer")
+    return test(text.node_name, data)
+
+
+def _name(value: Any) -> Any:
+    return _at(value, "metadata", "name")
+
+
+def _at(value: Any, *path: str) -> Any:
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def _is_own_mirror_pod(node: str, data: ConditionData) -> bool:
+    pod, spec = data.object, _at(data.object, "spec")
+    if _at(spec, "nodeName") != node or not isinstance(spec, Mapping) or _at(pod, "metadata", "annotations") is None:
+        return False
+    owners = _at(pod, "metadata", "ownerReferences") or []
+    is_own = len(owners) <= 1 and all(_at(one, "kind") == "Node" and _at(one, "name") == node for one in owners)
+    is_mirror = MIRROR in _at(pod, "metadata", "annotations")
+    return is_mirror and is_own and next(references(spec, ""), None) is None
+
+
+def _is_own_stored_pod(node: str, data: ConditionData) -> bool:
+    return bool(_at(data.old_object, "spec", "nodeName") == node)
+
+
+def _is_own_pod_status(node: str, data: ConditionData) -> bool:
+    same = _at(data.object, "metadata", "labels") == _at(data.old_object, "metadata", "labels")
+    return same and _is_own_stored_pod(node, data)
+
+
+def _is_own_name(node: str, data: ConditionData) -> bool:
+    return bool(_name(data.object) == node)
+
+
+def _is_own_node(node: str, data: ConditionData) -> bool:
+    if _name(data.object) != node:
+        return False
+    if data.old_object is None:
+        return not _restricted_labels(data.object)
+    same_taints = (_at(data.object, "spec", "taints") or []) == (_at(data.old_object, "spec", "taints") or [])
+    same_labels = _restricted_labels(data.object) == _restricted_labels(data.old_object)
+    return _name(data.old_object) == node and same_taints and same_labels
+
+
+def _restricted_labels(node: Any) -> dict[str, Any]:
+    labels = _at(node, "metadata", "labels")
+    if not isinstance(labels, Mapping):
+        return {}
+
+    def is_restricted(key: str) -> bool:
+        domain = key.partition("/")[0]
+        return "/" in key and f"{domain}/".endswith(RESTRICTED)
+
+    return {key: value for key, value in labels.items() if is_restricted(str(key))}
+
+
+def _is_token_of_pod(node: str, data: ConditionData) -> bool:
+    bound = _at(data.object, "spec", "boundObjectRef")
+    return _at(bound, "kind") == "Pod" and bool(_at(bound, "name")) and bool(_at(bound, "uid"))
+
+
+_TESTS: dict[str, Callable[[str, ConditionData], bool]] = {
+    "require-pod-node-name": _is_own_mirror_pod,
+    "require-stored-pod-node-name": _is_own_stored_pod,
+    "require-pod-status": _is_own_pod_status,
+    "require-name": _is_own_name,
+    "require-own-node": _is_own_node,
+    "require-bound-pod": _is_token_of_pod,
+}
+
 
 USER_PREFIX = "system:node:"
 GROUP = "system:nodes"

@@ -13,17 +13,15 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.attributes import Attributes, extra_of
 from tierwall.api.authorizer import Always
-from tierwall.api.cel_policies import CelPolicies
+from tierwall.api.cel_policies import CelPolicies, Policy
 from tierwall.api.condition import Effect
-from tierwall.api.data import UNKNOWN
+from tierwall.api.demands import FIELDS, demands
 from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
 from tierwall.api.model import chain_of
 from tierwall.api.node import Node, node_of
-from tierwall.api.policy import Policy
-from tierwall.api.policy_constraints import FIELDS, demands
 from tierwall.api.rbac import Rbac
+from tierwall.api.request import UNKNOWN, Attributes, extra_of
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text

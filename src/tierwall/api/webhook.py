@@ -5,10 +5,15 @@ matter (`ReviewClient`); here is what an answer means. An unreachable webhook an
 of a type that can be evaluated in this process are; if that fails, and for all other types, the webhook is called back,
 with all the sets it returned at once. A cache entry holds the whole answer, so a cached request is judged from the
 policies it was first judged by.
+
+The settings are the `webhook` part of an AuthorizationConfiguration. Conditions are supported only where an endpoint
+for them is configured: `conditionsEndpointKubeConfigContext` in the KEP's words, `conditionsReview` in the words of the
+API server's commit series.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from threading import Lock
@@ -16,19 +21,104 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from tierwall.api.attributes import Attributes, ConditionsMode
 from tierwall.api.authorizer import failed_closed, unsupported
 from tierwall.api.chain import ChainDecision, Entry, Opinions, entries_of
 from tierwall.api.condition import CEL_TYPE, Condition
 from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet
-from tierwall.api.data import ConditionData
 from tierwall.api.decision import ALLOW, Decision, settled, silent
 from tierwall.api.expression import decide, holds, parse, program_of
-from tierwall.api.webhook_settings import WebhookSettings
+from tierwall.api.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
+from tierwall.cel.errors import ParseError
 from tierwall.core.answer import Reason, Step
+from tierwall.core.source import Path
 from tierwall.core.verdict import StepVerdict, Verdict
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+MAX_MATCH_CONDITIONS = 64
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a webhook is asked, and how long its answers hold."""
+
+    version: str = "v1"
+    failure_policy: Verdict = Verdict.DENY
+    timeout: float = 30.0
+    authorized_ttl: float = 300.0
+    unauthorized_ttl: float = 30.0
+    match_conditions: tuple[str, ...] = ()
+    supports_conditions: bool = False
+    shape: Shape = Shape.CONDITIONS_CHAIN
+
+    def lifetime(self, is_allowed: bool) -> float:
+        """How long an answer may be served from the cache; a conditional one counts as not allowed."""
+        return self.authorized_ttl if is_allowed else self.unauthorized_ttl
+
+
+def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple[Path, str]]]:
+    """The settings, and everything that is wrong with them: where, and what."""
+    problems: list[tuple[Path, str]] = []
+
+    def problem(words: str, *path: str | int) -> None:
+        problems.append((path, words))
+
+    def seconds(key: str, default: float) -> float:
+        if key not in value:
+            return default
+        found = duration(value[key])
+        if found is None:
+            problem(f"`{key}` must be a duration such as `30s`, found `{value[key]}`", key)
+        return default if found is None else found
+
+    version = value.get("subjectAccessReviewVersion", "v1")
+    if version not in ("v1", "v1beta1"):
+        problem(f"`subjectAccessReviewVersion` must be v1 or v1beta1, found `{version}`", "subjectAccessReviewVersion")
+    policy = value.get("failurePolicy", "Deny")
+    if policy not in ("Deny", "NoOpinion"):
+        problem(f"`failurePolicy` must be Deny or NoOpinion, found `{policy}`", "failurePolicy")
+    timeout = seconds("timeout", 30.0)
+    if not 0 < timeout <= 30:
+        problem("`timeout` must be more than 0 and at most 30s", "timeout")
+    conditions = value.get("matchConditions") or []
+    if not isinstance(conditions, list):
+        problem("`matchConditions` must be a list", "matchConditions")
+        conditions = []
+    texts = [one.get("expression") if isinstance(one, Mapping) else None for one in conditions]
+    if len(texts) > MAX_MATCH_CONDITIONS:
+        problem(f"at most {MAX_MATCH_CONDITIONS} match conditions are allowed, found {len(texts)}", "matchConditions")
+    for number, text in enumerate(texts[:MAX_MATCH_CONDITIONS]):
+        if not isinstance(text, str) or not text:
+            problem("every match condition needs an `expression`", "matchConditions", number)
+            continue
+        try:
+            parse(text)
+        except ParseError as why:
+            words = f"match condition `{text}` is not a CEL expression: {why}"
+            problem(words, "matchConditions", number, "expression")
+    series = isinstance(value.get("conditionsReview"), Mapping)
+    settings = WebhookSettings(
+        version=version if isinstance(version, str) else "v1",
+        failure_policy=Verdict.NO_OPINION if policy == "NoOpinion" else Verdict.DENY,
+        timeout=timeout,
+        authorized_ttl=seconds("authorizedTTL", 300.0) if value.get("cacheAuthorizedRequests", True) else 0.0,
+        unauthorized_ttl=seconds("unauthorizedTTL", 30.0) if value.get("cacheUnauthorizedRequests", True) else 0.0,
+        match_conditions=tuple(one for one in texts if isinstance(one, str)),
+        supports_conditions=series or bool(value.get("conditionsEndpointKubeConfigContext")),
+        shape=Shape.SERIES if series else Shape.CONDITIONS_CHAIN,
+    )
+    return settings, problems
+
+
+def duration(text: Any) -> float | None:
+    """Seconds of a Go duration (`1m30s`), or None if it is none."""
+    if text == "0":
+        return 0.0
+    if not isinstance(text, str) or not re.fullmatch(rf"(?:{_PART.pattern})+", text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
 
 _REASONS = {
     Verdict.ALLOW: Reason.AUTHORIZER_ALLOWED,

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from tierwall.api.chain import Chain, ChainDecision, CompleteDecision
 from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.condition_fit import pack
 from tierwall.api.condition_set import Conditional
 from tierwall.api.decision import Decision
-from tierwall.api.packing import pack
 from tierwall.api.seal import Seal, SealError
 from tierwall.api.wire.conditions_chain import Entry
 from tierwall.api.wire.review import Shape

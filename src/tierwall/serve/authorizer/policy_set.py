@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tierwall.api.cel_policies import CelPolicies
+from tierwall.api.cel_policies import CelPolicies, policies_of
 from tierwall.api.chain import Chain
-from tierwall.api.configuration import members_of
-from tierwall.api.model import build
-from tierwall.api.policy import policies_of
+from tierwall.api.model import build, members_of
 from tierwall.api.webhook import Webhook
 from tierwall.core.diagnostics import Diagnostic, InputError, errors_of
 from tierwall.resources.load import Loaded

@@ -21,10 +21,8 @@ import httpx
 import msgspec
 
 from tierwall.api.authorizer import Authorizer
-from tierwall.api.configuration import Member
-from tierwall.api.model import unreachable
-from tierwall.api.webhook import Webhook, WebhookError
-from tierwall.api.webhook_settings import read_settings
+from tierwall.api.model import Member, unreachable
+from tierwall.api.webhook import Webhook, WebhookError, read_settings
 from tierwall.resources.read import read_paths
 
 # An answer longer than this is none of an authorizer.
@@ -33,7 +31,7 @@ MOST_OCTETS = 1 << 20
 
 def webhook(member: Member) -> Authorizer:
     """The authorizer of one webhook; one without a kubeconfig answers by its failure policy."""
-    # INVARIANT: a chain with settings that cannot be read has been refused (`api.configuration`).
+    # INVARIANT: a chain with settings that cannot be read has been refused (`api.model`).
     settings, _ = read_settings(member.webhook)
     connection = member.webhook.get("connectionInfo")
     file = connection.get("kubeConfigFile") if isinstance(connection, Mapping) else None

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tierwall.api.chain import ChainDecision, ask_the_rest
-from tierwall.api.data import ConditionData
 from tierwall.api.decision import DENY, Decision
+from tierwall.api.request import ConditionData
 from tierwall.api.seal import SealError
 from tierwall.api.wire import conditions_chain
 from tierwall.api.wire.answer import ConditionsReview

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from tierwall.api import expression
-from tierwall.api.chain import Chain, ChainDecision
+from tierwall.api.algebra.chain import Chain, ChainDecision
+from tierwall.api.algebra.request import ConditionData
+from tierwall.api.authorizers import expression
 from tierwall.api.model import chain_of
-from tierwall.api.request import ConditionData
 from tierwall.api.wire.answer import reply
 from tierwall.api.wire.review import read_review
 from tierwall.resources.resource import Resource

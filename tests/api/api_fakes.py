@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tierwall.api.condition import Condition, Effect, FailureMode
-from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.condition import Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_set import ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.question import ApiQuestion, ask
-from tierwall.api.request import Attributes, ConditionData
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tierwall.api.chain import Chain, ask_the_rest
-from tierwall.api.condition import FailureMode
+from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tierwall.api.algebra.condition import FailureMode
+from tierwall.api.algebra.decision import DENY, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData
+from tierwall.api.authorizers.webhook import Webhook, WebhookError, WebhookSettings
 from tierwall.api.decide import decide
-from tierwall.api.decision import DENY, Decision
 from tierwall.api.model import chain_of
 from tierwall.api.permissions import permissions
 from tierwall.api.question import ApiQuestion, answer, ask, attributes_of, data_of
-from tierwall.api.request import Attributes, ConditionData
 from tierwall.api.resource_names import resolve
-from tierwall.api.webhook import Webhook, WebhookError, WebhookSettings
 from tierwall.core.answer import DEFAULT, Decider, Reason
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tierwall.api.authorizer import Authorizer
-from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.condition import FailureMode
-from tierwall.api.condition_set import ConditionSet
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.algebra.authorizer import Authorizer
+from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
+from tierwall.api.algebra.condition import FailureMode
+from tierwall.api.algebra.condition_set import ConditionSet
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.verdict import Verdict
 
 CONDITIONAL = Verdict.CONDITIONAL

@@ -8,9 +8,9 @@ import random
 import pytest
 from api_fakes import FAKE_TYPE, condition, data, holds
 
-from tierwall.api.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
-from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
+from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.core.verdict import StepVerdict, Verdict
 
 MODES = (FailureMode.DENY, FailureMode.NO_OPINION)

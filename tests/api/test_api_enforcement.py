@@ -9,11 +9,11 @@ from api_fakes import Fake, condition, configuration, policy
 from msgspec.structs import replace
 
 from reference.api_server import judge, judge_connect, judge_delete_collection, judge_write, proceeds
-from tierwall.api.chain import Chain, ask_the_rest
-from tierwall.api.condition_set import Conditional
-from tierwall.api.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
+from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.authorizers.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
 from tierwall.api.model import chain_of
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

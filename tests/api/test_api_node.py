@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from api_fakes import objects
 
-from tierwall.api.chain import Chain, ask_the_rest
-from tierwall.api.condition import NODE_TYPE
-from tierwall.api.node import Node
-from tierwall.api.request import Attributes, ConditionData
+from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tierwall.api.algebra.condition import NODE_TYPE
+from tierwall.api.algebra.request import Attributes, ConditionData
+from tierwall.api.authorizers.node import Node
 
 SNAPSHOT = objects(
     {
@@ -141,7 +141,7 @@ def test_nobody_else_is_a_node() -> None:
 def test_r089_text_that_is_not_its_own_is_refused(text: str) -> None:
     from msgspec.structs import replace
 
-    from tierwall.api.condition_set import Conditional
+    from tierwall.api.algebra.condition_set import Conditional
 
     first = ask("create", "pods")
     conditions = ask_the_rest(first).condition_sets[0]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from api_fakes import configuration, document, policy
 
-from tierwall.api.chain import ask_the_rest
+from tierwall.api.algebra.chain import ask_the_rest
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.model import chain_of
-from tierwall.api.request import Attributes, ConditionData
 from tierwall.render.json import step_document
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -354,7 +354,7 @@ def test_service_accounts_and_paths_can_be_checked() -> None:
 
 
 def test_unrelated_policies_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tierwall.api import expression
+    from tierwall.api.authorizers import expression
 
     seen: list[object] = []
     first = expression.Expression.first

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from api_fakes import objects
 
-from tierwall.api.rbac import Rbac
-from tierwall.api.request import Attributes
+from tierwall.api.algebra.request import Attributes
+from tierwall.api.authorizers.rbac import Rbac
 from tierwall.resources.snapshot import Snapshot
 
 API = "rbac.authorization.k8s.io/v1"
@@ -174,7 +174,7 @@ def test_the_reason_names_binding_and_role_and_the_step_the_rule() -> None:
 
 
 def test_rbac_evaluates_no_conditions() -> None:
-    from tierwall.api.condition_set import ConditionSet
-    from tierwall.api.request import ConditionData
+    from tierwall.api.algebra.condition_set import ConditionSet
+    from tierwall.api.algebra.request import ConditionData
 
     assert Rbac(objects()).evaluate(ConditionSet("rbac", ()), ConditionData()).verdict == "Deny"

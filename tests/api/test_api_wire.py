@@ -11,18 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tierwall.api.chain import Chain, ask_the_rest
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.condition_fit import pack, unpack
-from tierwall.api.condition_set import Conditional, ConditionSet, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import pack, unpack
+from tierwall.api.algebra.condition_set import Conditional, ConditionSet, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.authorizers.webhook import (
+    ReviewClient,
+    Webhook,
+    WebhookError,
+    WebhookSettings,
+    duration,
+    read_settings,
+)
 from tierwall.api.model import chain_of
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode
-from tierwall.api.seal import Seal, SealError
-from tierwall.api.webhook import ReviewClient, Webhook, WebhookError, WebhookSettings, duration, read_settings
 from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.answer import ConditionsReview, reply, status
 from tierwall.api.wire.review import AccessReview, Shape, WireError, read_review, spec_of
+from tierwall.api.wire.seal import Seal, SealError
 from tierwall.resources.snapshot import Snapshot
 
 RESOURCE = {"verb": "create", "group": "apps", "version": "v1", "resource": "deployments", "namespace": "dev"}

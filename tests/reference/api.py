@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tierwall.api.expression import ENVIRONMENT
+from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.cel.failure import Failure
 from tierwall.cel.program import Program, compile
 

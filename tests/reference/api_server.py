@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
+from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
+from tierwall.api.algebra.decision import ALLOW, Decision
+from tierwall.api.algebra.request import OPERATIONS, Attributes, ConditionData
 from tierwall.api.decide import admitted
-from tierwall.api.decision import ALLOW, Decision
-from tierwall.api.request import OPERATIONS, Attributes, ConditionData
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.api_server import judge_write
-from tierwall.api.request import Attributes
+from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer import bridge

@@ -13,7 +13,7 @@ from authorizer_server import KEY, POLICIES, Served, access
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tierwall.api.cel_policies import CelPolicies
+from tierwall.api.authorizers.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.issued import derived, sealing_key

@@ -16,7 +16,7 @@ import trustme
 from authorizer_server import POLICIES, Served, access, readable, series
 
 import tierwall.core.verdict as verdicts
-from tierwall.api.request import Attributes
+from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
 from tierwall.serve.authorizer.policy_set import PolicySet, policy_set
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.analyze.api_witness import failing_field, matching, paths_in
-from tierwall.api.cel_policies import CelPolicies, Policy, policies_of
-from tierwall.api.chain import Chain
-from tierwall.api.condition import MAX_CONDITION_BYTES, Effect
-from tierwall.api.decision import ALLOW
-from tierwall.api.demands import demands
-from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
+from tierwall.api.algebra.chain import Chain
+from tierwall.api.algebra.condition import MAX_CONDITION_BYTES, Effect
+from tierwall.api.algebra.decision import ALLOW
+from tierwall.api.algebra.request import UNKNOWN
+from tierwall.api.authorizers.cel_policies import CelPolicies, Policy, policies_of
+from tierwall.api.authorizers.demands import demands
+from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
 from tierwall.api.model import chain_of
-from tierwall.api.request import UNKNOWN
 from tierwall.cel.checker import check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierwall.api.cel_policies import Policy
-from tierwall.api.condition_set import ConditionError
-from tierwall.api.demands import GROUPS, demands
-from tierwall.api.expression import decide, program_of
-from tierwall.api.request import OPERATIONS, WRITE_VERBS, Attributes, ConditionData
+from tierwall.api.algebra.condition_set import ConditionError
+from tierwall.api.algebra.request import OPERATIONS, WRITE_VERBS, Attributes, ConditionData
+from tierwall.api.authorizers.cel_policies import Policy
+from tierwall.api.authorizers.demands import GROUPS, demands
+from tierwall.api.authorizers.expression import decide, program_of
 from tierwall.cel.analysis import path_of
 from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal
 from tierwall.cel.partial_evaluation.tree import bodies, operands

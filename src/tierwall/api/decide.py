@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tierwall.api.chain import Chain, ChainDecision, Entry, ask_the_rest
-from tierwall.api.decision import DENY, NO_OPINION, Decision
-from tierwall.api.request import Attributes, ConditionData
+from tierwall.api.algebra.chain import Chain, ChainDecision, Entry, ask_the_rest
+from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Step
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tierwall.api.chain import Entry
-from tierwall.api.condition import Condition, Effect, FailureMode
-from tierwall.api.condition_set import Conditional
+from tierwall.api.algebra.chain import Entry
+from tierwall.api.algebra.condition import Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_set import Conditional
 from tierwall.core.verdict import Verdict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from tierwall.api.condition import Effect
+from tierwall.api.algebra.condition import Effect
 from tierwall.api.detail import AuthorizerOpinion
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic

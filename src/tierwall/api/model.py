@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.authorizer import Always, Authorizer
-from tierwall.api.cel_policies import DEFAULT_AUTHORIZER, CelPolicies
-from tierwall.api.chain import Chain
-from tierwall.api.condition import FailureMode, label_key_problem
-from tierwall.api.node import Node
-from tierwall.api.rbac import Rbac
-from tierwall.api.webhook import read_settings
+from tierwall.api.algebra.authorizer import Always, Authorizer
+from tierwall.api.algebra.chain import Chain
+from tierwall.api.algebra.condition import FailureMode, label_key_problem
+from tierwall.api.authorizers.cel_policies import DEFAULT_AUTHORIZER, CelPolicies
+from tierwall.api.authorizers.node import Node
+from tierwall.api.authorizers.rbac import Rbac
+from tierwall.api.authorizers.webhook import read_settings
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict

@@ -13,15 +13,15 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tierwall.api.authorizer import Always
-from tierwall.api.cel_policies import CelPolicies, Policy
-from tierwall.api.condition import Effect
-from tierwall.api.demands import FIELDS, demands
-from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
+from tierwall.api.algebra.authorizer import Always
+from tierwall.api.algebra.condition import Effect
+from tierwall.api.algebra.request import UNKNOWN, Attributes, extra_of
+from tierwall.api.authorizers.cel_policies import CelPolicies, Policy
+from tierwall.api.authorizers.demands import FIELDS, demands
+from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed, Left, outcome
+from tierwall.api.authorizers.node import Node, node_of
+from tierwall.api.authorizers.rbac import Rbac
 from tierwall.api.model import chain_of
-from tierwall.api.node import Node, node_of
-from tierwall.api.rbac import Rbac
-from tierwall.api.request import UNKNOWN, Attributes, extra_of
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text

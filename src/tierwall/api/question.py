@@ -11,11 +11,11 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, extra_of
 from tierwall.api.decide import Decided, decide
 from tierwall.api.detail import ApiDetail, opinions_of
 from tierwall.api.expectation import EXPECTATIONS
 from tierwall.api.model import chain_of
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode, extra_of
 from tierwall.api.resource_names import spelled_out
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, deciders

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tierwall.api.request import OPERATIONS
+from tierwall.api.algebra.request import OPERATIONS
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.snapshot import Snapshot
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tierwall.api.chain import ChainDecision
-from tierwall.api.condition import CEL_TYPE, Condition
-from tierwall.api.condition_set import ConditionError
+from tierwall.api.algebra.chain import ChainDecision
+from tierwall.api.algebra.condition import CEL_TYPE, Condition
+from tierwall.api.algebra.condition_set import ConditionError
+from tierwall.api.algebra.decision import ALLOW, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes
+from tierwall.api.authorizers.expression import condition_text
 from tierwall.api.decide import Decided
-from tierwall.api.decision import ALLOW, NO_OPINION, Decision
-from tierwall.api.expression import condition_text
-from tierwall.api.request import Attributes
 
 
 def sentence(decided: Decided) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from tierwall.api.condition import EXPRESSION, Condition, Effect
+from tierwall.api.algebra.condition import EXPRESSION, Condition, Effect
 from tierwall.api.detail import ApiDetail
 from tierwall.api.permissions import Permission
 from tierwall.api.sentence import readable

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tierwall.api.condition_set import ConditionSet
-from tierwall.api.decision import DENY, NO_OPINION, Decision, settled, silent
-from tierwall.api.request import Attributes, ConditionData
+from tierwall.api.algebra.condition_set import ConditionSet
+from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision, settled, silent
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 

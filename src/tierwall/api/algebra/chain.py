@@ -15,10 +15,10 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.authorizer import Authorizer, failed_closed, guarded, unsupported
-from tierwall.api.condition_set import Conditional, ConditionSet
-from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.algebra.authorizer import Authorizer, failed_closed, guarded, unsupported
+from tierwall.api.algebra.condition_set import Conditional, ConditionSet
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.answer import Step
 from tierwall.core.stack import Combining, Tier, authorizer_chain
 from tierwall.core.verdict import Verdict

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
-from tierwall.api.condition_set import MAX_CONDITIONS
+from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
+from tierwall.api.algebra.condition_set import MAX_CONDITIONS
 from tierwall.cel.ast import Call, Expr
 from tierwall.cel.printer import to_text
 

@@ -19,8 +19,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from tierwall.api.condition import Condition, Effect, FailureMode
-from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.condition import Condition, Effect, FailureMode
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 

@@ -17,13 +17,30 @@ from weakref import ref
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode, Source, label_key_problem
-from tierwall.api.condition_set import ConditionError, ConditionSet
-from tierwall.api.decision import Decision, silent
-from tierwall.api.demands import GROUPS, PolicyIndex, indexed
-from tierwall.api.expression import Expression, Failed, Left, authorizer_variables, decide, holds, made, program_of
-from tierwall.api.request import Attributes, ConditionData
-from tierwall.api.settlement import NOTHING_ALLOWS, ORDER, Settlement
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    PACKED_CEL_TYPE,
+    Condition,
+    Effect,
+    FailureMode,
+    Source,
+    label_key_problem,
+)
+from tierwall.api.algebra.condition_set import ConditionError, ConditionSet
+from tierwall.api.algebra.decision import Decision, silent
+from tierwall.api.algebra.request import Attributes, ConditionData
+from tierwall.api.authorizers.demands import GROUPS, PolicyIndex, indexed
+from tierwall.api.authorizers.expression import (
+    Expression,
+    Failed,
+    Left,
+    authorizer_variables,
+    decide,
+    holds,
+    made,
+    program_of,
+)
+from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, ORDER, Settlement
 from tierwall.cel.ast import Expr
 from tierwall.cel.errors import ParseError
 from tierwall.core.answer import Reason, Step
@@ -34,7 +51,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tierwall.api.chain import Chain
+    from tierwall.api.algebra.chain import Chain
 
 
 GROUP = "tierwall.io"

@@ -16,7 +16,7 @@ from math import prod
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from tierwall.api.request import Attributes
+from tierwall.api.algebra.request import Attributes
 from tierwall.cel.analysis import constant_conjuncts, path_of
 from tierwall.cel.ast import Call, Expr, Literal
 

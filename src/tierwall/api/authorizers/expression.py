@@ -19,12 +19,12 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
-from tierwall.api.condition_fit import unpack
-from tierwall.api.condition_set import ConditionError
-from tierwall.api.decision import ALLOW
-from tierwall.api.demands import demands
-from tierwall.api.request import UNKNOWN, Attributes, ConditionsMode
+from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
+from tierwall.api.algebra.condition_fit import unpack
+from tierwall.api.algebra.condition_set import ConditionError
+from tierwall.api.algebra.decision import ALLOW
+from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionsMode
+from tierwall.api.authorizers.demands import demands
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
@@ -37,7 +37,7 @@ from tierwall.cel.program import program
 from tierwall.cel.types import DYN
 
 if TYPE_CHECKING:
-    from tierwall.api.chain import Chain
+    from tierwall.api.algebra.chain import Chain
 
 
 AUTHORIZER = "authorizer"

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.authorizer import failed_closed
-from tierwall.api.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.condition_fit import pack
-from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
-from tierwall.api.request import UNKNOWN, Attributes, ConditionData
-from tierwall.api.settlement import Settlement
+from tierwall.api.algebra.authorizer import failed_closed
+from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import pack
+from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionData
+from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
+from tierwall.api.authorizers.settlement import Settlement
 from tierwall.api.wire import conditions_chain
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure

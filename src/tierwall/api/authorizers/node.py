@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.condition import NODE_TYPE, Condition, Effect
-from tierwall.api.condition_set import ConditionError, ConditionSet, conditional
-from tierwall.api.decision import Decision, settled, silent
-from tierwall.api.request import Attributes, ConditionData
+from tierwall.api.algebra.condition import NODE_TYPE, Condition, Effect
+from tierwall.api.algebra.condition_set import ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.decision import Decision, settled, silent
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.authorizer import unsupported
-from tierwall.api.condition_set import ConditionSet
-from tierwall.api.decision import Decision, settled, silent
-from tierwall.api.request import Attributes, ConditionData
+from tierwall.api.algebra.authorizer import unsupported
+from tierwall.api.algebra.condition_set import ConditionSet
+from tierwall.api.algebra.decision import Decision, settled, silent
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.verdict import StepVerdict

@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.condition_fit import conditions_of, within_limits
-from tierwall.api.condition_set import conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.expression import Failed, Left
+from tierwall.api.algebra.condition import CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import conditions_of, within_limits
+from tierwall.api.algebra.condition_set import conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.authorizers.expression import Failed, Left
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 

@@ -21,13 +21,13 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from tierwall.api.authorizer import failed_closed, unsupported
-from tierwall.api.chain import ChainDecision, Entry, Opinions, entries_of
-from tierwall.api.condition import CEL_TYPE, Condition
-from tierwall.api.condition_set import Conditional, ConditionError, ConditionSet
-from tierwall.api.decision import ALLOW, Decision, settled, silent
-from tierwall.api.expression import decide, holds, parse, program_of
-from tierwall.api.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.algebra.authorizer import failed_closed, unsupported
+from tierwall.api.algebra.chain import ChainDecision, Entry, Opinions, entries_of
+from tierwall.api.algebra.condition import CEL_TYPE, Condition
+from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet
+from tierwall.api.algebra.decision import ALLOW, Decision, settled, silent
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.authorizers.expression import decide, holds, parse, program_of
 from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
 from tierwall.cel.errors import ParseError

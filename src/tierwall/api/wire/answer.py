@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from tierwall.api.chain import ChainDecision, ask_the_rest
-from tierwall.api.decision import Decision
-from tierwall.api.request import ConditionData, ConditionsMode
+from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
+from tierwall.api.algebra.decision import Decision
+from tierwall.api.algebra.request import ConditionData, ConditionsMode
 from tierwall.api.wire import conditions_chain, kep, series
 from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status
 

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.condition import Condition, Effect, FailureMode
-from tierwall.api.condition_set import Conditional, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.request import ConditionData
+from tierwall.api.algebra.condition import Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_set import Conditional, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete
 from tierwall.core.verdict import Verdict
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect
-from tierwall.api.condition_fit import pack
-from tierwall.api.condition_set import Conditional, conditional
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.request import ConditionData
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect
+from tierwall.api.algebra.condition_fit import pack
+from tierwall.api.algebra.condition_set import Conditional, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire import conditions_chain
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete
 from tierwall.core.verdict import Verdict

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.request import Attributes, ConditionsMode, extra_of
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import Attributes, ConditionsMode, extra_of
 from tierwall.core.labels import Requirement
 
 V1, V1BETA1 = "authorization.k8s.io/v1", "authorization.k8s.io/v1beta1"

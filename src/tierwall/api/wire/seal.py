@@ -16,9 +16,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.condition import Condition
-from tierwall.api.condition_set import Conditional, ConditionSet
-from tierwall.api.decision import Decision
+from tierwall.api.algebra.condition import Condition
+from tierwall.api.algebra.condition_set import Conditional, ConditionSet
+from tierwall.api.algebra.decision import Decision
 
 DOMAIN = "seal.tierwall.io"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.condition_set import Conditional, conditional
-from tierwall.api.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
-from tierwall.api.request import ConditionData
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_set import Conditional, conditional
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire.conditions_chain import API_VERSION, KIND, Entry
 from tierwall.api.wire.review import WireError, read_concrete
 from tierwall.core.verdict import Verdict

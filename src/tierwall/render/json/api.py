@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tierwall.api.condition import EXPRESSION, Condition
+from tierwall.api.algebra.condition import EXPRESSION, Condition
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion
 from tierwall.api.permissions import Permission
 from tierwall.core.answer import Omission

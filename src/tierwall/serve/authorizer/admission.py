@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.request import Attributes, ConditionData, extra_of
+from tierwall.api.algebra.request import Attributes, ConditionData, extra_of
 from tierwall.api.wire.review import WireError
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"

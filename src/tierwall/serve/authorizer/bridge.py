@@ -22,10 +22,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.chain import ChainDecision, CompleteDecision, ask_the_rest
+from tierwall.api.algebra.chain import ChainDecision, CompleteDecision, ask_the_rest
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, Attributes, ConditionsMode
 from tierwall.api.decide import admitted
-from tierwall.api.decision import ALLOW, DENY, NO_OPINION, Decision
-from tierwall.api.request import CONNECT_RESOURCES, CONNECT_VERBS, Attributes, ConditionsMode
 from tierwall.serve.authorizer.admission import AdmissionRequest
 from tierwall.serve.authorizer.policy_set import PolicySet
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from tierwall.api.condition import label_key_problem
+from tierwall.api.algebra.condition import label_key_problem
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.authorizer.certificates import make_certificates
 

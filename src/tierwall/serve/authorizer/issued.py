@@ -15,14 +15,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tierwall.api.chain import Chain, ChainDecision, CompleteDecision
-from tierwall.api.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.condition_fit import pack
-from tierwall.api.condition_set import Conditional
-from tierwall.api.decision import Decision
-from tierwall.api.seal import Seal, SealError
+from tierwall.api.algebra.chain import Chain, ChainDecision, CompleteDecision
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import pack
+from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.decision import Decision
 from tierwall.api.wire.conditions_chain import Entry
 from tierwall.api.wire.review import Shape
+from tierwall.api.wire.seal import Seal, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
 
 # Keys that conditions are still taken under after a change of the key; they live as long as a request.

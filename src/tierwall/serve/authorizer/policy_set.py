@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tierwall.api.cel_policies import CelPolicies, policies_of
-from tierwall.api.chain import Chain
+from tierwall.api.algebra.chain import Chain
+from tierwall.api.authorizers.cel_policies import CelPolicies, policies_of
+from tierwall.api.authorizers.webhook import Webhook
 from tierwall.api.model import build, members_of
-from tierwall.api.webhook import Webhook
 from tierwall.core.diagnostics import Diagnostic, InputError, errors_of
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot

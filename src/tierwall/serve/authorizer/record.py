@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tierwall.api.chain import ChainDecision, Opinions
-from tierwall.api.condition_set import Conditional
-from tierwall.api.request import Attributes
+from tierwall.api.algebra.chain import ChainDecision, Opinions
+from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.request import Attributes
 
 # At most so many policies are named in a record.
 MOST_POLICIES = 16

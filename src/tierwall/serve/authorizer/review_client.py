@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from tierwall.api.authorizer import Authorizer
+from tierwall.api.algebra.authorizer import Authorizer
+from tierwall.api.authorizers.webhook import Webhook, WebhookError, read_settings
 from tierwall.api.model import Member, unreachable
-from tierwall.api.webhook import Webhook, WebhookError, read_settings
 from tierwall.resources.read import read_paths
 
 # An answer longer than this is none of an authorizer.

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.chain import ChainDecision, ask_the_rest
-from tierwall.api.decision import DENY, Decision
-from tierwall.api.request import ConditionData
-from tierwall.api.seal import SealError
+from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
+from tierwall.api.algebra.decision import DENY, Decision
+from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire import conditions_chain
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
+from tierwall.api.wire.seal import SealError
 from tierwall.serve.authorizer import admission, bridge
 from tierwall.serve.authorizer.issued import Issuer
 from tierwall.serve.authorizer.kept_answers import KeptAnswers

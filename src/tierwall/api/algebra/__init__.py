@@ -1,0 +1,1 @@
+"""Conditional decisions as values: requests, conditions and their sets, decisions, and chains of authorizers."""

@@ -10,15 +10,13 @@ Policies are spread over backends, five each (the limit of a target); one of the
 from __future__ import annotations
 
 import asyncio
-import importlib
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from examples.agents import certificates
 from tierwall.engines.envoy.compile import Cache, compile
 from tierwall.engines.envoy.options import Address, Certificate, Options
 from tierwall.resources.load import load_objects
@@ -67,7 +65,7 @@ def changed(snapshot: Snapshot, what: str, allowed: bool) -> Snapshot:
     return snapshot.changed(drop=[put]) if what == "policy" and allowed else snapshot.changed([put])
 
 
-async def measure(policies: int, what: str, certificates: Any) -> dict[str, list[float]]:
+async def measure(policies: int, what: str) -> dict[str, list[float]]:
     """Times of each change in milliseconds: compilation, publishing, until the new verdict."""
     import ssl
     import tempfile
@@ -164,13 +162,11 @@ def _free_port() -> int:
 
 def run() -> None:
     """Measure and print."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "agents"))
-    certificates = importlib.import_module("certificates")
     print(f"policy change to enforcement, {ROUNDS} changes each; Python {platform.python_version()}; milliseconds")
     head = f"{'policies':>9} {'changes':>8} {'compile p50':>12} {'publish p50':>12} {'enforced p50':>13}"
     print(f"{head} {'p95':>7} {'max':>7}")
     for size, what in ((size, what) for size in SIZES for what in ("text", "policy")):
-        times = asyncio.run(measure(size, what, certificates))
+        times = asyncio.run(measure(size, what))
         ordered = sorted(times["enforced"])
         middle = {key: statistics.median(values) for key, values in times.items()}
         late = ordered[int(len(ordered) * 0.95)]

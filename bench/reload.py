@@ -9,10 +9,8 @@ their objects, `admission`, `compile`, and what goes between threads. `at first`
 from __future__ import annotations
 
 import asyncio
-import importlib
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from unittest import mock
 import yaml
 
 from bench.envoy_change import objects, policy
+from examples.agents import certificates
 from tierwall.analyze.admission import admission
 from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.compile import compile
@@ -92,8 +91,7 @@ def text(value: Any) -> str:
 async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str, float], list[dict[str, float]]]:
     """The times of the first load, and of each after an edit; `save` writes the policy that changes."""
     backends = {f"XBackend/shop/b{number}": Address("127.0.0.1", 1) for number in range(POLICIES // 5)}
-    sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "agents"))
-    authority = importlib.import_module("certificates").Authority()
+    authority = certificates.Authority()
     pair = authority.server("localhost")
     options = Options(
         bind={"shop/g:8443": Address("127.0.0.1", 8443)},

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import ROOT
+from tests.needs import NOT_HAD, not_had, unavailable
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("tierwall", deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
 settings.register_profile("long", deadline=None, max_examples=100_000, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tierwall"))
 
-ROOT = Path(__file__).resolve().parent.parent
+pytest.register_assert_rewrite("tests.labs", "tests.worlds", "tests.reference")
 
 
 @pytest.fixture(scope="session")
@@ -41,21 +43,6 @@ def needs_envoy() -> None:
         find_envoy()
     except InputError as error:
         unavailable(str(error))
-
-
-def unavailable(reason: str) -> None:
-    """Skip, because something real is not to be had here; with CI=true that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"not testable here: {reason}")
-    pytest.skip(reason)
-
-
-NOT_HAD = "needs "
-
-
-def not_had(data: str) -> NoReturn:
-    """Pass a test over for want of data that is not part of the repository, in CI too; the summary says so once."""
-    pytest.skip(f"{NOT_HAD}{data}")
 
 
 def _lacks(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import certificates
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+
+from examples.agents import certificates
 
 HERE = Path(__file__).parent
 AGENTS = [("agents", "shopper"), ("agents", "clerk")]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_fakes import CREATE, LIST, Fake, condition, configuration, data, document, objects, policy
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, configuration, data, document, objects, policy
 from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition import FailureMode
 from tierwall.api.algebra.decision import DENY, Decision

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from api_fakes import CREATE, LIST, Fake, condition, data
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, data
 from tierwall.api.algebra.authorizer import Authorizer
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import FailureMode

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from api_fakes import configuration, objects, policy
 
+from tests.worlds.api_fakes import configuration, objects, policy
 from tierwall.analyze.api import api
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

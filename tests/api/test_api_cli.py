@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_fakes import document
 from click.testing import CliRunner, Result
 
+from tests import ROOT
+from tests.worlds.api_fakes import document
 from tierwall.cli.main import root
 
 POLICIES = """
@@ -407,15 +408,14 @@ def test_the_check_command_reports_policies(folder: Path) -> None:
 
 
 def test_the_example_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    monkeypatch.chdir(ROOT)
     assert CliRunner().invoke(root, ["test", "examples/api"]).exit_code == 0
     assert CliRunner().invoke(root, ["check", "examples/api"]).exit_code == 0
 
 
 def test_the_library_example_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = Path(__file__).resolve().parents[2]
-    monkeypatch.chdir(repository)
-    code = (repository / "docs" / "api.md").read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(ROOT)
+    code = (ROOT / "docs" / "api.md").read_text().partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
     told = dict(line.split("  # ") for line in code.splitlines() if "  # " in line)

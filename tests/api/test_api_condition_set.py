@@ -6,8 +6,8 @@ import itertools
 import random
 
 import pytest
-from api_fakes import FAKE_TYPE, condition, data, holds
 
+from tests.worlds.api_fakes import FAKE_TYPE, condition, data, holds
 from tierwall.api.algebra.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
 from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_fakes import Fake, condition, configuration, policy
 from msgspec.structs import replace
 
-from reference.api_server import judge, judge_connect, judge_delete_collection, judge_write, proceeds
+from tests.reference.api_server import judge, judge_connect, judge_delete_collection, judge_write, proceeds
+from tests.worlds.api_fakes import Fake, condition, configuration, policy
 from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition_set import Conditional
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode

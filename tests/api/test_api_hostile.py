@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from api_fakes import document, policy
 
+from tests.worlds.api_fakes import document, policy
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_fakes import configuration, document, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.api import FIELDS, Member, Policy, decide, evaluate, outcome
+from tests.reference.api import FIELDS, Member, Policy, decide, evaluate, outcome
+from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
 
 KNOWN = (

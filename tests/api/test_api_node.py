@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_fakes import objects
 
+from tests.worlds.api_fakes import objects
 from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition import NODE_TYPE
 from tierwall.api.algebra.request import Attributes, ConditionData

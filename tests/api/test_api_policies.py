@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
-from api_fakes import configuration, document, policy
 
+from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.api.algebra.chain import ask_the_rest
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.model import chain_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_fakes import objects
 
+from tests.worlds.api_fakes import objects
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.rbac import Rbac
 from tierwall.resources.snapshot import Snapshot

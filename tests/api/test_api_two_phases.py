@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_fakes import configuration, document, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.api import Member, Policy, evaluate
+from tests.reference.api import Member, Policy, evaluate
+from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
 
 STRINGS = st.sampled_from((

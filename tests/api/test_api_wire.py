@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from api_fakes import CREATE, Fake, condition, configuration, policy
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.worlds.api_fakes import CREATE, Fake, condition, configuration, policy
 from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.algebra.condition_fit import pack, unpack

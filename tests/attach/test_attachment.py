@@ -6,11 +6,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from attach_clusters import cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference import attach as reference
+from tests.reference import attach as reference
+from tests.worlds.attach_clusters import cluster
 from tierwall.attach.attachment import attachment
 from tierwall.attach.hostname import meet, shared
 from tierwall.attach.index import GATEWAY_POLICIES, attachments

@@ -22,8 +22,9 @@ from cel.expr import checked_pb2, value_pb2
 from cel.expr.conformance.proto2 import test_all_types_extensions_pb2, test_all_types_pb2
 from cel.expr.conformance.proto3 import test_all_types_pb2 as proto3_pb2
 from cel.expr.conformance.test import simple_pb2
-from cel_conformance import Line
 from google.protobuf import duration_pb2, text_format, timestamp_pb2
+
+from tests.cel.cel_conformance import Line
 
 MODULE = Path(__file__).parent / "cel_spec"
 NEEDED = (test_all_types_pb2, test_all_types_extensions_pb2, proto3_pb2)  # known to text_format once imported

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cel_trees import TREES
 from hypothesis import given, settings
 
+from tests.worlds.cel_trees import TREES
 from tierwall.cel import ast
 from tierwall.cel.checker import check, compile_source
 from tierwall.cel.declarations import TypeNameError, parse_type

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cel_conformance import Line, answer, groups, lines, right
 
+from tests.cel.cel_conformance import Line, answer, groups, lines, right
 from tierwall.cel.batch import Batch
 
 # Where Kubernetes fails before it evaluates; docs/cel-conformance.md says why.

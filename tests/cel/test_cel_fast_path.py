@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from cel_conformance import groups, lines, same
-from cel_expressions import VARIABLES, Expressions, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cel.cel_conformance import groups, lines, same
+from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.compile import Fast, compiled
 from tierwall.cel.encode import decode

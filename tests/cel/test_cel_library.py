@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cel_conformance import Line, answer, lines, right
 
+from tests.cel.cel_conformance import Line, answer, lines, right
 from tierwall.cel import Environment, EvaluationError
 from tierwall.cel.batch import Batch
 from tierwall.cel.dispatch import apply

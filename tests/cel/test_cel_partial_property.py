@@ -11,10 +11,10 @@ import os
 import random
 
 import pytest
-from cel_expressions import VARIABLES, Choose, Expressions, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate import Evaluator

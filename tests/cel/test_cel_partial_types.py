@@ -7,8 +7,8 @@ import os
 import random
 
 import pytest
-from cel_expressions import VARIABLES, Choose, Expressions, Values
 
+from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.ast import Expr
 from tierwall.cel.checker import Checked, check
 from tierwall.cel.declarations import parse_type

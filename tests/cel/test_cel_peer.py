@@ -11,10 +11,10 @@ import random
 from typing import Any
 
 import pytest
-from cel_expressions import Expressions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.cel_expressions import Expressions
 from tierwall.cel import Environment, Failure, ParseError, ast
 from tierwall.cel.program import compile
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cel_trees import TREES
 from hypothesis import given, settings
 
+from tests.worlds.cel_trees import TREES
 from tierwall.cel import ast
 from tierwall.cel.errors import ParseError
 from tierwall.cel.parser import parse

@@ -6,14 +6,14 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import cel_spec_tests
 import pytest
 from cel.expr.conformance.test import simple_pb2
-from cel_conformance import Line, answer, right
-from cel_spec_tests import MODULE, Unavailable, Unsupported, cases, fetched, lines
 from google.protobuf import text_format
 
-from conftest import not_had
+from tests.cel import cel_spec_tests
+from tests.cel.cel_conformance import Line, answer, right
+from tests.cel.cel_spec_tests import MODULE, Unavailable, Unsupported, cases, fetched, lines
+from tests.needs import not_had
 from tierwall.cel.batch import Batch
 
 MESSAGES, ENUMS, FUNCTIONS = "protobuf messages", "protobuf enums", "declared functions"

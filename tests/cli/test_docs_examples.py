@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
 
+from tests import ROOT
 from tierwall.cli.main import root
 
-REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/index.md", "docs/network.md", "docs/policy-tests.md")
 
 
@@ -26,7 +25,7 @@ class Shown(NamedTuple):
 def shown() -> Iterator[Shown]:
     """Commands on files of the examples, each with the lines shown below it."""
     for page in PAGES:
-        for block in re.findall(r"^```console\n(.*?)^```", (REPOSITORY / page).read_text(), re.DOTALL | re.MULTILINE):
+        for block in re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE):
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, *output = part.rstrip("\n").split("\n")
                 if command.startswith("tierwall ") and "changed/" not in command:
@@ -35,7 +34,7 @@ def shown() -> Iterator[Shown]:
 
 @pytest.mark.parametrize("example", list(shown()), ids=lambda one: f"{one.page}: {one.command}"[:80])
 def test_a_command_on_a_page_prints_what_the_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(root, shlex.split(example.command, comments=True)[1:])
     # Denied, findings and conditional are answers; 1 and 2 mean that the page is wrong.
     assert result.exit_code in (0, 3, 4, 5), result.output

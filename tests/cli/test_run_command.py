@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import socket
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from examples.agents import certificates
+from tests import ROOT
 from tierwall.cli.main import root
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "agents"
-
-
-def _certificates() -> Any:
-    spec = importlib.util.spec_from_file_location("agents_certificates_cli", EXAMPLE / "certificates.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-certificates = _certificates()
+EXAMPLE = ROOT / "examples" / "agents"
 
 
 @pytest.fixture

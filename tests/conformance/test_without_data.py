@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, unavailable
+from tests import ROOT
+from tests.needs import unavailable
 
 
 def run(tmp_path: Path, *tests: str) -> tuple[int, list[str]]:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from tests import ROOT
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
 from tierwall.core.source import Position
 
-DOCS = Path(__file__).parents[2] / "docs" / "diagnostics.md"
+DOCS = ROOT / "docs" / "diagnostics.md"
 
 
 def test_every_code_has_its_heading_in_the_documentation_and_no_heading_lacks_a_code() -> None:

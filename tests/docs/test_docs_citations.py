@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests import ROOT
 from tierwall.core.answer import Reason
 
-REPOSITORY = Path(__file__).parents[2]
-DOCS = REPOSITORY / "docs"
+DOCS = ROOT / "docs"
 FOLDERS = ("src", "tests", "bench", "deploy", "docs", "examples")
 READABLE = {".py", ".md", ".yaml", ".yml", ".toml", ".lua", ".sh", ".jsonl", ".json", ".html", ".go", ""}
 # Written from the schemas, whose words are those of the APIs.
@@ -54,8 +54,8 @@ class Citation(NamedTuple):
 
 def files() -> list[Path]:
     """Everything that people read."""
-    folders = (file for folder in FOLDERS for file in sorted((REPOSITORY / folder).rglob("*")))
-    names = [*REPOSITORY.glob("*"), *folders]
+    folders = (file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*")))
+    names = [*ROOT.glob("*"), *folders]
     return [file for file in names if file.suffix in READABLE and file.is_file() and GENERATED not in file.parents]
 
 
@@ -77,7 +77,7 @@ def citations(file: Path) -> Iterator[Citation]:
     text = file.read_text()
     for found in CITATION.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
-        where = f"{file.relative_to(REPOSITORY)}:{line}"
+        where = f"{file.relative_to(ROOT)}:{line}"
         yield Citation(where, found["page"], found["anchor"] or "", bool(found["quoted"]))
 
 
@@ -87,7 +87,7 @@ def links(page: Path) -> Iterator[Citation]:
         target = urlsplit(found["target"])
         file = (page.parent / target.path).resolve() if target.path else page
         if not target.scheme and DOCS in file.parents:
-            yield Citation(str(page.relative_to(REPOSITORY)), str(file.relative_to(DOCS)), target.fragment)
+            yield Citation(str(page.relative_to(ROOT)), str(file.relative_to(DOCS)), target.fragment)
 
 
 def problem(citation: Citation) -> str | None:
@@ -123,7 +123,7 @@ def test_every_link_between_pages_leads_to_a_heading() -> None:
 
 def test_nothing_cites_a_text_outside_of_the_repository() -> None:
     others = [file for file in files() if file != Path(__file__)]
-    assert [f"{file.relative_to(REPOSITORY)}: {words}" for file in others for words in outside(file.read_text())] == []
+    assert [f"{file.relative_to(ROOT)}: {words}" for file in others for words in outside(file.read_text())] == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_cluster import TIERWALL, Cluster, eventually
+
+from tests.labs.kube_cluster import TIERWALL, Cluster, eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

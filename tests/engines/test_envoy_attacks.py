@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
 
-from conftest import unavailable
+from tests.labs.envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
+from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
 
 pytestmark = pytest.mark.engine

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
-from envoy_attacks import calls, policy, thing
-from envoy_passed import Passed, denies_unknown, passed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.labs.envoy_attacks import calls, policy, thing
+from tests.labs.envoy_passed import Passed, denies_unknown, passed
 from tierwall.engines.envoy.compile import Cache, Options, Resources, compile, straightened
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource

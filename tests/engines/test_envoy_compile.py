@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from envoy.config.rbac.v3 import rbac_pb2
-from envoy_attacks import NETWORKING, calls, objects, policy, thing
-from envoy_passed import Policy, passed
 from google.protobuf import json_format
 
+from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy, thing
+from tests.labs.envoy_passed import Policy, passed
 from tierwall.cli.compile_envoy import command
 from tierwall.engines.envoy.certificates import Authority
 from tierwall.engines.envoy.compile import Cache, Options, Resources, compile

@@ -19,9 +19,9 @@ from typing import Any
 import grpc
 import pytest
 from envoy.service.discovery.v3 import discovery_pb2
-from envoy_lab import Lab, eventually, lab, later, policy
 from msgspec.structs import replace
 
+from tests.labs.envoy_lab import Lab, eventually, lab, later, policy
 from tierwall.engines.envoy.compile import compile
 from tierwall.engines.envoy.xds.server import SERVICE
 from tierwall.engines.envoy.xds.types import ROUTE

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 import grpc
 import pytest
 from envoy.service.auth.v3 import external_auth_pb2
-from envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
-from http2_client import Answer, Header, Http2, post
 
+from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
+from tests.labs.http2_client import Answer, Header, Http2, post
 from tierwall.engines.envoy import external_auth
 from tierwall.engines.envoy.options import Address
 from tierwall.engines.envoy.rbac import NO_AUTHORIZER

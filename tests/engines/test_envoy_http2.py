@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
-from envoy_attacks import (
+from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
+
+from tests.labs.envoy_attacks import (
     AGENT,
     GATEWAY_API,
     JSON_HEADERS,
@@ -22,11 +24,9 @@ from envoy_attacks import (
     request,
     thing,
 )
-from envoy_lab import PATH, Lab, eventually, lab
-from envoy_lab import policy as lab_policy
-from http2_client import JSON, PREFACE, Answer, Header, Http2, post
-from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
-
+from tests.labs.envoy_lab import PATH, Lab, eventually, lab
+from tests.labs.envoy_lab import policy as lab_policy
+from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from tierwall.engines.envoy import listeners
 from tierwall.engines.envoy.names import FACT_HEADERS
 

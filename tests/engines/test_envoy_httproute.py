@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
-from envoy_routes import SERVICES, Routed, route, silent, to
 
+from tests.labs.envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
+from tests.labs.envoy_routes import SERVICES, Routed, route, silent, to
 from tierwall.tool.question import ToolQuestion, ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]

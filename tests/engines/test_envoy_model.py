@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import ROOT
+from tests import ROOT
+from tests.worlds import tool_objects as objects
+from tests.worlds import tool_worlds
 from tierwall.core.diagnostics import InputError
 from tierwall.policytest.run import replies, run
 from tierwall.policytest.suite import Case, Suite, suites
@@ -16,10 +17,6 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.envoy import Envoy
 from tierwall.tool.question import ToolQuestion, ask
-
-sys.path.insert(0, str(ROOT / "tests" / "tool"))
-import tool_objects as objects
-import tool_worlds
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 Object = dict[str, Any]
@@ -66,7 +63,7 @@ def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
     assert total > 150
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir()))
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("examples/*/manifests")))
 def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
     try:
         found = [one for one in suites([str(ROOT / "examples" / folder)]) if any(c.plane == "tool" for c in one.cases)]

@@ -19,10 +19,11 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
-from envoy_lab import EXAMPLE, Caller, certificates, eventually, free_port
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from examples.agents import certificates
+from tests.labs.envoy_lab import EXAMPLE, Caller, eventually, free_port
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.process import Process
 

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from nft_clusters import admin_policy, clusters, namespace, network_policy, pod
-from nft_kernel import fresh_namespace
 
+from tests.labs.nft_kernel import fresh_namespace
+from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.apply import Enforcer, apply, check, difference, execute, remove, script_to
 from tierwall.engines.nftables.compile import Compiled, compile_model

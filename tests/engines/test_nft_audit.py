@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
-from nft_kernel import need_kernel
 
+from tests.labs.nft_kernel import need_kernel
+from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
 from tierwall.core.diagnostics import InputError
 from tierwall.core.event import Event
 from tierwall.engines.nftables.apply import apply

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from nft_clusters import admin_policy, namespace, network_policy, pod, suite
-from nft_kernel import fresh_namespace, nft_engine
 
+from tests.labs.nft_kernel import fresh_namespace, nft_engine
+from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, pod, suite
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables import probe, programs

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
 
+from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nft_kernel import nft_engine
 
-from conftest import ROOT
+from tests import ROOT
+from tests.labs.nft_kernel import nft_engine
 from tierwall.engines.nftables.engine import Nftables
 from tierwall.policytest.report import CaseResult
 from tierwall.policytest.run import run

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from nft_clusters import ENDS, clusters, pod_names, suite
-from nft_kernel import asker, nft_engine
 
+from tests.labs.nft_kernel import asker, nft_engine
+from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables import index

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from nft_clusters import address, admin_policy, namespace, network_policy, pod
-from nft_kernel import need_kernel
 
+from tests.labs.nft_kernel import need_kernel
+from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod
 from tierwall.engines.nftables.apply import apply, execute, remove
 from tierwall.engines.nftables.compile import Compiled, compile_model
 from tierwall.engines.nftables.cut import cut

@@ -15,10 +15,10 @@ from envoy.config.core.v3 import extension_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
-from envoy_lab import example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples.agents import certificates
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.xds.cache import Cache
 from tierwall.engines.envoy.xds.proxy import Proxy, Standing, programmed
@@ -436,7 +436,6 @@ def test_programmed_is_true_only_when_every_proxy_obeys(
 
 
 def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path) -> None:
-    certificates = example("certificates")
     authority, stranger = certificates.Authority(), certificates.Authority()
     shown = authority.server("localhost")
 

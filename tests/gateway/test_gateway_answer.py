@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from gateway_objects import FULL, TCP, TIMEOUT, answer, policy, route, snapshot, tools, tools_ref
 
+from tests.worlds.gateway_objects import FULL, TCP, TIMEOUT, answer, policy, route, snapshot, tools, tools_ref
 from tierwall.cli.main import root
 from tierwall.core.answer import Reason, Step
 from tierwall.core.diagnostics import InputError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_objects import (
+
+from tests.worlds.gateway_objects import (
     ALLOW,
     TCP,
     TIMEOUT,
@@ -18,7 +19,6 @@ from gateway_objects import (
     tools,
     tools_ref,
 )
-
 from tierwall.analyze.checks import check
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic

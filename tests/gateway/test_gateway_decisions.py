@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_objects import (
+
+from tests.worlds.gateway_objects import (
     ALLOW,
     FULL,
     TCP,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests import ROOT
 from tierwall.cli.main import root
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "gateway.md").read_text()
 CONSOLES = [part.partition("\n```")[0] for part in PAGE.split("```console\n$ ")[1:]]
 

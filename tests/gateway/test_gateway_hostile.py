@@ -8,10 +8,10 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from gateway_clusters import cluster, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.policy_status import statuses

@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from gateway_clusters import FACTS, cluster, policy, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference import gateway as reference
+from tests.reference import gateway as reference
+from tests.worlds.gateway_clusters import FACTS, cluster, policy, question
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
 from tierwall.gateway.decide import merge

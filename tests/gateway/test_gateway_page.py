@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_objects import (
+
+from tests.worlds.gateway_objects import (
     FULL,
     TCP,
     TIMEOUT,
@@ -20,7 +21,6 @@ from gateway_objects import (
     tools,
     tools_ref,
 )
-
 from tierwall.resources.admission import admit
 
 KINDS = ("Gateway", "HTTPRoute", "GRPCRoute", "ListenerSet", "Service", "AgentgatewayBackend")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_objects import FULL, snapshot
 
+from tests.worlds.gateway_objects import FULL, snapshot
 from tierwall import planes
 from tierwall.core.answer import Answer, Decider
 from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import importlib.util
 import json
 import socket
 import ssl
-import sys
 import tempfile
 import threading
 import time
@@ -21,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+from examples.agents import certificates
+from tests import ROOT
 from tierwall.core.event import Event
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
@@ -36,24 +36,10 @@ from tierwall.serve.metrics import Metrics
 
 T = TypeVar("T")
 Object = dict[str, Any]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "agents"
+EXAMPLE = ROOT / "examples" / "agents"
 NETWORKING = "agentic.networking.x-k8s.io"
 PATH = "/orders/mcp"
 LIST, TOOLS = "tools/list", ("allowed", "forbidden", "half")
-
-
-def example(name: str) -> Any:
-    """A module of the agents example."""
-    spec = importlib.util.spec_from_file_location(f"agents_{name}", EXAMPLE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-certificates = example("certificates")
 
 
 def free_port() -> int:

@@ -7,8 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from envoy_attacks import GATEWAY_API, Object, free_port, thing
-
+from tests.labs.envoy_attacks import GATEWAY_API, Object, free_port, thing
 from tierwall.engines.envoy.certificates import Authority
 from tierwall.engines.envoy.compile import Options, compile
 from tierwall.engines.envoy.options import Address

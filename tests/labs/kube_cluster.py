@@ -20,7 +20,8 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-from conftest import ROOT, unavailable
+from tests import ROOT
+from tests.needs import unavailable
 
 TOOLS = ROOT / "deploy" / "cluster-tools"
 TIERWALL = str(Path(sys.executable).parent / "tierwall")

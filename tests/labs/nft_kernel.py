@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import unavailable
+from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.engine import Nftables

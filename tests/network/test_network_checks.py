@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from network_snapshots import snapshot
-
+from tests.worlds.network_snapshots import snapshot
 from tierwall.analyze.network import network
 from tierwall.core.diagnostics import Diagnostic
 

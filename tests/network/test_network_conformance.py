@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_snapshots import snapshot
 
+from tests.worlds.network_snapshots import snapshot
 from tierwall.planes import ask, differences
 
 SUITES = {"admin-v1alpha1": 289, "admin-v1alpha2": 301, "policy-assistant": 1090, "cyclonus": 12288, "decisions": 66}

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_clusters import PORTS, PROTOCOLS, clusters, ends
-from network_snapshots import document, snapshot
 
-from reference.cluster import Cluster
-from reference.network import decide
+from tests.reference.cluster import Cluster
+from tests.reference.network import decide
+from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
+from tests.worlds.network_snapshots import document, snapshot
 
 Object = dict[str, Any]
 

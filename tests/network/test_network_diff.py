@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
-from network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
-from network_snapshots import snapshot
 
+from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
+from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_clusters import clusters
-from network_snapshots import snapshot
 
+from tests.worlds.network_clusters import clusters
+from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.network.model.model import Model
 from tierwall.network.reach import naming

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from network_snapshots import document, snapshot
 
+from tests.worlds.network_snapshots import document, snapshot
 from tierwall.network.model.addresses import Span, joined, parse_address, parse_cidr, show
 from tierwall.network.model.model import Model
 

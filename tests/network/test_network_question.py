@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_clusters import PORTS, PROTOCOLS, clusters, ends
-from network_snapshots import document, snapshot
 
+from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
+from tests.worlds.network_snapshots import document, snapshot
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import InputError
 from tierwall.planes import ask, differences

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import given, settings
-from network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
-from network_snapshots import snapshot
 
+from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
+from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
 from tierwall.network.model.addresses import parse_address

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
-from network_clusters import clusters, ends
-from network_snapshots import document, snapshot
 
+from tests.worlds.network_clusters import clusters, ends
+from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network
 from tierwall.cli.main import root
 from tierwall.network.reach.ask import Asked, find

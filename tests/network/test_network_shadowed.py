@@ -12,10 +12,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_snapshots import snapshot
 
-from reference import network as reference
-from reference.cluster import Cluster
+from tests.reference import network as reference
+from tests.reference.cluster import Cluster
+from tests.worlds.network_snapshots import snapshot
 from tierwall.analyze.network_shadowed import Shadows
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Rule

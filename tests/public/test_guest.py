@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+from tests import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 # What a process has one of. Run apart, because pytest has changed some of it already.
 STATE = """

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import tierwall
+from tests import ROOT
 from tierwall import NetworkQuestion, Verdict
 from tierwall.cli.main import root
 from tierwall.render.json import diagnostic_document
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-api.md").read_text()
 README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE + README, re.DOTALL)

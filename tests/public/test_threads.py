@@ -17,13 +17,14 @@ from threading import Barrier
 from typing import Any, TypeVar
 
 import tierwall
+from tests import ROOT
 from tierwall import InputError, World
 from tierwall.planes import plane
 from tierwall.policytest.suite import suites
 from tierwall.resources.document import Source
 
 THREADS, ROUNDS, QUESTIONS = 8, 10, 40
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 MANIFESTS = ("shop/manifests", "shop/broken", "tool/manifests", "gateway/manifests", "api/policies")
 TESTS = ("shop/tests", "tool/tests", "gateway/tests", "api/test.yaml")
 

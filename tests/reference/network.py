@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference.cluster import Cluster, Object, in_cidr, matches, node_addresses
+from tests.reference.cluster import Cluster, Object, in_cidr, matches, node_addresses
 
 # A peer or port entry without a known field: the whole rule fails closed.
 UNKNOWN = object()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from reference.expressions import EXPRESSIONS, holds
+from tests.reference.expressions import EXPRESSIONS, holds
 from tierwall.resources.admission.admit import admit
 
 Object = dict[str, Any]

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 import yaml
-from admission_cases import an_object, check_pair, messages, parameters, read_cases, rules_without_a_case
 
+from tests.resources.admission_cases import (
+    an_object,
+    check_pair,
+    messages,
+    parameters,
+    read_cases,
+    rules_without_a_case,
+)
 from tierwall.resources.admission.admit import admit
 from tierwall.resources.kinds.agentgateway.backend_kind import agentgateway_backend
 from tierwall.resources.kinds.agentgateway.model_kind import agentgateway_model

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,14 @@ import re2
 import yaml
 from click.testing import CliRunner
 
+from tests import ROOT
 from tierwall.cli.crds import crds
 from tierwall.resources.crd import definitions, to_yaml
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.reference_page import pages
 
 DEFINITIONS = {one["metadata"]["name"]: one for one in definitions(all_kinds())}
-REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "kinds"
+REFERENCE = ROOT / "docs" / "reference" / "kinds"
 _NO_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admission_cases import an_object, check_pair, messages, parameters, read_cases, rules_without_a_case
 
+from tests.resources.admission_cases import (
+    an_object,
+    check_pair,
+    messages,
+    parameters,
+    read_cases,
+    rules_without_a_case,
+)
 from tierwall.resources.admission.admit import admit, with_defaults
 from tierwall.resources.kinds.gateway_api import KINDS
 

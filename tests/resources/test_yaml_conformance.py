@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conftest import ROOT
+from tests import ROOT
 from tierwall.cli.yaml import yaml_command
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.errors import YamlError

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
 
+from tests.worlds.yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.errors import YamlError

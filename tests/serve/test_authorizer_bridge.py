@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from authorizer_server import CLAIMS, POLICIES, Served, access, admission, claim, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.api_server import judge_write
+from tests.labs.authorizer_server import CLAIMS, POLICIES, Served, access, admission, claim, readable
+from tests.reference.api_server import judge_write
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 import yaml
-from authorizer_server import POLICIES, access
 from click.testing import CliRunner
 
+from tests.labs.authorizer_server import POLICIES, access
 from tierwall.cli.main import root
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")

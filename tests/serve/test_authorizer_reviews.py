@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authorizer_server import POLICIES, Served, access, claim, conditions, readable, series
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
+from tests.labs.authorizer_server import POLICIES, Served, access, claim, conditions, readable, series
 from tierwall.api.wire.review import Shape
 from tierwall.serve.authorizer.metrics import SECONDS, Metrics
 from tierwall.serve.authorizer.record import Record

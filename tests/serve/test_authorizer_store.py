@@ -9,10 +9,10 @@ import weakref
 from pathlib import Path
 
 import pytest
-from authorizer_server import KEY, POLICIES, Served, access
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.labs.authorizer_server import KEY, POLICIES, Served, access
 from tierwall.api.authorizers.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader

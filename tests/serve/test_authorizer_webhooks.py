@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import trustme
-from authorizer_server import POLICIES, Served, access, readable, series
 
 import tierwall.core.verdict as verdicts
+from tests.labs.authorizer_server import POLICIES, Served, access, readable, series
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
 from tierwall.serve.authorizer.policy_set import PolicySet, policy_set

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hypothesis import given, settings
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     BASE,
     OTHER,
     Object,
@@ -25,8 +26,7 @@ from tool_objects import (
     v0,
     v1,
 )
-from tool_worlds import World, seeds, snapshot
-
+from tests.worlds.tool_worlds import World, seeds, snapshot
 from tierwall.analyze import tool, tool_levels
 from tierwall.core.diagnostics import Diagnostic
 

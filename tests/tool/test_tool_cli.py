@@ -8,8 +8,22 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tool_objects import BASE, Object, backend, calls, cel, gateway, mcp, on_backend, on_gateway, route, sa, v1
 
+from tests import ROOT
+from tests.worlds.tool_objects import (
+    BASE,
+    Object,
+    backend,
+    calls,
+    cel,
+    gateway,
+    mcp,
+    on_backend,
+    on_gateway,
+    route,
+    sa,
+    v1,
+)
 from tierwall.cli.main import root
 
 GATEWAY = v1("gateway-policy", on_gateway(), {"source": sa(), "authorization": mcp(calls("pay", "refund"), **BASE)})
@@ -217,7 +231,7 @@ def test_a_policy_test_asks_tool_questions(tmp_path: Path, manifests: str) -> No
 
 
 def test_the_example_has_no_findings_and_its_tests_pass() -> None:
-    folder = Path(__file__).parents[2] / "examples" / "tool"
+    folder = ROOT / "examples" / "tool"
     checked = run("check", str(folder / "manifests"))
     assert (checked.exit_code, checked.stdout) == (0, "")
     assert run("test", str(folder)).exit_code == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     AGENT,
     NETWORKING,
     PROTOTYPE,
@@ -19,8 +20,7 @@ from tool_objects import (
     thing,
     v1,
 )
-from tool_worlds import snapshot
-
+from tests.worlds.tool_worlds import snapshot
 from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.diagnostics import InputError, UnknownName
 from tierwall.core.reference import Reference

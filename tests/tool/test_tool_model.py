@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from hypothesis import example, given, settings
-from tool_worlds import World, seeds, snapshot
 
-from reference.tool import Object, decide
+from tests.reference.tool import Object, decide
+from tests.worlds.tool_worlds import World, seeds, snapshot
 from tierwall.core.expectation import mismatches
 from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask
 

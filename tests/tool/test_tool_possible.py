@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from hypothesis import given, settings
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     AGENT,
     BASE,
     Object,
@@ -20,8 +21,7 @@ from tool_objects import (
     sa,
     v1,
 )
-from tool_worlds import HEADERS, HOSTS, TOOLS, World, seeds, snapshot
-
+from tests.worlds.tool_worlds import HEADERS, HOSTS, TOOLS, World, seeds, snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.tool.decide import decide
 from tierwall.tool.grants import Grants, grants, known_tools

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     AGENT,
     PROTOTYPE,
     T1,
@@ -21,7 +22,6 @@ from tool_objects import (
     thing,
     verdict,
 )
-
 from tierwall.resources.admission.admit import admit
 
 AUDIT, REGION, ADMIN = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     AGENT,
     NETWORKING,
     PROTOTYPE,
@@ -25,8 +26,7 @@ from tool_objects import (
     v1,
     verdict,
 )
-from tool_worlds import snapshot
-
+from tests.worlds.tool_worlds import snapshot
 from tierwall import planes
 from tierwall.core.answer import DEFAULT, Answer, Decider
 from tierwall.core.diagnostics import InputError, UnknownName

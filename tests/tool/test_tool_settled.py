@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tool_objects import (
+
+from tests.worlds.tool_objects import (
     AGENT,
     AUTHORIZER,
     BASE,
@@ -33,8 +34,7 @@ from tool_objects import (
     v1,
     verdict,
 )
-from tool_worlds import snapshot
-
+from tests.worlds.tool_worlds import snapshot
 from tierwall.resources.validity import problems
 from tierwall.tool.model import model
 

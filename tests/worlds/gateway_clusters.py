@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from reference.gateway import CONDITIONS
+from tests.reference.gateway import CONDITIONS
 
 GATEWAY_API = "gateway.networking.k8s.io"
 NAMESPACES = ("a", "b")

@@ -5,17 +5,11 @@ The addresses never change, so that one set of network namespaces serves all clu
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
-# The random clusters of the network plane are asked of the kernel, too.
-sys.path.insert(0, str(Path(__file__).parent.parent / "network"))
-
-from network_clusters import NAMESPACES, admin_policies, baselines, labels, network_policies, pods
-
+from tests.worlds.network_clusters import NAMESPACES, admin_policies, baselines, labels, network_policies, pods
 from tierwall.network.model.addresses import Address, parse_address
 from tierwall.policytest.suite import Case, Suite
 from tierwall.resources.load import load_objects

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tool_worlds import snapshot
-
+from tests.worlds.tool_worlds import snapshot
 from tierwall.tool.question import ToolQuestion, ask
 
 Object = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reference.expressions import EXPRESSIONS
-from reference.tool import Object
+from tests.reference.expressions import EXPRESSIONS
+from tests.reference.tool import Object
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

@@ -1,0 +1,1 @@
+"""Examples to look at and to run; tests and benchmarks take certificates from `examples.agents`."""

@@ -1,0 +1,1 @@
+"""Two agents, a Gateway and two MCP servers; `tour` runs them."""

@@ -149,6 +149,7 @@ def without_surrogates(value: Any) -> Any:
     | st.binary(max_size=60)
     | st.tuples(MESSES, st.binary(max_size=3), MESSES).map(lambda p: p[0].encode() + p[1] + p[2].encode())
 )
+@example(b'{"a": 1}"')
 def test_reading_never_raises_and_errors_point_into_the_file(data: bytes) -> None:
     read = read_text(data, name="f.yaml")
     rows = data.split(b"\n")

@@ -101,7 +101,8 @@ class JsonPlaces:
             raw = {}
         entries: list[_Entry] = []
         at = _space(data, start + 1)
-        while data[at : at + 1] == b'"':
+        # What follows the object is not part of it: another document, or text that no reader understands.
+        while at < end and data[at : at + 1] == b'"':
             key_at = at
             at = _match(_STRING, data, at)
             key = json.loads(data[key_at:at].decode("utf-8", "replace"))

@@ -27,7 +27,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 
 from tierwall.engines.envoy import clusters, external_auth
 from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.checkpoints import Checkpoint, Shards, on
+from tierwall.engines.envoy.checkpoints import Checkpoint, Filters, on
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
 from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
@@ -98,7 +98,7 @@ def parsing(*reading: str) -> Make:
     """The filters that read messages, as hardened as ever, and nothing else."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = {one.name: one for one in http_filters(Options(static=True), Shards().of(()))}
+        filters = {one.name: one for one in http_filters(Options(static=True), Filters.of({}).messages)}
         those = [filters[name] for name in (*reading, ROUTER)]
         return resources(NO_PROTECTION, those, backend, port, authority, reading)
 
@@ -111,7 +111,7 @@ def with_policy(rules: int) -> Make:
     def make(backend: Address, port: int, authority: Authority) -> Resources:
         found = guard(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
         checkpoint = Checkpoint.of("backend", ["bench"], [found])
-        filters = http_filters(Options(static=True), Shards().of([checkpoint]))
+        filters = http_filters(Options(static=True), Filters.of({checkpoint.name: checkpoint}).messages)
         return resources(Protection((checkpoint,)), list(filters), backend, port, authority)
 
     return make
@@ -121,7 +121,7 @@ def with_python(authorizer: Address) -> Make:
     """The MCP filter, and an authorizer in Python that is asked about every call over HTTP."""
 
     def make(backend: Address, port: int, authority: Authority) -> Resources:
-        filters = {one.name: one for one in http_filters(Options(static=True), Shards().of(()))}
+        filters = {one.name: one for one in http_filters(Options(static=True), Filters.of({}).messages)}
         asking = external_auth.slot_filter(BACKEND_SLOTS[0])
         asking.ClearField("filter_enabled_metadata")
         asking.http_service.server_uri.uri = "http://authorizer"

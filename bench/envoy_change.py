@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.agents import certificates
-from tierwall.engines.envoy.compile import Cache, compile
+from tierwall.engines.envoy.compile import compile
 from tierwall.engines.envoy.options import Address, Certificate, Options
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -85,13 +85,14 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
         certificate=Certificate(pair.certificate, pair.key),
         client_authority=authority.pem,
     )
-    cache, server = Cache(), Server()
+    server = Server()
     await server.start()
     process = Process(find_envoy(), "127.0.0.1", server.port, "bench", lambda _: None, 1)
     await process.start()
     out: dict[str, list[float]] = {"compile": [], "publish": [], "enforced": []}
     try:
-        server.publish(compile(snapshot, options, cache))
+        resources, state = compile(snapshot, options)
+        server.publish(resources)
         assert await server.until(lambda: server.programmed.status == "True", 60), server.programmed
         with tempfile.NamedTemporaryFile() as file:
             file.write(agent.certificate + agent.key)
@@ -107,7 +108,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
             after = changed(snapshot, what, allowed)
             begun = time.perf_counter()
             snapshot = after
-            resources = compile(snapshot, options, cache)
+            resources, state = compile(snapshot, options, state)
             compiled = time.perf_counter()
             server.publish(resources)
             published = time.perf_counter()

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tests.labs.envoy_attacks import calls, policy, thing
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
-from tierwall.engines.envoy.compile import Cache, Options, Resources, compile, straightened
+from tierwall.engines.envoy.compile import Resources, State, compile, straightened
+from tierwall.engines.envoy.options import Options
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -28,6 +29,33 @@ NETWORKING, GATEWAY_API = "agentic.networking.x-k8s.io", "gateway.networking.k8s
 BACKENDS = ("one", "two", "three")
 Object = dict[str, Any]
 OPTIONS = Options()
+
+
+class ControlPlane:
+    """Compiles one snapshot after another, each from the state that the last one left."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def compile(self, snapshot: Snapshot) -> Resources:
+        resources, self.state = compile(snapshot, OPTIONS, self.state)
+        return resources
+
+    def compile_objects(self, *policies: Object) -> Resources:
+        return self.compile(Snapshot.of(load_objects([*places(), *policies])))
+
+    def straighten(self) -> Resources:
+        resources, self.state = straightened(self.state)
+        return resources
+
+    def settle(self) -> None:
+        """Every proxy has taken the last compilation."""
+        self.state = self.state.settle(self.state.number)
+
+
+def fresh(snapshot: Snapshot) -> Resources:
+    """What a control plane that starts anew gives."""
+    return ControlPlane().compile(snapshot)
 
 
 def places() -> list[Object]:
@@ -135,18 +163,18 @@ def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tupl
 @given(steps=STEPS, data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: st.DataObject) -> None:
-    cache = Cache()
+    plane = ControlPlane()
     objects = {(one.kind, one.name): one for one in load_objects(places())}
-    resources = compile(Snapshot.of(objects.values()), OPTIONS, cache)
+    resources = plane.compile(Snapshot.of(objects.values()))
     proxy = Proxy(resources)
     proxy.states = [contents(resources)]
     for step in steps:
         objects = changed(objects, step)
         snapshot = Snapshot.of(objects.values())
-        resources = compile(snapshot, OPTIONS, cache)
-        fresh = compile(snapshot, OPTIONS)
-        assert contents(resources) == contents(fresh)
-        assert resources.diagnostics == fresh.diagnostics
+        resources = plane.compile(snapshot)
+        anew = fresh(snapshot)
+        assert contents(resources) == contents(anew)
+        assert resources.diagnostics == anew.diagnostics
         assert not any(is_unknown(one) for one in passed(resources.routes, resources.extension_configs).values())
         assert denies_unknown(resources.extension_configs)
         proxy.states.append(contents(resources))
@@ -157,26 +185,80 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
             assert contents(resources) == {
                 name: one.content for name, one in passed(proxy.routes, proxy.filters).items()
             }
-            cache.settle(cache.number)
+            plane.settle()
             if data.draw(st.booleans()):
-                straight = straightened(snapshot, OPTIONS, cache)
-                assert straight.routes == fresh.routes
-                assert not cache.is_drifted
+                straight = plane.straighten()
+                assert straight.routes == anew.routes
+                assert not plane.state.is_drifted
                 new = [name for name, one in straight.extension_configs.items() if proxy.filters[name] is not one]
                 proxy.take(straight, data.draw(st.permutations(new)))
-                cache.settle(cache.number)
+                plane.settle()
 
 
-def compiled(cache: Cache, *policies: Object) -> Resources:
-    return compile(Snapshot.of(load_objects([*places(), *policies])), OPTIONS, cache)
+def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
+    kinds = ("listeners", "routes", "clusters", "endpoints", "secrets", "extension_configs")
+    return {
+        kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
+        for kind in kinds
+    }
+
+
+@given(steps=STEPS, thrown=STEPS, data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
+    steps: list[Any], thrown: list[Any], data: st.DataObject
+) -> None:
+    """Compilations that are thrown away, whatever they compile, change nothing for those that are not."""
+    careful, plane = ControlPlane(), ControlPlane()
+    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    for number, step in enumerate(steps):
+        before = plane.state
+        others = objects
+        for other in thrown[: data.draw(st.integers(0, 2))]:
+            others = changed(others, other)
+            plane.compile(Snapshot.of(others.values()))
+            if data.draw(st.booleans()):
+                plane.settle()
+                plane.straighten()
+        plane.state = before
+        objects = changed(objects, step)
+        expected = careful.compile(Snapshot.of(objects.values()))
+        for snapshot in (Snapshot.of(objects.values()), Snapshot.of(objects.values())):
+            resources, after = compile(snapshot, OPTIONS, before)
+            assert wire(resources) == wire(expected)
+            assert resources.diagnostics == expected.diagnostics
+            assert (after.number, after.is_drifted) == (careful.state.number, careful.state.is_drifted)
+        plane.state = after
+        if step[3]:
+            plane.settle()
+            careful.settle()
+            if number % 2:
+                assert wire(plane.straighten()) == wire(careful.straighten())
+
+
+@given(steps=STEPS)
+@settings(max_examples=50, deadline=None)
+def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps: list[Any]) -> None:
+    plane = ControlPlane()
+    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    for step in steps:
+        objects = changed(objects, step)
+        plane.compile(Snapshot.of(objects.values()))
+        if step[3]:
+            plane.settle()
+    plane.straighten()
+    plane.settle()
+    snapshot = Snapshot.of(objects.values())
+    assert wire(plane.compile(snapshot)) == wire(fresh(snapshot))
+    assert not plane.state.is_drifted
 
 
 def test_a_policy_that_alone_changes_changes_no_route() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     resources = load_objects([*places(), text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain")])
-    before = compile(Snapshot.of(resources), OPTIONS, cache)
+    before = plane.compile(Snapshot.of(resources))
     [new] = load_objects([text("p", "gate", ("b",), "plain")])
-    after = compile(Snapshot.of(resources).changed([new]), OPTIONS, cache)
+    after = plane.compile(Snapshot.of(resources).changed([new]))
     assert all(after.routes[name] is one for name, one in before.routes.items())
     differing = [name for name, one in after.extension_configs.items() if one is not before.extension_configs[name]]
     assert len(differing) == 1
@@ -184,90 +266,92 @@ def test_a_policy_that_alone_changes_changes_no_route() -> None:
 
 def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
     rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
-    file, cache, lines = tmp_path / "all.yaml", Cache(), []
+    file, plane, lines = tmp_path / "all.yaml", ControlPlane(), []
     for comment in ("", "# a line more\n"):
         objects = [*places(), text("p", "gate", ("a",), "plain"), policy("hard", "one", [rule])]
         file.write_text(comment + yaml.safe_dump_all(objects))
         found = load([str(file)])
-        resources = compile(found.snapshot, OPTIONS, cache)
-        assert resources.diagnostics == compile(found.snapshot, OPTIONS).diagnostics
+        resources = plane.compile(found.snapshot)
+        assert resources.diagnostics == fresh(found.snapshot).diagnostics
         lines.append([one.at.line for one in resources.diagnostics if one.at is not None])
     assert lines[1] == [one + 1 for one in lines[0]]
     assert lines[0]
 
 
 def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
-    cache = Cache()
-    before = compiled(cache, text("p", "gate", ("a",), "plain"))
-    after = compiled(cache, text("p", "gate", ("a",), "plain"))
+    plane = ControlPlane()
+    before = plane.compile_objects(text("p", "gate", ("a",), "plain"))
+    after = plane.compile_objects(text("p", "gate", ("a",), "plain"))
     for kind in ("listeners", "routes", "clusters", "secrets", "extension_configs"):
         assert all(getattr(after, kind)[name] is one for name, one in getattr(before, kind).items())
 
 
 def test_a_number_that_becomes_a_truth_is_another_text() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     one, other = text("p", "one", ("a",), "plain"), text("p", "one", ("a",), "plain")
     one["spec"]["rules"][0]["authorization"]["ports"] = [1]
     other["spec"]["rules"][0]["authorization"]["ports"] = [True]
     assert one == other
-    before = compiled(cache, one)
-    after = compiled(cache, other)
+    before = plane.compile_objects(one)
+    after = plane.compile_objects(other)
     assert contents(after) != contents(before)
-    assert contents(after) == contents(compiled(Cache(), other))
+    assert contents(after) == contents(ControlPlane().compile_objects(other))
 
 
 def test_policies_that_change_together_change_routes() -> None:
-    cache = Cache()
-    before = compiled(cache, text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain"))
-    after = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    plane = ControlPlane()
+    before = plane.compile_objects(text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain"))
+    after = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert before.routes != after.routes
     old_routes = passed(before.routes, after.extension_configs)
     assert {name: one.content for name, one in old_routes.items()} == contents(before)
 
 
 def test_texts_that_come_back_together_are_still_others() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     first = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
-    compiled(cache, *first)
+    plane.compile_objects(*first)
     for one, other in ((("b",), ("b",)), (("b",), ("a",))):
-        before = compiled(cache, text("p", "gate", one, "plain"), text("q", "one", other, "plain"))
-        cache.settle(cache.number)
-    after = compiled(cache, *first)
+        before = plane.compile_objects(text("p", "gate", one, "plain"), text("q", "one", other, "plain"))
+        plane.settle()
+    after = plane.compile_objects(*first)
     assert before.routes != after.routes
 
 
 def test_a_change_that_follows_on_one_that_proxies_lack_changes_routes() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
-    first = compiled(cache, p, q)
-    second = compiled(cache, text("p", "gate", ("b",), "plain"), q)
+    first = plane.compile_objects(p, q)
+    second = plane.compile_objects(text("p", "gate", ("b",), "plain"), q)
     assert second.routes == first.routes
-    third = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    third = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert third.routes != second.routes
-    cache.settle(cache.number)
-    fourth = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("c",), "plain"))
+    plane.settle()
+    fourth = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("c",), "plain"))
     assert fourth.routes == third.routes
 
 
 def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
     """Else a proxy that has the routes from before both would get the second change without the first."""
-    cache = Cache()
+    plane = ControlPlane()
     old, new = text("q", "one", ("a",), "plain"), text("q", "one", ("b",), "plain")
-    states = [compiled(cache, old)]
-    cache.settle(cache.number)
-    states.append(compiled(cache, old, text("p", "gate", ("a",), "plain")))
-    states.append(compiled(cache, new, text("p", "gate", ("a",), "plain")))
+    states = [plane.compile_objects(old)]
+    plane.settle()
+    states.append(plane.compile_objects(old, text("p", "gate", ("a",), "plain")))
+    states.append(plane.compile_objects(new, text("p", "gate", ("a",), "plain")))
     met = {name: one.content for name, one in passed(states[0].routes, states[-1].extension_configs).items()}
     assert met == contents(states[0])
-    cache.settle(cache.number)
-    last = compiled(cache, old, text("p", "gate", ("a",), "plain"))
+    plane.settle()
+    last = plane.compile_objects(old, text("p", "gate", ("a",), "plain"))
     assert last.routes == states[-1].routes
 
 
 def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     texts = [("a", "a"), ("b", "a"), ("b", "b"), ("c", "b")]
-    states = [compiled(cache, text("p", "gate", (p,), "plain"), text("q", "one", (q,), "plain")) for p, q in texts]
+    states = [
+        plane.compile_objects(text("p", "gate", (p,), "plain"), text("q", "one", (q,), "plain")) for p, q in texts
+    ]
     met = passed(states[0].routes, states[-1].extension_configs)
     # Which of the first states does not matter; that it is one of them does.
     for name, one in met.items():
@@ -276,48 +360,47 @@ def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
 
 @pytest.mark.parametrize("goes_in_between", [False, True])
 def test_a_policy_that_moves_with_another_text_says_that_nowhere_but_where_it_is(goes_in_between: bool) -> None:
-    cache = Cache()
-    before = compiled(cache, text("p", "one", ("a",), "plain"))
+    plane = ControlPlane()
+    before = plane.compile_objects(text("p", "one", ("a",), "plain"))
     if goes_in_between:
-        compiled(cache)
-    after = compiled(cache, text("p", "two", ("b",), "plain"))
+        plane.compile_objects()
+    after = plane.compile_objects(text("p", "two", ("b",), "plain"))
     met = {name: one.content for name, one in passed(before.routes, after.extension_configs).items()}
     assert met == contents(before)
 
 
 def test_what_did_not_come_into_force_is_not_followed_on() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     p, q = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
-    first = compiled(cache, p, q)
-    compiled(cache, text("p", "gate", ("b",), "plain"), q)
-    cache.undo()
-    third = compiled(cache, text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
+    first = plane.compile_objects(p, q)
+    compile(Snapshot.of(load_objects([*places(), text("p", "gate", ("b",), "plain"), q])), OPTIONS, plane.state)
+    third = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert third.routes != first.routes
     old_routes = passed(first.routes, third.extension_configs)
     assert {name: one.content for name, one in old_routes.items()} == contents(first)
 
 
 def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
-    cache = Cache()
+    plane = ControlPlane()
     policies = text("p", "gate", ("a",), "plain"), text("q", "gate", ("a",), "plain")
-    first = compiled(cache, *policies)
-    compiled(cache, policies[0])
-    again = compiled(cache, *policies[:1], text("r", "one", ("a",), "plain"))
+    first = plane.compile_objects(*policies)
+    plane.compile_objects(policies[0])
+    again = plane.compile_objects(*policies[:1], text("r", "one", ("a",), "plain"))
     # The first routes pass a checkpoint that is known still, and after every proxy has left it is not.
     assert not any(is_unknown(one) for one in passed(first.routes, again.extension_configs).values())
-    cache.settle(cache.number)
-    last = compiled(cache, policies[0])
+    plane.settle()
+    last = plane.compile_objects(policies[0])
     assert any(is_unknown(one) for one in passed(first.routes, last.extension_configs).values())
     assert not any(is_unknown(one) for one in passed(again.routes, last.extension_configs).values())
 
 
 def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierwall.engines.envoy.cache.MOST_LEFT", 20)
-    cache = Cache()
+    monkeypatch.setattr("tierwall.engines.envoy.checkpoints.MOST_LEFT", 20)
+    plane = ControlPlane()
     sizes = []
     for number in range(60):
         policies = [text("p", "gate", ("a",), "plain"), text("q", "gate", (f"t{number}",), "plain")]
-        resources = compiled(cache, *policies[: 1 + number % 2])
+        resources = plane.compile_objects(*policies[: 1 + number % 2])
         sizes.append(sum(one.ByteSize() for one in resources.extension_configs.values()))
     assert sizes[0] < sizes[20] < sizes[-1] * 1.1
     assert sizes[-1] < sizes[40] * 1.1
@@ -325,9 +408,9 @@ def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["asks", "reads"])
 def test_whom_a_policy_asks_and_what_it_reads_comes_with_its_text(kind: str) -> None:
-    cache = Cache()
-    before = compiled(cache, text("p", "one", ("a",), kind))
-    after = compiled(cache, text("p", "one", ("b",), kind))
+    plane = ControlPlane()
+    before = plane.compile_objects(text("p", "one", ("a",), kind))
+    after = plane.compile_objects(text("p", "one", ("b",), kind))
     assert before.routes != after.routes
     old_routes = passed(before.routes, after.extension_configs)
     assert {name: one.content for name, one in old_routes.items()} == contents(before)

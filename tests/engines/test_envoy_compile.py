@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,16 +23,23 @@ from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy, thing
 from tests.labs.envoy_passed import Policy, passed
 from tierwall.cli.compile_envoy import command
 from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import Cache, Options, Resources, compile
-from tierwall.engines.envoy.options import Address, Denial, Reveal
+from tierwall.engines.envoy.compile import Resources, State, compile
+from tierwall.engines.envoy.options import Address, Denial, Options, Reveal
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
 Object = dict[str, Any]
 
 
-def compiled(extra: list[Object] = [], options: Options | None = None, cache: Cache | None = None) -> Resources:  # noqa: B006
-    return compile(Snapshot.of(load_objects([*objects(), *extra])), options or Options(), cache)
+OPTIONS = Options()
+
+
+def compiled(extra: Sequence[Object] = (), options: Options = OPTIONS) -> Resources:
+    return following(extra, State(), options)[0]
+
+
+def following(extra: Sequence[Object], state: State, options: Options = OPTIONS) -> tuple[Resources, State]:
+    return compile(Snapshot.of(load_objects([*objects(), *extra])), options, state)
 
 
 KINDS = ("listeners", "routes", "clusters", "secrets", "extension_configs")
@@ -61,10 +69,10 @@ def codes(resources: Resources) -> list[str]:
 
 def test_the_order_of_objects_does_not_change_a_byte() -> None:
     listed = objects()
-    first = wire(compile(Snapshot.of(load_objects(listed)), Options()))
+    first = wire(compile(Snapshot.of(load_objects(listed)), OPTIONS)[0])
     for seed in range(5):
         random.Random(seed).shuffle(listed)
-        assert wire(compile(Snapshot.of(load_objects(listed)), Options())) == first
+        assert wire(compile(Snapshot.of(load_objects(listed)), OPTIONS)[0]) == first
 
 
 def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() -> None:
@@ -79,18 +87,17 @@ def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() ->
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
-    cache = Cache()
-    first = compiled(cache=cache)
-    again = compiled(cache=cache)
+    first, state = following([], State())
+    again, state = following([], state)
     for kind in KINDS:
         before, after = getattr(first, kind), getattr(again, kind)
         assert all(after[name] is one for name, one in before.items())
-    changed = compiled([policy("another", "mcp", [calls("sub")])], cache=cache)
+    changed, _ = following([policy("another", "mcp", [calls("sub")])], state)
     assert all(changed.listeners[name] is one for name, one in first.listeners.items())
 
 
-def test_a_cache_gives_what_no_cache_gives() -> None:
-    cache = Cache()
+def test_a_state_changes_nothing_but_names_of_checkpoints() -> None:
+    state = State()
     versions = [
         [],
         [policy("another", "mcp", [calls("sub")])],
@@ -100,7 +107,8 @@ def test_a_cache_gives_what_no_cache_gives() -> None:
         [],
     ]
     for extra in versions:
-        kept, fresh = compiled(extra, cache=cache), compiled(extra)
+        kept, state = following(extra, state)
+        fresh = compiled(extra)
         assert {**wire(kept), "routes": 0, "extension_configs": 0} == {
             **wire(fresh),
             "routes": 0,

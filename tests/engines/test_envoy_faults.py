@@ -121,8 +121,8 @@ def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(runni
     assert running.controller.is_drifted
 
     def straighten() -> None:
-        resources, number = running.controller.straighten()
-        running.controller.put(number)
+        resources, state = running.controller.straighten()
+        running.controller.put(state)
         running.server.publish(resources)
 
     with hammering(running) as answers:
@@ -231,7 +231,8 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
 
 
 def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
-    [name] = compile(running.controller.snapshot, running.options).routes  # type: ignore[arg-type]
+    assert running.controller.snapshot is not None
+    [name] = compile(running.controller.snapshot, running.options)[0].routes
     asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])
     asked.node.id = "silent"
     stop = threading.Event()

@@ -18,8 +18,8 @@ from urllib.parse import unquote_to_bytes
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
 from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import Options, compile
-from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.compile import compile
+from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.recorder import Recorded, Recorder
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.resources.load import load_objects
@@ -172,7 +172,7 @@ class Attacked:
             certificate=self.authority.server(),
             client_authority=self.authority.pem,
         )
-        self.resources = compile(found, options)
+        self.resources, _ = compile(found, options)
         for one in self.resources.listeners.values():
             for chain in one.filter_chains:
                 _hangs_up_at_once(chain.filters[0])

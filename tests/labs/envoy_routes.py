@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tests.labs.envoy_attacks import GATEWAY_API, Object, free_port, thing
 from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import Options, compile
-from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.compile import compile
+from tierwall.engines.envoy.options import Address, Options
 from tierwall.engines.envoy.recorder import Recorded, Recorder
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.resources.load import load_objects
@@ -79,7 +79,7 @@ class Routed:
             certificate=self._authority.server(),
             client_authority=self._authority.pem,
         )
-        self.resources = compile(self.snapshot, options)
+        self.resources, _ = compile(self.snapshot, options)
         self._envoy = Standalone(self.resources)
 
     def get(

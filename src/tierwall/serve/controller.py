@@ -10,9 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from tierwall.analyze.admission import admission
 from tierwall.core.diagnostics import Diagnostic, errors_of, in_order
-from tierwall.engines.envoy.compile import Cache, Resources, compile, straightened
+from tierwall.engines.envoy.compile import Resources, State, compile, straightened
 from tierwall.engines.envoy.listing import May
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.toolslist import permitted
@@ -21,24 +23,14 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.metrics import Metrics
 
 
-class Prepared:
-    """A load, compiled; `errors` say why it cannot come into force, `number` which compilation it was."""
+class Prepared(Struct, frozen=True, eq=False):
+    """A load, compiled, with the state to go on from; without `resources`, or with `errors`, it is not put in force."""
 
-    __slots__ = ("diagnostics", "loaded", "number", "resources", "seconds")
-
-    def __init__(
-        self,
-        loaded: Loaded,
-        diagnostics: tuple[Diagnostic, ...],
-        resources: Resources | None,
-        seconds: float,
-        number: int,
-    ) -> None:
-        self.loaded = loaded
-        self.diagnostics = diagnostics
-        self.resources = resources
-        self.seconds = seconds
-        self.number = number
+    loaded: Loaded
+    diagnostics: tuple[Diagnostic, ...]
+    resources: Resources | None
+    state: State
+    seconds: float
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -52,8 +44,9 @@ class Controller:
     def __init__(self, options: Options, metrics: Metrics) -> None:
         self._options = options
         self._metrics = metrics
-        self._cache = Cache()
-        self._in_force = 0
+        self._state = State()
+        # The last compilation that every proxy has taken. A number, as they may take one while another is prepared.
+        self._settled = 0
         self.snapshot: Snapshot | None = None
         self.latest: Prepared | None = None
 
@@ -61,14 +54,11 @@ class Controller:
         """Check and compile a load; nothing comes into force. May run in another thread, one at a time."""
         begun = time.perf_counter()
         found = [*loaded.diagnostics, *admission(loaded.snapshot)]
-        resources = None
+        resources, state = None, self._state
         if not errors_of(found):
-            resources = compile(loaded.snapshot, self._options, self._cache)
+            resources, state = compile(loaded.snapshot, self._options, state.settle(self._settled))
             found += resources.diagnostics
-        prepared = Prepared(loaded, in_order(found), resources, time.perf_counter() - begun, self._cache.number)
-        if resources is not None and prepared.errors:
-            self._cache.undo()
-        return prepared
+        return Prepared(loaded, in_order(found), resources, state, time.perf_counter() - begun)
 
     def accept(self, prepared: Prepared) -> Resources | None:
         """Take a load for the state in force, if it can be; what the proxies are to be given."""
@@ -78,28 +68,27 @@ class Controller:
         if not good:
             return None
         self.snapshot = prepared.loaded.snapshot
-        self.put(prepared.number)
+        self.put(prepared.state)
         self._metrics.load_seconds.observe(prepared.seconds)
         self._metrics.objects.set(len(prepared.loaded.snapshot))
         return prepared.resources
 
     def settle(self) -> None:
         """Every proxy has what is in force."""
-        self._cache.settle(self._in_force)
+        self._settled = self._state.number
 
     @property
     def is_drifted(self) -> bool:
         """Whether a control plane that starts anew would give other names than proxies have."""
-        return self._cache.is_drifted and self.snapshot is not None
+        return self._state.is_drifted
 
-    def straighten(self) -> tuple[Resources, int]:
-        """What is in force with straight names, and the number of the compilation. May run where `prepare` may."""
-        assert self.snapshot is not None
-        return straightened(self.snapshot, self._options, self._cache), self._cache.number
+    def straighten(self) -> tuple[Resources, State]:
+        """What is in force with straight names, and the state to put in force. May run where `prepare` may."""
+        return straightened(self._state.settle(self._settled))
 
-    def put(self, number: int) -> None:
-        """This compilation is in force."""
-        self._in_force = number
+    def put(self, state: State) -> None:
+        """What was compiled with this state is in force."""
+        self._state = state
 
     def permitted(self, place: Mapping[str, Any], caller: str | None) -> May | None:
         """Which tools a caller may call at a place, by what is in force."""

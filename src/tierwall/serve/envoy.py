@@ -29,7 +29,8 @@ class Envoy(Engine[Snapshot, Loader, Resources]):
 
     def compile(self, snapshot: Snapshot) -> Resources:
         """Listeners, routes, clusters and secrets that enforce the policies."""
-        return compile(snapshot, self._options)
+        resources, _ = compile(snapshot, self._options)
+        return resources
 
     def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
         """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.

@@ -116,8 +116,8 @@ class Run:
                 while not coming.done():
                     await asyncio.wait((coming,), timeout=IDLE_S)
                     if not coming.done() and self.controller.is_drifted and self.server.is_settled:
-                        resources, number = await asyncio.to_thread(self.controller.straighten)
-                        self.controller.put(number)
+                        resources, state = await asyncio.to_thread(self.controller.straighten)
+                        self.controller.put(state)
                         self.server.publish(resources)
             finally:
                 coming.cancel()

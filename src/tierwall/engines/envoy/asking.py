@@ -24,8 +24,8 @@ from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy import clusters
 from tierwall.engines.envoy.askable import obstacle
-from tierwall.engines.envoy.cache import Cache
 from tierwall.engines.envoy.certificates import Authority
+from tierwall.engines.envoy.checkpoints import Filters
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.external_auth import Authorizer
 from tierwall.engines.envoy.guards import Guards, Protection
@@ -97,7 +97,7 @@ class Ways:
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
         self._options = Options(static=True, largest_pattern=_LARGEST_PATTERN)
-        self._guards = Guards(snapshot, self._options, Cache(), self._authorizer)
+        self._guards = Guards(snapshot, self._options, whom_to_ask=self._authorizer)
         self._ways: list[tuple[Way, Protection]] = []
         self._known: dict[Any, int] = {}
 
@@ -157,9 +157,8 @@ class Ways:
             destination = Destination(_BACKEND, 1, protection)
             route.route.timeout.seconds = 0
             virtual.routes.extend(guarded(route, [destination], self._options))
-        manager = connection_manager(
-            "asked", routes, self._options, list(http_filters(self._options, self._guards.filters()))
-        )
+        policies = Filters.of(self._guards.checkpoints).messages
+        manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
             for name, value in ((TOLD, f"%DYNAMIC_METADATA({RBAC})%"), (WHY, "%RESPONSE_CODE_DETAILS%")):
                 header = mapper.headers_to_add.add()

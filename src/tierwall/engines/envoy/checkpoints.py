@@ -5,7 +5,7 @@ it. A filter looks the checkpoint up and goes on with the tree of the policy; on
 routes carry names only, and policies ride in filter configurations (ECDS), which are replaced under open connections.
 
 A name stands for a list of policies, and for all that routes and filters must agree about: another list, authorizer or
-reading of arguments is another name (`cache` says when another text is). Routes with a new name come after the filters
+reading of arguments is another name (`tags` says when another text is). Routes with a new name come after the filters
 that know it, and filters know a name for a while after the routes have left it, so that on the way from one
 configuration to the next a request meets the old policies or the new ones, and never some of each.
 """
@@ -29,6 +29,8 @@ from tierwall.engines.envoy.rbac import Guard, Trees, action
 
 # What denies a request at a checkpoint that its filter does not know.
 UNKNOWN = "Default"
+# How many checkpoints are known that routes have left while not every proxy has; or as many as there are others.
+MOST_LEFT = 1000
 
 
 class Checkpoint(Struct, frozen=True, eq=False):
@@ -81,27 +83,51 @@ def filter_names() -> Iterable[tuple[Slot, str]]:
     return ((slot, slot.policy_filter(shard)) for slot in SLOTS for shard in slot.shards)
 
 
-class Shards:
-    """The policies of all checkpoints by filter; a filter whose policies have not changed is the same message."""
+class Filters(Struct, frozen=True, eq=False):
+    """The checkpoints that filters know, and what the filters are; what has not changed is the same message."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
+    passed: Mapping[str, Checkpoint] = {}
+    # Checkpoints that routes have left, with the number of the compilation, until every proxy has taken it.
+    left: Mapping[str, tuple[int, Checkpoint]] = {}
+    # By filter: its checkpoints by name with the policies that it has of them, and its configuration.
+    shards: Mapping[str, tuple[tuple[tuple[str, Guard], ...], Any]] = {}
 
-    def of(self, checkpoints: Iterable[Checkpoint]) -> Mapping[str, Any]:
-        """The filter configurations, one for every filter; one without policies denies all."""
-        found: dict[str, list[tuple[str, Guard]]] = {name: [] for _, name in filter_names()}
-        for one in checkpoints:
-            for name, guard in zip(one.filters, one.guards, strict=True):
-                found[name].append((one.name, guard))
+    @classmethod
+    def of(cls, passed: Mapping[str, Checkpoint]) -> Filters:
+        """The filters of a compilation that follows none."""
+        return cls().after(passed, number=1, settled=0)
+
+    @property
+    def messages(self) -> Mapping[str, Any]:
+        """The filter configurations, one for every filter."""
+        return {name: message for name, (_, message) in self.shards.items()}
+
+    def after(self, passed: Mapping[str, Checkpoint], number: int, settled: int) -> Filters:
+        """The filters of this compilation, whose routes pass these checkpoints; others may have left them not yet."""
+        left = {**self.left, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
+        kept = [
+            (name, (since, checkpoint))
+            for name, (since, checkpoint) in left.items()
+            if name not in passed and since > settled
+        ]
+        left = dict(kept[-max(MOST_LEFT, len(passed)) :])
+        return Filters(passed, left, self._shards((*passed.values(), *(checkpoint for _, checkpoint in left.values()))))
+
+    def _shards(self, checkpoints: Iterable[Checkpoint]) -> dict[str, tuple[tuple[tuple[str, Guard], ...], Any]]:
+        """Every filter; one without policies denies all."""
+        by_filter: dict[str, list[tuple[str, Guard]]] = {name: [] for _, name in filter_names()}
+        for checkpoint in checkpoints:
+            for name, guard in zip(checkpoint.filters, checkpoint.guards, strict=True):
+                by_filter[name].append((checkpoint.name, guard))
         out = {}
         for slot, name in filter_names():
-            policies = tuple(sorted(found[name], key=lambda entry: entry[0]))
-            known, message = self._kept.get(name, ((None,), None))
-            if known != policies:
+            policies = tuple(sorted(by_filter[name], key=lambda entry: entry[0]))
+            shard = self.shards.get(name)
+            if shard is None or shard[0] != policies:
                 message = extension_pb2.TypedExtensionConfig(name=name)
                 message.typed_config.CopyFrom(packed(_shard(slot, policies)))
-                self._kept[name] = policies, message
-            out[name] = message
+                shard = policies, message
+            out[name] = shard
         return out
 
 

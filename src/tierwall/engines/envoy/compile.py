@@ -1,7 +1,8 @@
 """From objects to Envoy's configuration: Gateways, HTTPRoutes, backends and AccessPolicies (pure, no I/O).
 
-What is served (`serving`) and the policies on the ways (`guards`) are put together here. Where only policies differ
-from the last compilation with the same cache, only what they touch is made anew.
+What is served (`serving`) and the policies on the ways (`guards`) are put together here. A compilation gives, besides
+the configuration, a state; from it, the next one makes anew only what has changed. A state is a value: who does not put
+a compilation in force goes on with the state from before it.
 """
 
 from __future__ import annotations
@@ -10,96 +11,169 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tierwall.attach.index import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.engines.envoy import clusters
-from tierwall.engines.envoy.cache import Cache
-from tierwall.engines.envoy.guards import Guards
+from tierwall.engines.envoy.checkpoints import Filters
+from tierwall.engines.envoy.guards import Guards, Kept
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.routes import NOWHERE, Routes
 from tierwall.engines.envoy.serving import Serving, serving
+from tierwall.engines.envoy.tags import Change, Tags
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-
-__all__ = ["Cache", "Options", "Resources", "compile", "straightened"]
+from tierwall.tool.model import follow, inherit
 
 
 class Resources(Struct, frozen=True, eq=False):
     """What an Envoy is given, by type and then by name, as protobuf messages; names in order.
 
-    A message that has not changed since the last compilation with the same cache is the same object.
+    A message that has not changed since the compilation that this one follows is the same object.
     """
 
-    listeners: Mapping[str, Any]
-    routes: Mapping[str, Any]
-    clusters: Mapping[str, Any]
-    endpoints: Mapping[str, Any]
-    secrets: Mapping[str, Any]
-    extension_configs: Mapping[str, Any]
+    listeners: Mapping[str, Any] = {}
+    routes: Mapping[str, Any] = {}
+    clusters: Mapping[str, Any] = {}
+    endpoints: Mapping[str, Any] = {}
+    secrets: Mapping[str, Any] = {}
+    extension_configs: Mapping[str, Any] = {}
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class _Last(NamedTuple):
-    """A compilation: what it was told, found and made."""
+class State(Struct, frozen=True, eq=False, kw_only=True):
+    """What a compilation leaves to the next one; `State()` is what stands before the first."""
 
-    options: Options
-    serving: Serving
-    guards: Guards
-    routes: Routes
-    resources: Resources
+    # The compilation, counted from 1, and the last one that every proxy has taken.
+    number: int = 0
+    settled: int = 0
+    options: Options = Options()
+    snapshot: Snapshot = Snapshot.of(())
+    tags: Tags = Tags()
+    serving: Serving | None = None
+    guards: Kept = Kept()
+    routes: Routes = Routes()
+    filters: Filters = Filters()
+    resources: Resources = Resources()
+
+    @property
+    def is_drifted(self) -> bool:
+        """Whether names of checkpoints are others than a compilation that follows none would give."""
+        return bool(self.tags.drifted)
+
+    def settle(self, number: int) -> State:
+        """The state now that every proxy has taken a compilation, and with it all before it."""
+        return replace(self, settled=max(self.settled, number))
 
 
-def straightened(snapshot: Snapshot, options: Options, cache: Cache) -> Resources:
-    """The configuration of the last snapshot again, with the names that a compilation without a cache gives."""
-    return _compile(snapshot, options, cache, exactly=False, straight=True)
+def compile(snapshot: Snapshot, options: Options, state: State | None = None) -> tuple[Resources, State]:
+    """The configuration of an Envoy that serves the Gateways of a snapshot, and the state for the next compilation."""
+    state = State() if state is None else state
+    resources, after = _compile(snapshot, options, state, exactly=False)
+    if resources.diagnostics and after.snapshot is not snapshot:
+        return _compile(snapshot, options, state, exactly=True)
+    return resources, after
 
 
-def compile(snapshot: Snapshot, options: Options, cache: Cache | None = None) -> Resources:
-    """The configuration of an Envoy that serves the Gateways of a snapshot."""
-    cache = Cache() if cache is None else cache
-    resources = _compile(snapshot, options, cache, exactly=False)
-    if resources.diagnostics and not cache.is_exact:
-        cache.undo()
-        resources = _compile(snapshot, options, cache, exactly=True)
-    return resources
+def straightened(state: State) -> tuple[Resources, State]:
+    """The same configuration with the names that a compilation that follows none gives.
+
+    A control plane that starts anew then gives the names that proxies have.
+    """
+    policies = {key: policy for key, (policy, _) in state.guards.compiled.items()}
+    tags = state.tags.straight(policies, state.number + 1)
+    return _make(replace(state, tags=tags, guards=state.guards.without_checkpoints))
 
 
-def _compile(snapshot: Snapshot, options: Options, cache: Cache, exactly: bool, straight: bool = False) -> Resources:
-    snapshot, only_policies = cache.begin(snapshot, exactly)
-    if straight:
-        cache.straighten()
-    last: _Last | None = cache.last
-    if last is not None and not (only_policies and last.options is options):
-        last = None
-    cache.last = None
-    served = last.serving if last is not None else serving(snapshot, options)
-    guards = Guards(snapshot, options, cache, before=last.guards if last is not None and not straight else None)
-    routes = Routes(options, guards, last.routes if last is not None else None)
-    configurations = {plan.name: routes.configuration(plan) for plan in served.plans}
-    policies = guards.filters()
-    if last is not None and not options.static:
-        listeners: Mapping[str, Any] = last.resources.listeners
+def _compile(snapshot: Snapshot, options: Options, state: State, exactly: bool) -> tuple[Resources, State]:
+    step = _step(state, snapshot, exactly)
+    tags = state.tags.after(step.changes, state.number + 1, state.settled)
+    known = replace(state, snapshot=step.snapshot, options=options, tags=tags)
+    if not step.is_of_policies or options is not state.options:
+        known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=Routes())
+    return _make(known)
+
+
+class _Step(NamedTuple):
+    """From one snapshot to the next: the one to compile, which texts changed, and whether policies only did."""
+
+    snapshot: Snapshot
+    changes: list[Change]
+    is_of_policies: bool
+
+
+def _step(state: State, snapshot: Snapshot, exactly: bool) -> _Step:
+    """How a snapshot follows on the one of a state.
+
+    Unless exactly this one is to be compiled, objects that were read anew and say what they said are those from before,
+    so that what is known of them is known still; only where they stand in files may be wrong.
+    """
+    if not state.number:
+        return _Step(snapshot, [], False)
+    before = state.snapshot
+    changes = list(snapshot.changes(before))
+    texts = [(old, new) for old, new in changes if not _says_the_same(old, new)]
+    if len(texts) < len(changes) and not exactly:
+        dropped = [old for old, new in texts if old is not None and new is None]
+        snapshot = before.changed([new for _, new in texts if new is not None], dropped)
+        changes = texts
+    gone = [old for old, _ in changes if old is not None]
+    come = [new for _, new in changes if new is not None]
+    is_of_policies = all((one.group, one.kind) in ACCESS_POLICIES for one in (*gone, *come))
+    if not is_of_policies:
+        inherit(before, snapshot)
+    elif before is not snapshot:
+        follow(before, snapshot, gone, come)
+    return _Step(snapshot, texts, is_of_policies)
+
+
+def _says_the_same(old: Resource | None, new: Resource | None) -> bool:
+    return old is not None and new is not None and new.says_what(old)
+
+
+def _make(known: State) -> tuple[Resources, State]:
+    """The configuration of the snapshot of a state; whatever else the state has is taken over where it still holds."""
+    options, number, before = known.options, known.number + 1, known.resources
+    served = known.serving if known.serving is not None else serving(known.snapshot, options)
+    guards = Guards(known.snapshot, options, known.tags.by_policy, known.guards)
+    routes = known.routes.after(served.plans, guards, options)
+    filters = known.filters.after(guards.checkpoints, number, known.settled)
+    if known.serving is not None and not options.static:
+        listeners = before.listeners
     else:
-        listeners = served.listeners(options, policies, configurations)
-    found: dict[str, Mapping[str, Any]] = {
-        "listeners": listeners,
-        "routes": {} if options.static else configurations,
-        "clusters": {**served.clusters, **_others(options, guards)},
-        "secrets": served.secrets,
-    }
-    kept = {
-        kind: {name: cache.same(kind, name, those[name]) for name in sorted(those)} for kind, those in found.items()
-    }
+        listeners = served.listeners(options, filters.messages, routes.configurations)
     resources = Resources(
-        **kept,
-        endpoints={},
-        extension_configs={} if options.static else policies,
+        listeners=_same(before.listeners, listeners),
+        routes={} if options.static else _same(before.routes, routes.configurations),
+        clusters=_same(before.clusters, {**served.clusters, **_others(options, guards)}),
+        secrets=_same(before.secrets, served.secrets),
+        extension_configs={} if options.static else filters.messages,
         diagnostics=in_order((*served.diagnostics, *guards.diagnostics)),
     )
-    cache.forget(guards.policies, {(kind, name) for kind, those in kept.items() for name in those})
-    routes.done()
-    guards.done()
-    cache.last = _Last(options, served, guards, routes, resources)
-    return resources
+    kept = guards.kept
+    after = State(
+        number=number,
+        settled=known.settled,
+        options=options,
+        snapshot=known.snapshot,
+        tags=known.tags.keeping(guards.tags, kept.compiled),
+        serving=served,
+        guards=kept,
+        routes=routes,
+        filters=filters,
+        resources=resources,
+    )
+    return resources, after
+
+
+def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The messages in the order of names, the ones from before where they are equal: those are compared faster."""
+    out = {}
+    for name in sorted(after):
+        old, new = before.get(name), after[name]
+        out[name] = old if old is not None and (old is new or old == new) else new
+    return out
 
 
 def _others(options: Options, guards: Guards) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy import mcp
-from tierwall.engines.envoy.cache import Cache
 from tierwall.engines.envoy.checkpoints import Checkpoint, on
 from tierwall.engines.envoy.external_auth import Authorizer, authorizer
 from tierwall.engines.envoy.names import (
@@ -26,6 +25,7 @@ from tierwall.engines.envoy.names import (
 )
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.rbac import Guard, depends_on, guard
+from tierwall.engines.envoy.tags import Key, digest, key_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import as_method
@@ -79,24 +79,39 @@ class Made(NamedTuple):
     asked: tuple[Authorizer, ...]
 
 
+class Kept(Struct, frozen=True, eq=False):
+    """What a compilation keeps of policies: the checkpoints by what they were made of, and what each compiles to."""
+
+    made: Mapping[tuple[object, ...], Made] = {}
+    needs: Mapping[tuple[Policy, ...], frozenset[str]] = {}
+    # What a policy compiles to, by what of a way it depends on, as long as the policy says the same.
+    compiled: Mapping[Key, tuple[Resource, Mapping[object, Guard]]] = {}
+
+    @property
+    def without_checkpoints(self) -> Kept:
+        """For a compilation whose checkpoints must be made anew."""
+        return Kept(compiled=self.compiled)
+
+
 class Guards:
-    """The policies of one compilation. Of the ones before, if only policies differ, it takes over what is the same."""
+    """The policies of one compilation. It takes over what is the same from what another one kept."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         options: Options,
-        cache: Cache,
+        tags: Mapping[Key, str] | None = None,
+        before: Kept | None = None,
         whom_to_ask: WhomToAsk = authorizer,
-        before: Guards | None = None,
     ) -> None:
-        self._whom_to_ask = whom_to_ask
         self._snapshot = snapshot
         self._options = options
-        self._cache = cache
-        self._before = before
+        self._whom_to_ask = whom_to_ask
+        self._before = before if before is not None else Kept()
+        self.tags = dict(tags or {})
         self._made: dict[tuple[object, ...], Made] = {}
         self._needs: dict[tuple[Policy, ...], frozenset[str]] = {}
+        self._compiled: dict[Key, tuple[Resource, dict[object, Guard]]] = {}
 
     def stack(self, gateway: Resource, listener: Listener, backend: Resource | None) -> Stack[Policy]:
         """The policies between a listener and a backend, in their order."""
@@ -110,15 +125,15 @@ class Guards:
     def _at(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Checkpoint:
         needs = self._needs.get(policies)
         if needs is None:
-            needs = self._before._needs.get(policies) if self._before is not None else None
+            needs = self._before.needs.get(policies)
             if needs is None:
                 needs = frozenset(need for policy in policies for need in depends_on(policy))
             self._needs[policies] = needs
         key = level, policies, *_needed(needs, backend, port)
         made = self._made.get(key)
         if made is None:
-            made = self._before._made.get(key) if self._before is not None else None
-            self._made[key] = made = made or self._make(level, policies, backend, port)
+            made = self._before.made.get(key) or self._make(level, policies, backend, port)
+            self._made[key] = made
         return made.checkpoint
 
     def _make(self, level: str, policies: tuple[Policy, ...], backend: Backend, port: int) -> Made:
@@ -145,25 +160,43 @@ class Guards:
             bool(policy.closed),
             self._options.largest_pattern,
         )
-        kept = self._cache.of(policy.resource)
-        found = kept.get(key)
+        guards = self._guards(policy.resource)
+        found = guards.get(key)
         if found is None:
-            found = kept[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
-        return (policy.resource.group, str(policy.reference), self._cache.tag(policy.resource), key), found
+            found = guards[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
+        return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), found
 
-    def done(self) -> None:
-        """Let go of the ones before."""
-        self._before = None
+    def _guards(self, policy: Resource) -> dict[object, Guard]:
+        """What a policy compiles to so far: nothing, if it has changed, or if notes say where it stood before."""
+        key = key_of(policy)
+        if key not in self._compiled:
+            kept, guards = self._before.compiled.get(key, (policy, {}))
+            if kept is not policy and (not policy.says_what(kept) or any(one.diagnostics for one in guards.values())):
+                kept, guards = policy, {}
+            self._compiled[key] = kept, dict(guards)
+        return self._compiled[key][1]
+
+    def _tag(self, policy: Resource) -> str:
+        """What stands for the text of a policy: first its digest, so that a control plane that starts anew finds the
+        names again of what has not changed since.
+        """
+        key = key_of(policy)
+        if key not in self.tags:
+            self.tags[key] = digest(policy)
+        return self.tags[key]
+
+    @property
+    def kept(self) -> Kept:
+        """What the next compilation can take over."""
+        known = {**self._before.compiled, **self._compiled}
+        standing = {key_of(policy.resource) for made in self._made.values() for policy in made.policies}
+        compiled = {key: known[key] for key in standing & known.keys()}
+        return Kept(self._made, self._needs, compiled)
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Every checkpoint so far, by name."""
         return {one.checkpoint.name: one.checkpoint for one in self._made.values()}
-
-    @property
-    def policies(self) -> list[Resource]:
-        """Every policy that stands somewhere."""
-        return [policy.resource for one in self._made.values() for policy in one.policies]
 
     @property
     def authorizers(self) -> dict[str, Authorizer]:
@@ -175,10 +208,6 @@ class Guards:
         """What is wrong with the policies, each once."""
         found = (one for made in self._made.values() for guard in made.checkpoint.guards for one in guard.diagnostics)
         return list({(one.code, one.message, str(one.at)): one for one in found}.values())
-
-    def filters(self) -> Mapping[str, Any]:
-        """The configurations of the filters that have the policies of every way so far."""
-        return self._cache.filters(self.checkpoints)
 
 
 def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object, object]:

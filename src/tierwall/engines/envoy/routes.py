@@ -7,7 +7,7 @@ HTTP without a body. A route says which checkpoints its requests pass; what stan
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2, route_pb2
@@ -36,57 +36,57 @@ class Destination(Struct, frozen=True, eq=False):
     host: str = ""
 
 
-class Routes:
-    """Makes RouteConfigurations. Of the ones before it takes over what says the same."""
+class Routes(Struct, frozen=True, eq=False):
+    """RouteConfigurations with what they were made of: their plan, and the routes of each match with checkpoints."""
 
-    def __init__(self, options: Options, guards: Guards, before: Routes | None = None) -> None:
-        self._options = options
-        self._guards = guards
-        self._before = before
-        self._matches: dict[Match, tuple[Names, list[Any]]] = {}
-        self._configurations: dict[str, tuple[Plan, Any]] = {}
+    by_name: Mapping[str, tuple[Plan, Any]] = {}
+    by_match: Mapping[Match, tuple[Names, list[Any]]] = {}
 
-    def configuration(self, plan: Plan) -> Any:
-        """The RouteConfiguration of a listener."""
-        before = self._before._configurations.get(plan.name) if self._before is not None else None
-        made = [(host, [self._routes(match) for match in host.matches]) for host in plan.hosts]
-        if before is not None and before[0] is plan and all(old for _, those in made for _, old in those):
-            out = before[1]
-        else:
-            out = empty_configuration(plan.name)
-            for host, those in made:
-                name = virtual_host_name(plan.gateway, host.listener, host.name)
-                virtual = out.virtual_hosts.add(name=name, domains=[host.name])
-                virtual.routes.append(_ambiguous())
-                for routes, _ in those:
-                    virtual.routes.extend(routes)
-        self._configurations[plan.name] = plan, out
-        return out
+    @property
+    def configurations(self) -> dict[str, Any]:
+        """The RouteConfigurations by name."""
+        return {name: configuration for name, (_, configuration) in self.by_name.items()}
 
-    def done(self) -> None:
-        """Let go of the ones before."""
-        self._before = None
+    def after(self, plans: Iterable[Plan], guards: Guards, options: Options) -> Routes:
+        """The RouteConfigurations of these plans; what says the same is taken over from here."""
+        by_name: dict[str, tuple[Plan, Any]] = {}
+        by_match: dict[Match, tuple[Names, list[Any]]] = {}
+        for plan in plans:
+            is_same = True
+            for match in (match for host in plan.hosts for match in host.matches if match.ways):
+                destinations = [_destination(way, guards) for way in match.ways]
+                # A checkpoint's name stands for all that routes say about it.
+                names = tuple(tuple(one.name for one in to.protection.checkpoints) for to in destinations)
+                made = self.by_match.get(match)
+                if made is None or made[0] != names:
+                    is_same = False
+                    made = names, guarded(copy.deepcopy(match.route), destinations, options, match.only)
+                by_match[match] = made
+            before = self.by_name.get(plan.name)
+            if before is None or before[0] is not plan or not is_same:
+                before = plan, _configuration(plan, by_match)
+            by_name[plan.name] = before
+        return Routes(by_name, by_match)
 
-    def _routes(self, match: Match) -> tuple[list[Any], bool]:
-        """The routes of a match, and whether they are the ones from before."""
-        if not match.ways:
-            return [match.route], True
-        destinations = [self._destination(one) for one in match.ways]
-        # A checkpoint's name stands for all that routes say about it.
-        names = tuple(tuple(found.name for found in one.protection.checkpoints) for one in destinations)
-        kept = self._before._matches.get(match) if self._before is not None else None
-        is_old = kept is not None and kept[0] == names
-        if kept is None or not is_old:
-            kept = names, guarded(copy.deepcopy(match.route), destinations, self._options, match.only)
-        self._matches[match] = kept
-        return kept[1], is_old
 
-    def _destination(self, way: Way) -> Destination:
-        if way.backend is None:
-            return Destination(None, way.weight, NO_PROTECTION)
-        stack = self._guards.stack(way.gateway, way.listener, way.backend)
-        protection = self._guards.protection(stack, backend_of(way.backend), way.listener.port)
-        return Destination(way.cluster, way.weight, protection, way.host)
+def _configuration(plan: Plan, by_match: Mapping[Match, tuple[Names, list[Any]]]) -> Any:
+    """The RouteConfiguration of a listener."""
+    out = empty_configuration(plan.name)
+    for host in plan.hosts:
+        name = virtual_host_name(plan.gateway, host.listener, host.name)
+        virtual = out.virtual_hosts.add(name=name, domains=[host.name])
+        virtual.routes.append(_ambiguous())
+        for match in host.matches:
+            virtual.routes.extend(by_match[match][1] if match.ways else [match.route])
+    return out
+
+
+def _destination(way: Way, guards: Guards) -> Destination:
+    if way.backend is None:
+        return Destination(None, way.weight, NO_PROTECTION)
+    stack = guards.stack(way.gateway, way.listener, way.backend)
+    protection = guards.protection(stack, backend_of(way.backend), way.listener.port)
+    return Destination(way.cluster, way.weight, protection, way.host)
 
 
 def _ambiguous() -> Any:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from tierwall.api.algebra.chain import Chain, ChainDecision
 from tierwall.api.algebra.request import ConditionData
 from tierwall.api.authorizers import expression
 from tierwall.api.model import chain_of
 from tierwall.api.wire.answer import reply
-from tierwall.api.wire.review import read_review
+from tierwall.api.wire.review import Review, review_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -100,7 +102,7 @@ def run() -> None:
         chain = chain_of(Snapshot.of(policies(count)))
         built = time.process_time() - start
         asked = reviews(count)
-        attributes = [read_review(one).attributes for one in asked]
+        attributes = [review_of(msgspec.convert(review, Review)).attributes for review in asked]
         first = microseconds(chain.authorize, attributes)
         conditional = [one for one in map(chain.authorize, attributes) if one.is_conditional]
         second = microseconds(lambda one: one.evaluate(data), conditional)
@@ -114,9 +116,7 @@ def run() -> None:
 
 
 def _review(chain: Chain, raw: bytes) -> bytes:
-    import msgspec
-
-    review = read_review(msgspec.json.decode(raw))
+    review = review_of(msgspec.json.decode(raw, type=Review))
     return msgspec.json.encode(reply(review, chain.authorize(review.attributes)))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.worlds.api_fakes import CREATE, Fake, condition, configuration, policy
-from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tierwall.api.algebra.chain import Chain, Entry, ask_the_rest
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.algebra.condition_fit import pack, unpack
 from tierwall.api.algebra.condition_set import Conditional, ConditionSet, conditional
@@ -26,9 +27,10 @@ from tierwall.api.authorizers.webhook import (
     read_settings,
 )
 from tierwall.api.model import chain_of
-from tierwall.api.wire import conditions_chain, kep, series
-from tierwall.api.wire.answer import ConditionsReview, reply, status
-from tierwall.api.wire.review import AccessReview, Shape, WireError, read_review, spec_of
+from tierwall.api.wire import condition_sets, series
+from tierwall.api.wire.answer import ConditionsReview, conditions_request, reply, status
+from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHAIN, read_sets, write_sets
+from tierwall.api.wire.review import AccessReview, Review, Shape, WireError, review_of, spec_of
 from tierwall.api.wire.seal import Seal, SealError
 from tierwall.resources.snapshot import Snapshot
 
@@ -39,6 +41,13 @@ SERIES_TYPES = ["Allow", "Deny", "NoOpinion", "ConditionsMap", "Union"]
 def review(version: str = "v1", **spec: Any) -> dict[str, Any]:
     given = {"user": "alice", "resourceAttributes": RESOURCE, **spec}
     return {"apiVersion": f"authorization.k8s.io/{version}", "kind": "SubjectAccessReview", "spec": given}
+
+
+def read_review(value: dict[str, Any]) -> AccessReview:
+    try:
+        return review_of(msgspec.json.decode(json.dumps(value), type=Review))
+    except msgspec.ValidationError as why:
+        raise WireError(str(why)) from None
 
 
 SHAPES: dict[Shape, dict[str, Any]] = {
@@ -180,19 +189,19 @@ def test_r077_an_old_reader_sees_no_opinion() -> None:
 )
 def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, Any]) -> None:
     with pytest.raises(WireError, match="exclude each other"):
-        conditions_chain.read_chain([{"authorizerName": "a", **both}])
+        read_sets([{"authorizerName": "a", **both}])
 
 
 def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
     made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
-    found = conditions_chain.status(ask_the_rest(made.authorize(CREATE)).entries)["conditionsChain"]
+    found = write_sets(CONDITIONS_CHAIN, ask_the_rest(made.authorize(CREATE)).entries)
     assert [one["authorizerName"] for one in found] == ["a", "c"]
     assert found[1] == {"authorizerName": "c", "allowed": True}
 
 
 def test_r080_two_sets_of_one_name_are_refused() -> None:
     with pytest.raises(WireError, match="one authorizer name"):
-        conditions_chain.read_chain([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
+        read_sets([{"authorizerName": "a", "denied": True}, {"authorizerName": "a", "allowed": True}])
 
 
 def test_r083_conditions_are_returned_for_any_verb() -> None:
@@ -204,7 +213,7 @@ def test_r083_conditions_are_returned_for_any_verb() -> None:
 def test_r029_an_unknown_effect_falls_to_the_failure_mode(effect: str) -> None:
     for mode in ("Deny", "NoOpinion"):
         conditions = [{"id": "a", "effect": effect, "type": CEL_TYPE, "condition": "true"}]
-        found = conditions_chain.read_chain([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
+        found = read_sets([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
         assert found[0][1].verdict == mode
 
 
@@ -252,17 +261,17 @@ ENTRIES = st.lists(
 )
 
 
-def named(decisions: list[Decision]) -> tuple[tuple[str, Decision], ...]:
+def named(decisions: list[Decision]) -> tuple[Entry, ...]:
     out = []
     for number, one in enumerate(decisions):
         if isinstance(one, Conditional):
             one = replace(one, conditions=replace(one.conditions, authorizer=f"a{number}"))
         if one.verdict is not NO_OPINION:
-            out.append((f"a{number}", one))
+            out.append(Entry(f"a{number}", one))
     return tuple(out)
 
 
-def meaning(entries: tuple[tuple[str, Decision], ...], *, modes: bool = True) -> list[Any]:
+def meaning(entries: tuple[Entry, ...], *, modes: bool = True) -> list[Any]:
     found: list[Any] = []
     for name, one in entries:
         if isinstance(one, Conditional):
@@ -279,15 +288,13 @@ def meaning(entries: tuple[tuple[str, Decision], ...], *, modes: bool = True) ->
 @given(ENTRIES)
 def test_the_seed_shape_loses_nothing(decisions: list[Decision]) -> None:
     entries = named(decisions)
-    assert meaning(
-        conditions_chain.read_chain(json.loads(json.dumps(conditions_chain.status(entries)["conditionsChain"])))
-    ) == meaning(entries)
+    assert meaning(read_sets(json.loads(json.dumps(write_sets(CONDITIONS_CHAIN, entries))))) == meaning(entries)
 
 
 @given(ENTRIES)
 def test_the_kep_shape_loses_nothing_but_packs_mixed_sets(decisions: list[Decision]) -> None:
     entries = named(decisions)
-    back = kep.read_entries(json.loads(json.dumps(kep.status(entries)["conditionSetChain"])))
+    back = read_sets(json.loads(json.dumps(write_sets(CONDITION_SET_CHAIN, entries))))
     for (_, one), (_, other) in zip(entries, back, strict=True):
         assert one.verdict is other.verdict
         if isinstance(one, Conditional) and isinstance(other, Conditional):
@@ -334,7 +341,7 @@ def test_deep_nesting_is_refused() -> None:
     with pytest.raises(WireError, match="nested"):
         series.read_tree(tree, "a")
     with pytest.raises(WireError, match="nested"):
-        kep.read_entries(chain)
+        read_sets(chain)
 
 
 @given(st.text(max_size=3000))
@@ -356,11 +363,7 @@ DATA = ConditionData(operation="CREATE", object={"metadata": {"labels": {"env": 
 
 def entries_for(shape: Shape) -> dict[str, Any]:
     entries = ask_the_rest(CHAIN.authorize(read_review(review(**SHAPES[Shape.CONDITIONS_CHAIN])).attributes)).entries
-    if shape is Shape.CONDITIONS_CHAIN:
-        return conditions_chain.request(entries, DATA)
-    if shape is Shape.KEP:
-        return kep.request(entries, DATA)
-    return series.request(entries, {"uid": "u1", "operation": "CREATE", "object": DATA.object})
+    return conditions_request(shape, entries, DATA)
 
 
 @pytest.mark.parametrize("shape", [Shape.CONDITIONS_CHAIN, Shape.KEP, Shape.SERIES])
@@ -370,7 +373,7 @@ def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape
     found = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
     assert found["kind"] == "AuthorizationConditionsReview"
     if shape is Shape.SERIES:
-        assert found["response"]["uid"] == "u1"
+        assert found["response"]["uid"] == series.UID
         assert found["response"]["decision"]["type"] == "Allow"
     else:
         assert found["response"]["allowed"] is True
@@ -382,9 +385,7 @@ def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> Non
         "conditionsMap": {"allowConditions": [{"id": "a", "condition": "object.x == 1", "type": CEL_TYPE}]},
     }
     body = {"decision": tree, "admissionRequest": {"uid": "u", "operation": "CREATE", "object": {"x": 1}}}
-    asked = ConditionsReview(
-        {"apiVersion": conditions_chain.API_VERSION, "kind": conditions_chain.KIND, "request": body}
-    )
+    asked = ConditionsReview({"apiVersion": condition_sets.API_VERSION, "kind": condition_sets.KIND, "request": body})
     assert CHAIN.recall(asked.entries).evaluate(asked.data).verdict is ALLOW
 
 
@@ -472,7 +473,7 @@ class Clock:
 
 
 def webhook(server: ReviewClient, clock: Clock | None = None, **settings: Any) -> Chain:
-    given = {"supports_conditions": True, **settings}
+    given = {"shape": Shape.CONDITIONS_CHAIN, **settings}
     return Chain([Webhook("hook", server, WebhookSettings(**given), clock or Clock())])
 
 
@@ -503,7 +504,7 @@ def test_r090_a_failing_endpoint_fails_conditional_requests_only() -> None:
 
 
 def test_r091_without_an_endpoint_conditions_are_not_asked_for() -> None:
-    assert webhook(Server(OPAQUE), supports_conditions=False).authorize(CREATE).verdict is NO_OPINION
+    assert webhook(Server(OPAQUE), shape=Shape.PLAIN).authorize(CREATE).verdict is NO_OPINION
 
 
 def test_r093_what_fails_here_is_left_to_the_webhook() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tierwall.api.algebra.condition_set import ConditionError
-from tierwall.api.algebra.request import OPERATIONS, WRITE_VERBS, Attributes, ConditionData
+from tierwall.api.algebra.request import OPERATIONS, UNKNOWN, WRITE_VERBS, Attributes
 from tierwall.api.authorizers.cel_policies import Policy
 from tierwall.api.authorizers.demands import GROUPS, demands
 from tierwall.api.authorizers.expression import decide, program_of
@@ -131,10 +131,8 @@ def _without(value: Any, path: Path) -> Any:
 
 
 def _fails(run: Any, attributes: Attributes, data: dict[str, Any]) -> bool:
-    found = ConditionData.of(data)
-    assert found is not None
     try:
-        decide(run, {**found.variables(), "request": attributes.request()})
+        decide(run, {**dict.fromkeys(UNKNOWN), **data, "request": attributes.request()})
     except ConditionError:
         return True
     return False

@@ -40,6 +40,13 @@ def unpack(packed: str) -> str:
         raise ValueError(f"not a packed condition: {why}") from None
 
 
+def packed(condition: Condition) -> Condition:
+    """The condition with its CEL packed, if it is not already."""
+    if condition.type == PACKED_CEL_TYPE:
+        return condition
+    return replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
+
+
 def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
     """The conditions that say what is left of one; nearly always one."""
     whole = replace(condition, text=to_text(tree), type=CEL_TYPE)
@@ -47,12 +54,12 @@ def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
         return [whole]
     if isinstance(tree, Call) and tree.function == "_||_":
         parts = [
-            _packed(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
+            _fitted(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
             for number, part in enumerate(tree.args)
         ]
         if all(fits(part.text) for part in parts):
             return parts
-    return [_packed(whole)]
+    return [_fitted(whole)]
 
 
 def within_limits(conditions: Iterable[Condition]) -> list[Condition]:
@@ -76,10 +83,10 @@ def _part_id(id: str, number: int) -> str:
     return f"{prefix}{slash}{name}.{number}"
 
 
-def _packed(condition: Condition) -> Condition:
-    if fits(condition.text) or len(condition.text.encode()) > MAX_UNPACKED_BYTES:
-        return condition
-    return replace(condition, text=pack(condition.text), type=PACKED_CEL_TYPE)
+def _fitted(condition: Condition) -> Condition:
+    """The condition packed, if only that makes it fit."""
+    too_long = len(condition.text.encode()) > MAX_UNPACKED_BYTES
+    return condition if fits(condition.text) or too_long else packed(condition)
 
 
 def _joined(conditions: list[Condition], effect: Effect) -> Iterable[Condition]:

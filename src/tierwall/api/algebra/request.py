@@ -152,21 +152,6 @@ class ConditionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Who asks, for checks through `authorizer`; a condition cannot read it.
     requester: Attributes | None = None
 
-    @classmethod
-    def of(cls, question: Mapping[str, Any], requester: Attributes | None = None) -> ConditionData | None:
-        """The data of a question, or None if it has none."""
-        if not any(key in question for key in UNKNOWN):
-            return None
-        return cls(
-            operation=question.get("operation"),
-            object=question.get("object"),
-            old_object=question.get("oldObject"),
-            options=question.get("options"),
-            namespace_object=question.get("namespaceObject"),
-            impersonated_request=question.get("impersonatedRequest"),
-            requester=requester,
-        )
-
     @property
     def name(self) -> str:
         """`object.metadata.name` if that is a string, else nothing."""

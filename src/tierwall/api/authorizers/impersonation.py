@@ -22,7 +22,7 @@ from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionData
 from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
 from tierwall.api.authorizers.settlement import Settlement
-from tierwall.api.wire import conditions_chain
+from tierwall.api.wire.condition_sets import CONDITIONS_CHAIN, read_sets, write_set
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
@@ -91,9 +91,8 @@ def carried(decision: ChainDecision) -> tuple[str, ...]:
     entries = ask_the_rest(decision).entries
     if len(entries) != 1 or not isinstance(entries[0].decision, Conditional):
         raise ValueError("only the conditions of one authorizer can travel with a user")
-    wire = conditions_chain.write_set(
-        "impersonation", Conditional(conditions=deny_only(entries[0].decision.conditions))
-    )
+    denials = Conditional(conditions=deny_only(entries[0].decision.conditions))
+    wire = write_set(CONDITIONS_CHAIN, "impersonation", denials)
     return (msgspec.json.encode(wire).decode(),)
 
 
@@ -131,7 +130,7 @@ class CarriedConditions:
             return Decision(NO_OPINION, "not impersonated under conditions")
         try:
             (text,) = values
-            _, found = conditions_chain.read_set(msgspec.json.decode(text, type=conditions_chain.WireSet))
+            ((_, found),) = read_sets([msgspec.json.decode(text)])
         except (ValueError, msgspec.MsgspecError) as why:
             return failed_closed(self.name, DENY, f"`{EXTRA_KEY}` cannot be read: {why}")
         if not isinstance(found, Conditional) or found.can_become_allowed:

@@ -17,7 +17,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,10 +26,10 @@ from tierwall.api.algebra.chain import ChainDecision, Entry, Opinions, entries_o
 from tierwall.api.algebra.condition import CEL_TYPE, Condition
 from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision, settled, silent
-from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.expression import decide, holds, parse, program_of
-from tierwall.api.wire import conditions_chain, kep, series
-from tierwall.api.wire.review import KIND, V1, Shape, WireError, read_concrete, spec_of
+from tierwall.api.wire.answer import conditions_request, read_conditions_reply, read_status
+from tierwall.api.wire.review import KIND, Shape, WireError, resource_attributes, spec_of
 from tierwall.cel.errors import ParseError
 from tierwall.core.answer import Reason, Step
 from tierwall.core.source import Path
@@ -49,8 +49,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     authorized_ttl: float = 300.0
     unauthorized_ttl: float = 30.0
     match_conditions: tuple[str, ...] = ()
-    supports_conditions: bool = False
-    shape: Shape = Shape.CONDITIONS_CHAIN
+    # That of its conditions; PLAIN where it is not asked for any.
+    shape: Shape = Shape.PLAIN
 
     def lifetime(self, is_allowed: bool) -> float:
         """How long an answer may be served from the cache; a conditional one counts as not allowed."""
@@ -97,7 +97,9 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         except ParseError as why:
             words = f"match condition `{text}` is not a CEL expression: {why}"
             problem(words, "matchConditions", number, "expression")
-    series = isinstance(value.get("conditionsReview"), Mapping)
+    shape = Shape.CONDITIONS_CHAIN if value.get("conditionsEndpointKubeConfigContext") else Shape.PLAIN
+    if isinstance(value.get("conditionsReview"), Mapping):
+        shape = Shape.SERIES
     settings = WebhookSettings(
         version=version if isinstance(version, str) else "v1",
         failure_policy=Verdict.NO_OPINION if policy == "NoOpinion" else Verdict.DENY,
@@ -105,8 +107,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         authorized_ttl=seconds("authorizedTTL", 300.0) if value.get("cacheAuthorizedRequests", True) else 0.0,
         unauthorized_ttl=seconds("unauthorizedTTL", 30.0) if value.get("cacheUnauthorizedRequests", True) else 0.0,
         match_conditions=tuple(one for one in texts if isinstance(one, str)),
-        supports_conditions=series or bool(value.get("conditionsEndpointKubeConfigContext")),
-        shape=Shape.SERIES if series else Shape.CONDITIONS_CHAIN,
+        shape=shape,
     )
     return settings, problems
 
@@ -187,9 +188,8 @@ class Webhook:
         skipped = self._matched(attributes)
         if skipped is not None:
             return skipped
-        shape = settings.shape if attributes.conditions_mode is not ConditionsMode.NONE else Shape.PLAIN
         version = f"authorization.k8s.io/{settings.version}"
-        spec = spec_of(attributes, version, shape if settings.supports_conditions else Shape.PLAIN)
+        spec = spec_of(attributes, version, settings.shape)
         key = msgspec.json.encode(spec)
         if (known := self._cached(key)) is not None:
             return known
@@ -222,38 +222,17 @@ class Webhook:
         return answer
 
     def _call_back(self, decision: RemoteDecision, data: ConditionData) -> Decision:
-        if not self._settings.supports_conditions:
+        if self._settings.shape is Shape.PLAIN:
             raise WebhookError("no endpoint for conditions is configured")
-        entries = decision.entries
-        if self._settings.shape is Shape.SERIES:
-            uid = "conditions"
-            admission = {
-                "uid": uid,
-                "operation": data.operation,
-                "object": data.object,
-                "oldObject": data.old_object,
-                "options": data.options,
-            }
-            reply = self._client.conditions(series.request(entries, admission))
-            return self._said(series.read_response(reply, uid, decision.possible))
-        codec = kep if self._settings.shape is Shape.KEP else conditions_chain
-        return self._said(conditions_chain.read_response(self._client.conditions(codec.request(entries, data))))
+        shape = self._settings.shape
+        reply = self._client.conditions(conditions_request(shape, decision.entries, data))
+        return self._said(read_conditions_reply(shape, reply))
 
     def _read(self, reply: Mapping[str, Any]) -> Decision:
         status = reply.get("status")
         if not isinstance(status, Mapping):
             raise WireError("the reply has no status")
-        if not self._settings.supports_conditions:
-            return self._said(read_concrete(status))
-        match self._settings.shape:
-            case Shape.SERIES:
-                answer = series.read_status(status, self.name)
-            case Shape.KEP:
-                answer = kep.read_status(status)
-            case Shape.CONDITIONS_CHAIN | Shape.PLAIN:
-                answer = conditions_chain.read_status(status)
-            case shape:
-                assert_never(shape)
+        answer = read_status(self._settings.shape, status, self.name)
         if isinstance(answer, Decision):
             return self._said(answer)
         opinions: Opinions = tuple((_Here(name), decision) for name, decision in answer)
@@ -347,16 +326,4 @@ def match_request(attributes: Attributes) -> dict[str, Any]:
     }
     if not attributes.is_resource_request:
         return out | {"nonResourceAttributes": {"path": attributes.path, "verb": attributes.verb}}
-    selectors = spec_of(attributes, V1)["resourceAttributes"]
-    return out | {
-        "resourceAttributes": {
-            "namespace": attributes.namespace,
-            "verb": attributes.verb,
-            "group": attributes.group,
-            "version": attributes.version,
-            "resource": attributes.resource,
-            "subresource": attributes.subresource,
-            "name": attributes.name,
-            **{key: selectors[key] for key in ("fieldSelector", "labelSelector") if key in selectors},
-        }
-    }
+    return out | {"resourceAttributes": resource_attributes(attributes)}

@@ -1,20 +1,22 @@
-"""A chain's decision in the shape its caller reads, and back (the four shapes behind one door)."""
+"""The reviews of both phases in the shape that the other side reads: the four shapes behind one door."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
+from tierwall.api.algebra.chain import ChainDecision, Entry, ask_the_rest
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.algebra.request import ConditionData, ConditionsMode
-from tierwall.api.wire import conditions_chain, kep, series
-from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status
+from tierwall.api.wire import condition_sets, series
+from tierwall.api.wire.condition_sets import API_VERSION, CONDITION_SET_CHAIN, CONDITIONS_CHAIN
+from tierwall.api.wire.review import KIND, AccessReview, Shape, WireError, concrete_status, read_concrete
+
+# The shapes that carry condition sets.
+SPELLINGS = {Shape.CONDITIONS_CHAIN: CONDITIONS_CHAIN, Shape.KEP: CONDITION_SET_CHAIN}
 
 
-def status(
-    review: AccessReview, decision: ChainDecision, entries: tuple[conditions_chain.Entry, ...] | None = None
-) -> dict[str, Any]:
+def status(review: AccessReview, decision: ChainDecision, entries: tuple[Entry, ...] | None = None) -> dict[str, Any]:
     """The status of a SubjectAccessReview; a conditional answer is folded for a caller that reads no conditions.
 
     Asks the rest of the chain, unless somebody did. `entries` stand in place of the decision's, where they were sealed.
@@ -27,19 +29,28 @@ def status(
     match review.shape:
         case Shape.PLAIN:
             return concrete_status(complete.folded())
-        case Shape.CONDITIONS_CHAIN:
-            return conditions_chain.status(entries, complete.error, describe=describe)
-        case Shape.KEP:
-            return kep.status(entries, complete.error, describe=describe)
+        case Shape.CONDITIONS_CHAIN | Shape.KEP:
+            return condition_sets.status(SPELLINGS[review.shape], entries, complete.error, describe=describe)
         case Shape.SERIES:
             return series.status(entries, review.handled, complete.failure, complete.error, describe=describe)
         case _:
             assert_never(review.shape)
 
 
-def reply(
-    review: AccessReview, decision: ChainDecision, entries: tuple[conditions_chain.Entry, ...] | None = None
-) -> dict[str, Any]:
+def read_status(shape: Shape, value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, ...]:
+    """What a webhook of this name answered to a SubjectAccessReview: concrete, or the entries of its own chain."""
+    match shape:
+        case Shape.PLAIN:
+            return read_concrete(value)
+        case Shape.CONDITIONS_CHAIN | Shape.KEP:
+            return condition_sets.read_status(SPELLINGS[shape], value)
+        case Shape.SERIES:
+            return series.read_status(value, name)
+        case _:
+            assert_never(shape)
+
+
+def reply(review: AccessReview, decision: ChainDecision, entries: tuple[Entry, ...] | None = None) -> dict[str, Any]:
     """The whole reply to a SubjectAccessReview."""
     return {"apiVersion": review.api_version, "kind": KIND, "status": status(review, decision, entries)}
 
@@ -49,27 +60,37 @@ class ConditionsReview:
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         api_version, kind = value.get("apiVersion"), value.get("kind")
-        if kind != conditions_chain.KIND or api_version != conditions_chain.API_VERSION:
-            wanted = f"a `{conditions_chain.KIND}` of `{conditions_chain.API_VERSION}`"
+        if kind != condition_sets.KIND or api_version != API_VERSION:
+            wanted = f"a `{condition_sets.KIND}` of `{API_VERSION}`"
             raise WireError(f"expected {wanted}, found `{kind}` of `{api_version}`")
         request = value.get("request")
         if not isinstance(request, Mapping):
             raise WireError("`request` is required")
         self.uid = ""
-        self.entries: tuple[conditions_chain.Entry, ...]
+        self.entries: tuple[Entry, ...]
         self.data: ConditionData
         if "decision" in request:
             self.shape = Shape.SERIES
             self.entries, self.data, self.uid = series.read_request(request)
-        elif "conditionSetChain" in request:
-            self.shape = Shape.KEP
-            self.entries, self.data = kep.read_request(request)
         else:
-            self.shape = Shape.CONDITIONS_CHAIN
-            self.entries, self.data = conditions_chain.read_request(request)
+            is_newest = CONDITION_SET_CHAIN.in_request in request
+            self.shape = Shape.KEP if is_newest else Shape.CONDITIONS_CHAIN
+            self.entries, self.data = condition_sets.read_request(SPELLINGS[self.shape], request)
 
     def reply(self, decision: Decision) -> dict[str, Any]:
         """The answer in the shape of the question."""
         if self.shape is Shape.SERIES:
             return series.response(decision, self.uid)
-        return conditions_chain.response(decision)
+        return condition_sets.response(decision)
+
+
+def conditions_request(shape: Shape, entries: tuple[Entry, ...], data: ConditionData) -> dict[str, Any]:
+    """The AuthorizationConditionsReview that asks a webhook to evaluate what it returned."""
+    if shape is Shape.SERIES:
+        return series.request(entries, data)
+    return condition_sets.request(SPELLINGS[shape], entries, data)
+
+
+def read_conditions_reply(shape: Shape, value: Mapping[str, Any]) -> Decision:
+    """The concrete answer to such a review."""
+    return series.read_response(value) if shape is Shape.SERIES else condition_sets.read_response(value)

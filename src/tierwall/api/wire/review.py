@@ -62,6 +62,10 @@ class ResourceAttributes(msgspec.Struct, frozen=True, rename="camel", gc=False):
     field_selector: SelectorAttributes | None = None
 
 
+_NO_RESOURCE = ResourceAttributes()
+_RESOURCE_TEXTS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+
+
 class NonResourceAttributes(msgspec.Struct, frozen=True, gc=False):
     """`spec.nonResourceAttributes`."""
 
@@ -101,23 +105,13 @@ class AccessReview(msgspec.Struct, frozen=True, gc=False):
     handled: frozenset[str] = frozenset()
 
 
-def read_review(value: Mapping[str, Any]) -> AccessReview:
-    """A decoded SubjectAccessReview; WireError says what is wrong with it."""
-    api_version, kind = value.get("apiVersion"), value.get("kind")
-    _expect(api_version, kind)
-    if not isinstance(value.get("spec"), Mapping):
-        raise WireError("`spec` is required")
-    try:
-        spec = msgspec.convert(value["spec"], Spec)
-    except msgspec.ValidationError as why:
-        raise WireError(f"`spec`: {why}") from None
-    return review_of(Review(str(api_version), KIND, spec))
-
-
 def review_of(found: Review) -> AccessReview:
-    """The same for one that was decoded as a review."""
+    """What a decoded review asks; WireError says what is wrong with it."""
     api_version, spec = found.api_version, found.spec
-    _expect(api_version, found.kind)
+    if found.kind != KIND or api_version not in (V1, V1BETA1):
+        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{found.kind}` of `{api_version}`"
+        hint = f": an API server takes these itself, and asks webhooks with a `{KIND}`"
+        raise WireError(words + hint if found.kind in _OWN_REVIEWS else words)
     if spec is None:
         raise WireError("`spec` is required")
     groups = spec.groups if api_version == V1 else spec.group
@@ -127,44 +121,27 @@ def review_of(found: Review) -> AccessReview:
     return AccessReview(api_version, _attributes(spec, tuple(groups or ()), mode), shape, handled)
 
 
-def _expect(api_version: Any, kind: Any) -> None:
-    if kind != KIND or api_version not in (V1, V1BETA1):
-        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{kind}` of `{api_version}`"
-        hint = f": an API server takes these itself, and asks webhooks with a `{KIND}`" if kind in _OWN_REVIEWS else ""
-        raise WireError(words + hint)
-
-
 def _attributes(spec: Spec, groups: tuple[str, ...], mode: ConditionsMode) -> Attributes:
     if (spec.resource_attributes is None) is (spec.non_resource_attributes is None):
         raise WireError("exactly one of `resourceAttributes` and `nonResourceAttributes` is required")
-    extra = extra_of(spec.extra) if spec.extra else ()
-    if (path := spec.non_resource_attributes) is not None:
-        return Attributes(
-            user=spec.user,
-            groups=groups,
-            uid=spec.uid,
-            extra=extra,
-            verb=path.verb,
-            path=path.path,
-            is_resource_request=False,
-            conditions_mode=mode,
-        )
-    found = spec.resource_attributes
-    assert found is not None
+    path = spec.non_resource_attributes
+    resource = spec.resource_attributes or _NO_RESOURCE
     return Attributes(
         user=spec.user,
         groups=groups,
         uid=spec.uid,
-        extra=extra,
-        verb=found.verb,
-        group=found.group,
-        version=found.version,
-        resource=found.resource,
-        subresource=found.subresource,
-        namespace=found.namespace,
-        name=found.name,
-        label_selector=_selector(found.label_selector),
-        field_selector=_selector(found.field_selector),
+        extra=extra_of(spec.extra) if spec.extra else (),
+        verb=resource.verb if path is None else path.verb,
+        group=resource.group,
+        version=resource.version,
+        resource=resource.resource,
+        subresource=resource.subresource,
+        namespace=resource.namespace,
+        name=resource.name,
+        path="" if path is None else path.path,
+        is_resource_request=path is None,
+        label_selector=_selector(resource.label_selector),
+        field_selector=_selector(resource.field_selector),
         conditions_mode=mode,
     )
 
@@ -209,39 +186,26 @@ def _support(spec: Spec) -> _Support:
     return _MODES.get(mode, _NO_SUPPORT) if isinstance(mode, str) else _NO_SUPPORT
 
 
+def resource_attributes(attributes: Attributes) -> dict[str, Any]:
+    """`spec.resourceAttributes`, every text in it present."""
+    out: dict[str, Any] = {key: getattr(attributes, key) for key in _RESOURCE_TEXTS}
+    for key, selector in (("fieldSelector", attributes.field_selector), ("labelSelector", attributes.label_selector)):
+        if selector:
+            out[key] = {"requirements": [_written(requirement) for requirement in selector]}
+    return out
+
+
+def _written(requirement: Requirement) -> dict[str, Any]:
+    values = {"values": list(requirement.values)} if requirement.values else {}
+    return {"key": requirement.key, "operator": requirement.operator, **values}
+
+
 def spec_of(attributes: Attributes, version: str = V1, shape: Shape = Shape.PLAIN) -> dict[str, Any]:
     """The spec that asks a webhook about a request."""
     out: dict[str, Any] = {}
     if attributes.is_resource_request:
-        resource: dict[str, Any] = {
-            key: value
-            for key, value in (
-                ("namespace", attributes.namespace),
-                ("verb", attributes.verb),
-                ("group", attributes.group),
-                ("version", attributes.version),
-                ("resource", attributes.resource),
-                ("subresource", attributes.subresource),
-                ("name", attributes.name),
-            )
-            if value
-        }
-        for key, selector in (
-            ("fieldSelector", attributes.field_selector),
-            ("labelSelector", attributes.label_selector),
-        ):
-            if selector:
-                resource[key] = {
-                    "requirements": [
-                        {
-                            "key": one.key,
-                            "operator": one.operator,
-                            **({"values": list(one.values)} if one.values else {}),
-                        }
-                        for one in selector
-                    ]
-                }
-        out["resourceAttributes"] = resource
+        given = resource_attributes(attributes).items()
+        out["resourceAttributes"] = {key: value for key, value in given if value}
     else:
         out["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
     out["user"] = attributes.user

@@ -12,15 +12,18 @@ from typing import Any
 
 import msgspec
 
+from tierwall.api.algebra.chain import Entry
 from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
 from tierwall.api.algebra.condition_set import Conditional, conditional
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import ConditionData
-from tierwall.api.wire.conditions_chain import API_VERSION, KIND, Entry
+from tierwall.api.wire.condition_sets import API_VERSION, KIND
 from tierwall.api.wire.review import WireError, read_concrete
 from tierwall.core.verdict import Verdict
 
 MAX_DEPTH = 16
+# Of the reviews that we send; each has an answer of its own, so one will do for all.
+UID = "conditions"
 _LISTS = (("deny", Effect.DENY), ("noOpinion", Effect.NO_OPINION), ("allow", Effect.ALLOW))
 # Types under the failure mode NoOpinion.
 _SOFT = {CEL_TYPE: "tierwall.io/authorization-cel-soft", PACKED_CEL_TYPE: "tierwall.io/authorization-cel-packed-soft"}
@@ -94,13 +97,13 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[Entry, ...]:
         case "Union":
             return _read_union(value.get("union"), name, depth)
         case "ConditionsMap":
-            return ((name, _read_map(value.get("conditionsMap"), name)),)
+            return (Entry(name, _read_map(value.get("conditionsMap"), name)),)
         case str(word) if word in CONCRETE:
             detail = value.get(_KEYS[Verdict(word)]) or {}
             if not isinstance(detail, Mapping):
                 raise WireError(f"`{word}` must hold `reason` and `evaluationError`")
             said = read_concrete({**detail, "allowed": False, "denied": False})
-            return ((name, Decision(Verdict(word), said.reason, said.error)),)
+            return (Entry(name, Decision(Verdict(word), said.reason, said.error)),)
         case word:
             raise WireError(f"unknown decision type `{word}`")
 
@@ -155,9 +158,16 @@ def read_status(value: Mapping[str, Any], name: str) -> Decision | tuple[Entry, 
     return entries
 
 
-def request(entries: tuple[Entry, ...], admission_request: Mapping[str, Any]) -> dict[str, Any]:
+def request(entries: tuple[Entry, ...], data: ConditionData) -> dict[str, Any]:
     """The review that asks an authorizer to evaluate what it returned."""
-    body = {"decision": write_tree(entries), "admissionRequest": dict(admission_request)}
+    admission = {
+        "uid": UID,
+        "operation": data.operation,
+        "object": data.object,
+        "oldObject": data.old_object,
+        "options": data.options,
+    }
+    body = {"decision": write_tree(entries), "admissionRequest": admission}
     return {"apiVersion": API_VERSION, "kind": KIND, "request": body}
 
 
@@ -185,16 +195,14 @@ def response(decision: Decision, uid: str) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, "decision": write_decision(decision)}}
 
 
-def read_response(value: Mapping[str, Any], uid: str, possible: frozenset[Verdict]) -> Decision:
-    """The concrete answer; WireError if it is another's, is still conditional or cannot come of what was asked."""
-    found = value.get("response")
-    if found is None:
+def read_response(value: Mapping[str, Any]) -> Decision:
+    """The concrete answer to such a review; WireError if it is another's or is still conditional."""
+    answer = value.get("response")
+    if answer is None:
         return Decision(NO_OPINION, "no response")
-    if not isinstance(found, Mapping) or found.get("uid") != uid:
+    if not isinstance(answer, Mapping) or answer.get("uid") != UID:
         raise WireError("the response does not echo the request's uid")
-    entries = read_tree(found.get("decision"), "")
-    if len(entries) != 1 or entries[0][1].is_conditional:
+    entries = read_tree(answer.get("decision"), "")
+    if len(entries) != 1 or entries[0].decision.is_conditional:
         raise WireError("the response is not concrete")
-    if entries[0][1].verdict not in possible:
-        raise WireError(f"`{entries[0][1].verdict}` cannot come of the conditions")
-    return entries[0][1]
+    return entries[0].decision

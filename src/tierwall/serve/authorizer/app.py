@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.wire import conditions_chain
+from tierwall.api.wire import condition_sets
 from tierwall.render.json import diagnostic_document
 from tierwall.render.json.decisions import review_document
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
@@ -37,7 +37,7 @@ MOST_ASKING = 16
 # What a body over its limit may have before the connection is cut: those who send a little too much are told so.
 MOST_DRAINED = 32 << 20
 _JSON = (b"content-type", b"application/json")
-_CONDITIONS_KIND = conditions_chain.KIND.encode()
+_CONDITIONS_KIND = condition_sets.KIND.encode()
 
 
 class Unread(Exception):

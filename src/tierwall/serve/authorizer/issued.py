@@ -15,12 +15,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tierwall.api.algebra.chain import Chain, ChainDecision, CompleteDecision
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_fit import pack
+from tierwall.api.algebra.chain import Chain, ChainDecision, CompleteDecision, Entry
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import packed
 from tierwall.api.algebra.condition_set import Conditional
 from tierwall.api.algebra.decision import Decision
-from tierwall.api.wire.conditions_chain import Entry
 from tierwall.api.wire.review import Shape
 from tierwall.api.wire.seal import Seal, SealError
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -54,7 +53,7 @@ class Issuer:
         """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
         if revision != self._revision:
             self._known, self._revision = {}, revision
-        return tuple([(name, self._sealed(found, shape)) for name, found in decision.entries])
+        return tuple([Entry(name, self._sealed(found, shape)) for name, found in decision.entries])
 
     def _sealed(self, decision: Decision, shape: Shape) -> Decision:
         """An authorizer's answer under the newest key; those that come again are sealed once."""
@@ -84,15 +83,11 @@ def _settled(decision: Decision, shape: Shape) -> Decision:
         return decision
     found = decision.conditions
     if shape is Shape.KEP and {one.type for one in found.conditions} == {CEL_TYPE, PACKED_CEL_TYPE}:
-        found = replace(found, conditions=tuple(map(_packed, found.conditions)))
+        found = replace(found, conditions=tuple(map(packed, found.conditions)))
     if shape is Shape.SERIES and not found.of(Effect.DENY):
         # This shape carries the failure mode only beside Deny conditions; without any it decides nothing.
         found = replace(found, failure_mode=FailureMode.DENY)
     return replace(decision, conditions=found)
-
-
-def _packed(one: Condition) -> Condition:
-    return one if one.type == PACKED_CEL_TYPE else replace(one, text=pack(one.text), type=PACKED_CEL_TYPE)
 
 
 def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import ConditionData
-from tierwall.api.wire import conditions_chain
+from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
@@ -92,7 +92,7 @@ class Reviews:
         if phase == ADMIT:
             document = admission.admission_reply(uid, False, why, status)
         elif phase == CONDITIONS:
-            document = conditions_chain.response(closed)
+            document = condition_sets.response(closed)
         else:
             document = {"apiVersion": V1, "kind": KIND, "status": concrete_status(closed)}
         record = Record(phase, "Deny", error=why, status=status, revision=self._store.current.revision)
@@ -116,7 +116,7 @@ class Reviews:
             found = self._decode_review(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
             raise WireError(f"the body is no `{KIND}`: {why}") from None
-        if found.kind == conditions_chain.KIND:
+        if found.kind == condition_sets.KIND:
             # A caller with one address for both kinds of review.
             return self._conditions(body)
         if len(body) > MOST_OCTETS[AUTHORIZE]:

@@ -1,0 +1,198 @@
+"""Condition sets as KEP-5681 writes them, in its two spellings.
+
+As first proposed: `status.conditionsChain` and `request.conditionSets`, the type on each condition. In its newest text:
+`conditionSetChain` in both places, the type on each set, so that a set with both plain and packed CEL is packed
+throughout, and one that mixes other types cannot be written and falls to its failure mode. Sets may nest in that text;
+both spellings are read alike.
+
+The sets stand only in a conditional answer, with `allowed` and `denied` false, so that an old reader sees NoOpinion.
+An `AuthorizationConditionsReview` carries them back unchanged, with the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tierwall.api.algebra.chain import Entry
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import packed
+from tierwall.api.algebra.condition_set import Conditional, conditional
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.request import UNKNOWN, ConditionData
+from tierwall.api.wire.review import WireError, concrete_status, read_concrete
+
+API_VERSION, KIND = "authorization.k8s.io/v1alpha1", "AuthorizationConditionsReview"
+MAX_DEPTH = 16
+
+
+class Spelling(msgspec.Struct, frozen=True):
+    """The key of the sets in a status and in a request, and whether a set or each of its conditions has the type."""
+
+    in_status: str
+    in_request: str
+    types_sets: bool
+
+
+CONDITIONS_CHAIN = Spelling("conditionsChain", "conditionSets", types_sets=False)
+CONDITION_SET_CHAIN = Spelling("conditionSetChain", "conditionSetChain", types_sets=True)
+
+
+class WireCondition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`SubjectAccessReviewCondition`."""
+
+    id: str
+    effect: str
+    condition: str = ""
+    type: str = ""
+    description: str = ""
+
+
+class WireSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """`SubjectAccessReviewConditionSet`: allowed, denied, conditions and nested sets exclude each other."""
+
+    authorizer_name: str = ""
+    allowed: bool = False
+    denied: bool = False
+    failure_mode: str = ""
+    conditions_type: str = ""
+    conditions: list[WireCondition] = []
+    condition_set_chain: list[WireSet] = []
+
+
+def write_set(spelling: Spelling, name: str, decision: Decision, *, describe: bool = True) -> WireSet:
+    """One authorizer's answer; descriptions only for those who asked for something readable."""
+    if not isinstance(decision, Conditional):
+        return WireSet(name, decision.verdict is ALLOW, decision.verdict is DENY)
+    conditions = decision.conditions.conditions
+    set_type = ""
+    if spelling.types_sets:
+        types = {condition.type for condition in conditions}
+        if types == {CEL_TYPE, PACKED_CEL_TYPE}:
+            conditions = tuple(map(packed, conditions))
+            types = {PACKED_CEL_TYPE}
+        if len(types) > 1 or any(True for condition in conditions for _ in condition.problems()):
+            return WireSet(name, denied=decision.failure is DENY)
+        (set_type,) = types
+    return WireSet(
+        name,
+        failure_mode=str(decision.conditions.failure_mode),
+        conditions_type=set_type,
+        conditions=[
+            WireCondition(
+                id=condition.id,
+                effect=str(condition.effect),
+                condition=condition.text,
+                type="" if set_type else condition.type,
+                description=condition.description if describe else "",
+            )
+            for condition in conditions
+        ],
+    )
+
+
+def write_sets(spelling: Spelling, entries: Iterable[Entry], *, describe: bool = True) -> list[dict[str, Any]]:
+    """What several authorizers say, in their order."""
+    return [msgspec.to_builtins(write_set(spelling, *entry, describe=describe)) for entry in entries]
+
+
+def read_sets(value: Any) -> tuple[Entry, ...]:
+    """The entries of a list of sets, nested ones flattened under `outer.inner` names; names must be unique."""
+    try:
+        sets = msgspec.convert(value, list[WireSet])
+    except (msgspec.ValidationError, RecursionError) as why:
+        raise WireError(f"condition sets: {why}") from None
+    entries = tuple(_flat(sets, "", 0))
+    if len({entry.authorizer for entry in entries}) < len(entries):
+        raise WireError("two condition sets carry one authorizer name")
+    return entries
+
+
+def _flat(sets: list[WireSet], outer: str, depth: int) -> Iterator[Entry]:
+    if depth > MAX_DEPTH:
+        raise WireError(f"condition sets are nested more than {MAX_DEPTH} deep")
+    for each in sets:
+        name = f"{outer}.{each.authorizer_name}" if outer else each.authorizer_name
+        if each.allowed + each.denied + bool(each.conditions) + bool(each.condition_set_chain) > 1:
+            raise WireError(f"`{name}`: allowed, denied, conditions and conditionSetChain exclude each other")
+        if each.condition_set_chain:
+            yield from _flat(each.condition_set_chain, name, depth + 1)
+        elif each.conditions:
+            yield Entry(name, _conditional(name, each))
+        else:
+            yield Entry(name, Decision(ALLOW if each.allowed else DENY if each.denied else NO_OPINION))
+
+
+def _conditional(name: str, conditions: WireSet) -> Decision:
+    """The conditions of one set; a set that breaks a rule comes out as its failure mode."""
+    # Left out, or a word of a later release: Deny.
+    mode = FailureMode.NO_OPINION if conditions.failure_mode == FailureMode.NO_OPINION else FailureMode.DENY
+    try:
+        read = [
+            Condition(
+                condition.id,
+                Effect(condition.effect),
+                condition.condition,
+                condition.type or conditions.conditions_type,
+                condition.description,
+            )
+            for condition in conditions.conditions
+        ]
+    except ValueError as why:
+        return Decision(mode.verdict, "failed closed: invalid conditions", str(why))
+    return conditional(name, read, mode)
+
+
+def status(spelling: Spelling, entries: Iterable[Entry], error: str = "", *, describe: bool = True) -> dict[str, Any]:
+    """The status of a conditional answer."""
+    out: dict[str, Any] = {"allowed": False, spelling.in_status: write_sets(spelling, entries, describe=describe)}
+    if error:
+        out["evaluationError"] = error
+    return out
+
+
+def read_status(spelling: Spelling, value: Mapping[str, Any]) -> Decision | tuple[Entry, ...]:
+    """A concrete answer, or the entries of a conditional one."""
+    sets = value.get(spelling.in_status)
+    if sets is None:
+        return read_concrete(value)
+    if value.get("allowed") or value.get("denied"):
+        raise WireError(f"with `{spelling.in_status}`, `allowed` and `denied` must be false")
+    return read_sets(sets)
+
+
+def request(spelling: Spelling, entries: Iterable[Entry], data: ConditionData) -> dict[str, Any]:
+    """The review that asks an authorizer to evaluate what it returned."""
+    given = {key: value for key, value in data.variables().items() if key in UNKNOWN and value is not None}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "request": {spelling.in_request: write_sets(spelling, entries), **given},
+    }
+
+
+def read_request(spelling: Spelling, value: Mapping[str, Any]) -> tuple[tuple[Entry, ...], ConditionData]:
+    """The entries and the data of a review."""
+    sets = value.get(spelling.in_request)
+    if not sets:
+        raise WireError(f"`request.{spelling.in_request}` is required")
+    try:
+        data = msgspec.convert({key: value[key] for key in UNKNOWN if key in value}, ConditionData)
+    except msgspec.ValidationError as why:
+        raise WireError(f"`request`: {why}") from None
+    return read_sets(sets), data
+
+
+def response(decision: Decision) -> dict[str, Any]:
+    """The answer to a review; ours never comes to another conditional answer."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": concrete_status(decision)}
+
+
+def read_response(value: Mapping[str, Any]) -> Decision:
+    """The concrete answer in a review's response."""
+    answer = value.get("response")
+    if not isinstance(answer, Mapping):
+        raise WireError("`response` is required")
+    return read_concrete(answer)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
+import json
+from collections import Counter
+from collections.abc import Iterable
 from itertools import islice
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
+from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.policy_status import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
@@ -41,36 +45,122 @@ def spoil(rng: Random, value: Any, likely: float) -> Any:
     return [spoil(rng, item, likely) for item in value] if isinstance(value, list) else value
 
 
-@given(seed=st.integers(0, 2**48))
-@settings(max_examples=150)
-def test_spoiled_objects_are_answered_or_refused_in_words(seed: int) -> None:
-    rng = Random(seed)
-    objects = [
-        one
-        | {key: spoil(rng, one[key], 0.03) for key in ("metadata", "spec") if key in one}
-        | {"status": spoil(rng, STATUS, 0.1)}
-        for one in cluster(rng)
-    ]
-    snapshot = Snapshot.of(load_objects(objects))
-    for _ in range(4):
-        asked = question(rng)
-        for profile in ("docs", "agentgateway"):
-            with suppress(InputError):
-                ask(snapshot, GatewayQuestion.from_dict(asked | {"profile": profile})).to_dict()
-    for answer in islice(ask_everywhere(snapshot, GatewayQuestion()), 1):
-        answer.to_dict()
-        list(answer_text.lines(answer, lambda *_: None))
-    list(check(snapshot))
-    for status in statuses(snapshot):
-        status_document(status)
-        list(status_text.lines(status))
+def refusal(error: InputError) -> str:
+    """What a refusal says; it must be words, with a code of ours and nothing of Python's."""
+    for diagnostic in error.diagnostics:
+        assert diagnostic.code in CATALOGUE
+        assert diagnostic.message.strip()
+        assert "Traceback" not in diagnostic.message
+        assert "Error(" not in diagnostic.message
+    assert error.diagnostics
+    return "; ".join(diagnostic.message for diagnostic in error.diagnostics)
 
 
-@given(seed=st.integers(0, 2**48))
-@settings(max_examples=200)
-def test_spoiled_questions_are_refused_in_words(seed: int) -> None:
-    rng = Random(seed)
-    snapshot = Snapshot.of(load_objects(cluster(rng, 4)))
-    asked = {key: spoil(rng, value, 0.4) for key, value in question(rng).items()}
-    with suppress(InputError):
-        ask(snapshot, GatewayQuestion.from_dict(asked))
+def written(document: dict[str, Any], lines: Iterable[object]) -> None:
+    """An answer or a status that people and programs can read."""
+    assert json.loads(json.dumps(document)) == document
+    assert any(str(line).strip() for line in lines)
+
+
+def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
+    """An answer must not depend on anything that could not be read; so most questions about sound places get one."""
+    outcomes: Counter[str] = Counter()
+
+    @given(seed=st.integers(0, 2**48))
+    @settings(max_examples=150)
+    def spoiled(seed: int) -> None:
+        rng = Random(seed)
+        objects = [
+            one
+            | {key: spoil(rng, one[key], 0.03) for key in ("metadata", "spec") if key in one}
+            | {"status": spoil(rng, STATUS, 0.1)}
+            for one in cluster(rng)
+        ]
+        snapshot = Snapshot.of(load_objects(objects))
+        for _ in range(4):
+            asked = question(rng)
+            for profile in ("docs", "agentgateway"):
+                try:
+                    answer = ask(snapshot, GatewayQuestion.from_dict(asked | {"profile": profile}))
+                except InputError as error:
+                    refusal(error)
+                    outcomes["refused"] += 1
+                    continue
+                assert answer.plane == "gateway"
+                assert answer.sentence
+                written(answer.to_dict(), answer_text.lines(answer, lambda *_: None))
+                outcomes["answered"] += 1
+        for answer in islice(ask_everywhere(snapshot, GatewayQuestion()), 1):
+            written(answer.to_dict(), answer_text.lines(answer, lambda *_: None))
+            outcomes["answered everywhere"] += 1
+        for diagnostic in check(snapshot):
+            assert diagnostic.code in CATALOGUE
+            assert diagnostic.message.strip()
+            outcomes["findings"] += 1
+        for status in statuses(snapshot):
+            written(status_document(status), status_text.lines(status))
+            outcomes["statuses"] += 1
+
+    spoiled()
+    assert outcomes["answered"] > outcomes["refused"] > 0
+    assert all(outcomes[kind] > 0 for kind in ("answered everywhere", "findings", "statuses")), outcomes
+
+
+# Values of a question that a reader may take: null is as if the key were absent, and any map holds facts.
+def is_possible(key: str, value: Any) -> bool:
+    return value is None or (key == "request" and isinstance(value, dict))
+
+
+# A refusal names the key, or what the key names.
+NAMED_AS = {"backendSection": ("`backendSection`", "no port", "no sub-backend", "no sections")}
+
+
+def test_spoiled_questions_are_refused_in_words() -> None:
+    outcomes: Counter[str] = Counter()
+
+    @given(seed=st.integers(0, 2**48))
+    @settings(max_examples=200)
+    def spoiled(seed: int) -> None:
+        rng = Random(seed)
+        snapshot = Snapshot.of(load_objects(cluster(rng, 4)))
+        sound = question(rng)
+        asked = {key: spoil(rng, value, 0.4) for key, value in sound.items()}
+        impossible = {key for key in sound if repr(asked[key]) != repr(sound[key]) and not is_possible(key, asked[key])}
+        try:
+            answer = ask(snapshot, GatewayQuestion.from_dict(asked))
+        except InputError as error:
+            words = refusal(error)
+            assert asked != sound, words
+            names = [name for key in impossible for name in NAMED_AS.get(key, (f"`{key}`", f"no {key} "))]
+            assert not impossible or any(name in words for name in names), words
+            outcomes["refused"] += 1
+        else:
+            assert not impossible, answer.sentence
+            outcomes["answered"] += 1
+
+    spoiled()
+    assert min(outcomes["answered"], outcomes["refused"]) > 0, outcomes
+
+
+WHOLE = {
+    "gateway": "a/gw",
+    "listener": "web",
+    "route": "HTTPRoute/a/r",
+    "rule": 0,
+    "backend": "Service/a/svc",
+    "backendSection": 80,
+    "profile": "docs",
+    "phase": "PostRouting",
+    "request": {"request.path": "/x"},
+}
+
+
+@pytest.mark.parametrize("key", [*WHOLE, "listenerSet"])
+def test_every_key_of_a_question_refuses_what_it_cannot_hold(key: str) -> None:
+    snapshot = Snapshot.of(load_objects(cluster(Random(1), 4)))
+    assert ask(snapshot, GatewayQuestion.from_dict(WHOLE)).sentence
+    for junk in JUNK:
+        if not is_possible(key, junk):
+            with pytest.raises(InputError) as caught:
+                ask(snapshot, GatewayQuestion.from_dict(WHOLE | {key: junk}))
+            assert any(name in refusal(caught.value) for name in NAMED_AS.get(key, (f"`{key}`", f"no {key} "))), junk

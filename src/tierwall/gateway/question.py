@@ -150,8 +150,8 @@ def _answer(merges: Mapping[Profile, Merge], asked: Asked, terms: Terms) -> Answ
 
 def _terms(question: GatewayQuestion, problems: list[Diagnostic]) -> Terms:
     # A question that was read may hold anything; null is the default.
-    profile = cast(Profile | None, question.profile) or "docs"
-    phase = cast(Phase | None, question.phase) or "PostRouting"
+    profile = "docs" if cast(object, question.profile) is None else question.profile
+    phase = "PostRouting" if cast(object, question.phase) is None else question.phase
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
         if value not in known:
             words = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.worlds.cel_trees import TREES
+from tests.worlds.cel_trees import LITERALS, TREES
 from tierwall.cel import ast
-from tierwall.cel.checker import check, compile_source
+from tierwall.cel.checker import Checked, check, compile_source
 from tierwall.cel.declarations import TypeNameError, parse_type
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
@@ -185,21 +187,65 @@ def test_the_answer_has_a_type_for_every_node_and_the_overloads_of_calls() -> No
     assert checked.type_of(checked.expr) == BOOL
 
 
-@given(TREES)
-@settings(max_examples=800)
-def test_any_tree_checks_or_is_refused(tree: ast.Expr) -> None:
+def verdict(tree: ast.Expr) -> Checked | CheckError:
     try:
-        checked = check(tree, ENVIRONMENT, to_text(tree))
-    except CheckError:
-        return
-    assert checked.types[tree] == checked.type
+        return check(tree, ENVIRONMENT, to_text(tree))
+    except CheckError as error:
+        return error
+
+
+def test_any_tree_checks_or_is_refused() -> None:
+    """Most random trees mix types; enough of them check that a checker that refuses everything would fail."""
+    outcomes: Counter[bool] = Counter()
+
+    @given(TREES)
+    @settings(max_examples=800)
+    def checks_or_is_refused(tree: ast.Expr) -> None:
+        found = verdict(tree)
+        outcomes[isinstance(found, CheckError)] += 1
+        if isinstance(found, CheckError):
+            assert found.problems
+            assert all(problem.message for problem in found.problems)
+        else:
+            assert found.types[tree] == found.type
+
+    checks_or_is_refused()
+    assert outcomes[True] > 400
+    assert outcomes[False] > 20
+
+
+@given(LITERALS | st.sampled_from(["b", "request", "a"]).map(ast.Ident))
+@settings(max_examples=200)
+def test_a_tree_that_is_well_typed_by_construction_checks(leaf: ast.Expr) -> None:
+    """A list, a map, an equality, a conversion to dyn and a conditional of one thing: none has anything to refuse."""
+    kind = str(check(leaf, ENVIRONMENT, to_text(leaf)).type)
+    equality = ast.Call("_==_", None, (leaf, leaf))
+    trees: dict[ast.Expr, str] = {
+        ast.ListExpr((leaf, leaf)): f"list({kind})",
+        ast.MapExpr((ast.Entry(ast.Literal("k"), leaf, False),)): f"map(string, {kind})",
+        equality: "bool",
+        ast.Call("dyn", None, (leaf,)): "dyn",
+        ast.Call(ast.CONDITIONAL, None, (equality, leaf, leaf)): kind,
+        ast.Comprehension("exists", ast.ListExpr((leaf,)), ("v",), (ast.Call("_==_", None, (ast.Ident("v"), leaf)),)): (
+            "bool"
+        ),
+    }
+    assert {tree: str(check(tree, ENVIRONMENT, to_text(tree)).type) for tree in trees} == trees
 
 
 @pytest.mark.parametrize(
-    "source", ["[" * 249 + "]" * 249, "x" + ".f" * 250, "!b" + " && !b" * 5000, "f(" * 249 + ")" * 249]
+    ("source", "expected"),
+    [
+        ("[" * 249 + "]" * 249, {"type": "list(" * 249 + "dyn" + ")" * 249}),
+        ("x" + ".f" * 250, {"type": "dyn"}),
+        ("!b" + " && !b" * 5000, {"type": "bool"}),
+        ("f(" * 249 + ")" * 249, {"checkError": True}),
+        ("dyn(" * 249 + "1" + ")" * 249, {"type": "dyn"}),
+    ],
+    ids=["lists", "fields", "conditions", "an unknown function", "calls"],
 )
-def test_the_deepest_and_the_longest_trees_can_be_checked(source: str) -> None:
-    answer(source, ENVIRONMENT)
+def test_the_deepest_and_the_longest_trees_can_be_checked(source: str, expected: dict[str, object]) -> None:
+    assert answer(source, ENVIRONMENT) == expected
 
 
 def doubling(steps: int) -> str:
@@ -220,17 +266,18 @@ def test_types_that_double_at_every_step_are_refused(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "expected"),
     [
-        "[" + "[]," * 30_000 + "]",
-        "[" + ",".join(f"a{i}" for i in range(10_000)) + "]",
-        "[" + ",".join(f"f{i}(1)" for i in range(10_000)) + "]",
-        "[" + ",".join(["1", "'a'"] * 15_000) + "]",
+        ("[" + "[]," * 30_000 + "]", {"type": "list(list(dyn))"}),
+        ("[" + ",".join(f"a{i}" for i in range(10_000)) + "]", {"checkError": True}),
+        ("[" + ",".join(f"f{i}(1)" for i in range(10_000)) + "]", {"checkError": True}),
+        ("[" + ",".join(["1", "'a'"] * 15_000) + "]", {"checkError": True}),
     ],
+    ids=["empty lists", "unknown variables", "unknown functions", "mixed elements"],
 )
-def test_hostile_expressions_are_checked_quickly(source: str) -> None:
+def test_hostile_expressions_are_checked_quickly(source: str, expected: dict[str, object]) -> None:
     start = time.process_time()
-    answer(source, ENVIRONMENT)
+    assert answer(source, ENVIRONMENT) == expected
     assert time.process_time() - start < 5
 
 

@@ -67,6 +67,8 @@ def apply(table: Table) -> bool:
 
 def difference(table: Table) -> str:
     """What would change, line by line, in nft's own words; empty if nothing."""
+    if not script_to(table):
+        return ""  # Parts that came one after another are listed in the order in which they came.
     before = listing()
     scratch = NetworkNamespace()
     try:

@@ -23,32 +23,10 @@ if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
 
 
-# Verbs of requests for resources and paths, and those that authorizers ask about (RBAC, "escalate", "bind", …).
-VERBS: Final = frozenset(
-    [
-        "get",
-        "list",
-        "watch",
-        "create",
-        "update",
-        "patch",
-        "delete",
-        "deletecollection",
-        "proxy",
-        "head",
-        "post",
-        "put",
-        "options",
-        "use",
-        "bind",
-        "escalate",
-        "impersonate",
-        "approve",
-        "sign",
-        "attest",
-        "*",
-    ]
-)
+_REQUEST_VERBS: Final = (*OPERATIONS, "get", "list", "watch", "proxy", "head", "post", "put", "options")
+# Those that only authorizers are asked about.
+_CHECKED_VERBS: Final = ("use", "bind", "escalate", "impersonate", "approve", "sign", "attest", "*")
+VERBS: Final = frozenset(_REQUEST_VERBS + _CHECKED_VERBS)
 
 
 class ApiResource(msgspec.Struct, frozen=True):

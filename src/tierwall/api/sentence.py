@@ -10,6 +10,8 @@ from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.expression import condition_text
 from tierwall.api.decide import Decided
 
+_MAY, _MAY_NOT = "may", "may not"
+
 
 def sentence(decided: Decided) -> str:
     """The answer in one sentence."""
@@ -19,33 +21,20 @@ def sentence(decided: Decided) -> str:
     if isinstance(final, ChainDecision):
         return _plain(request, final, final.decided_by, "this object")
     if final is not None:
-        may_not = _phrase(request, may=False)
-        return f"{may_not}: the answer depends on the object, and no conditions can be enforced here"
+        return f"{request.sentence(_MAY_NOT)}: the answer depends on the object, and no conditions can be enforced here"
     if not first.can_become_allowed:
-        return f"{_phrase(request, may=False)}: whatever the object is, nothing allows it"
-    return f"{_phrase(request, may=True)}, but only under conditions"
+        return f"{request.sentence(_MAY_NOT)}: whatever the object is, nothing allows it"
+    return f"{request.sentence(_MAY)}, but only under conditions"
 
 
 def _plain(request: Attributes, decision: Decision, decided_by: str, thing: str = "") -> str:
     what = f" ({thing})" if thing else ""
     error = f"; {decision.error}" if decision.error and decision.verdict is not ALLOW else ""
     if decision.verdict is NO_OPINION:
-        return f"{_phrase(request, may=False)}{what}: no authorizer allows it{error}"
-    word = "allows" if decision.verdict is ALLOW else "denies"
+        return f"{request.sentence(_MAY_NOT)}{what}: no authorizer allows it{error}"
+    modal, word = (_MAY, "allows") if decision.verdict is ALLOW else (_MAY_NOT, "denies")
     why = f" ({decision.reason})" if decision.reason else ""
-    return f"{_phrase(request, may=decision.verdict is ALLOW)}{what}: authorizer `{decided_by}` {word} it{why}{error}"
-
-
-def _phrase(request: Attributes, *, may: bool) -> str:
-    who = f"`{request.user}`" if request.user else "a user without a name"
-    verb = f"{'may' if may else 'may not'} {request.verb or 'do'}"
-    if not request.is_resource_request:
-        return f"{who} {verb} {request.path}"
-    group = f".{request.group}" if request.group else ""
-    subresource = f"/{request.subresource}" if request.subresource else ""
-    name = f" `{request.name}`" if request.name else ""
-    where = f" in namespace `{request.namespace}`" if request.namespace else ""
-    return f"{who} {verb} {request.resource or 'nothing'}{group}{subresource}{name}{where}"
+    return f"{request.sentence(modal)}{what}: authorizer `{decided_by}` {word} it{why}{error}"
 
 
 def readable(condition: Condition) -> str:

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Authorizer, failed_closed, guarded, unsupported
+from tierwall.api.algebra.authorizer import Always, Authorizer, failed_closed, guarded
 from tierwall.api.algebra.condition_set import Conditional, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
@@ -265,22 +265,7 @@ class Chain:
                 types = {condition.type for condition in decision.conditions.conditions}
                 if types <= member.condition_types:
                     return member
-        return _Stranger(name)
-
-
-class _Stranger:
-    """Stands for an authorizer that is not in the chain: it has no opinion and can evaluate nothing."""
-
-    condition_types: frozenset[str] = frozenset()
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def authorize(self, attributes: Attributes) -> Decision:
-        return Decision(NO_OPINION)
-
-    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        return unsupported(self.name)
+        return Always.without_opinion(name, "not in the chain")
 
 
 def _ask(attributes: Attributes, authorizer: Authorizer) -> Decision:

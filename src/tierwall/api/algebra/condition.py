@@ -24,12 +24,12 @@ MAX_CONDITION_BYTES = 1024
 CEL_TYPE = "k8s.io/authorization-cel"
 # The same language, deflated and in base 85, for texts over the limit. Only the authorizer that wrote it can read it.
 PACKED_CEL_TYPE = "tierwall.io/authorization-cel-packed"
+CEL_TYPES = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
 NODE_TYPE = "k8s.io/node-authorizer"
 
 # Where the expression of a policy stands.
 EXPRESSION: Path = ("spec", "expression")
 
-_OWN_TYPES = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
@@ -47,21 +47,13 @@ class Effect(StrEnum):
     @property
     def if_true(self) -> StepVerdict:
         """What a condition of this effect says when it is true."""
-        match self:
-            case Effect.DENY:
-                return StepVerdict.DENY
-            case Effect.NO_OPINION:
-                return StepVerdict.NO_OPINION
-            case Effect.ALLOW:
-                return StepVerdict.ALLOW
-            case _:
-                assert_never(self)
+        return StepVerdict(self)
 
     def if_failed(self, failure_mode: FailureMode) -> StepVerdict:
         """What a condition of this effect says when it fails; an Allow that fails is passed over."""
         match self:
             case Effect.DENY:
-                return StepVerdict(failure_mode.verdict)
+                return StepVerdict(failure_mode)
             case Effect.NO_OPINION:
                 return StepVerdict.NO_OPINION
             case Effect.ALLOW:
@@ -79,13 +71,7 @@ class FailureMode(StrEnum):
     @property
     def verdict(self) -> Verdict:
         """The answer that this mode stands for."""
-        match self:
-            case FailureMode.DENY:
-                return Verdict.DENY
-            case FailureMode.NO_OPINION:
-                return Verdict.NO_OPINION
-            case _:
-                assert_never(self)
+        return Verdict(self)
 
 
 # INVARIANT: `gc=False` here and on policies holds because none of these takes part in a reference cycle.
@@ -128,7 +114,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
             yield f"condition id `{_short(self.id)}` {why}"
         elif self.id.startswith("k8s.io/"):
             yield f"condition id `{self.id}` uses the reserved prefix `k8s.io/`"
-        if self.type in _OWN_TYPES:
+        if self.type in CEL_TYPES:
             pass
         elif (why := label_key_problem(self.type)) is not None:
             yield f"type `{_short(self.type)}` of condition `{_short(self.id)}` {why}"

@@ -54,12 +54,12 @@ def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
         return [whole]
     if isinstance(tree, Call) and tree.function == "_||_":
         parts = [
-            _fitted(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
+            fitted(replace(whole, id=_part_id(whole.id, number), text=to_text(part)))
             for number, part in enumerate(tree.args)
         ]
         if all(fits(part.text) for part in parts):
             return parts
-    return [_fitted(whole)]
+    return [fitted(whole)]
 
 
 def within_limits(conditions: Iterable[Condition]) -> list[Condition]:
@@ -83,7 +83,7 @@ def _part_id(id: str, number: int) -> str:
     return f"{prefix}{slash}{name}.{number}"
 
 
-def _fitted(condition: Condition) -> Condition:
+def fitted(condition: Condition) -> Condition:
     """The condition packed, if only that makes it fit."""
     too_long = len(condition.text.encode()) > MAX_UNPACKED_BYTES
     return condition if fits(condition.text) or too_long else packed(condition)

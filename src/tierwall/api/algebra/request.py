@@ -116,15 +116,17 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             out["fieldSelector"] = _selector(self.field_selector)
         return out
 
-    def sentence(self) -> str:
-        """The request as a person says it: `alice create persistentvolumeclaims in dev`."""
+    def sentence(self, modal: str = "") -> str:
+        """The request as a person says it: "`alice` create pods in namespace `dev`", or "`alice` may create …"."""
         who = f"`{self.user}`" if self.user else "a user without a name"
+        verb = f"{modal} {self.verb or 'do'}" if modal else self.verb
         if not self.is_resource_request:
-            return f"{who} {self.verb} {self.path}"
-        what = self.combined_resource + (f".{self.group}" if self.group else "")
+            return f"{who} {verb} {self.path}"
+        group = f".{self.group}" if self.group else ""
+        subresource = f"/{self.subresource}" if self.subresource else ""
         name = f" `{self.name}`" if self.name else ""
         where = f" in namespace `{self.namespace}`" if self.namespace else ""
-        return f"{who} {self.verb} {what}{name}{where}"
+        return f"{who} {verb} {self.resource or 'nothing'}{group}{subresource}{name}{where}"
 
 
 def extra_of(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:

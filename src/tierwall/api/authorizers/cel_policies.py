@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from weakref import ref
 
 import msgspec
 
+from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
-    PACKED_CEL_TYPE,
+    CEL_TYPES,
     Condition,
     Effect,
     FailureMode,
@@ -36,7 +37,7 @@ from tierwall.api.authorizers.expression import (
     Left,
     authorizer_variables,
     decide,
-    holds,
+    evaluated,
     made,
     program_of,
 )
@@ -49,10 +50,6 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from tierwall.api.algebra.chain import Chain
-
 
 GROUP = "tierwall.io"
 CLUSTER_KIND, NAMESPACED_KIND = "ClusterAuthorizationPolicy", "AuthorizationPolicy"
@@ -165,7 +162,7 @@ class _Ready(msgspec.Struct, frozen=True, eq=False, gc=False):
 class CelPolicies:
     """The policies of one authorizer over one snapshot; a policy change is another snapshot and another authorizer."""
 
-    condition_types = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
+    condition_types = CEL_TYPES
 
     def __init__(self, snapshot: Snapshot, name: str, failure_mode: FailureMode = FailureMode.DENY) -> None:
         self.name = name
@@ -236,7 +233,7 @@ class CelPolicies:
         variables = data.variables()
         if (chain := self._chain()) is not None and data.requester is not None:
             variables |= authorizer_variables(chain, data.requester)
-        return conditions.evaluate(lambda condition: holds(condition, variables))
+        return evaluated(conditions, variables)
 
     def _checked(self, left: Left, attributes: Attributes) -> bool | Failed:
         """A residual that only asks the authorizer needs no data, so it is settled now."""

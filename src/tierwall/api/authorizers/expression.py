@@ -14,35 +14,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
 from tierwall.api.algebra.condition_fit import unpack
-from tierwall.api.algebra.condition_set import ConditionError
-from tierwall.api.algebra.decision import ALLOW
+from tierwall.api.algebra.condition_set import ConditionError, ConditionSet
+from tierwall.api.algebra.decision import ALLOW, Decision
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionsMode
 from tierwall.api.authorizers.demands import demands
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
 from tierwall.cel.failure import Failure
-from tierwall.cel.library import authorizer
-from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
+from tierwall.cel.library import authorizer as checks
 from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
 from tierwall.cel.printer import to_text
 from tierwall.cel.program import program
 from tierwall.cel.types import DYN
 
-if TYPE_CHECKING:
-    from tierwall.api.algebra.chain import Chain
-
-
 AUTHORIZER = "authorizer"
 _VARIABLES = dict.fromkeys(("request", *UNKNOWN, AUTHORIZER, "authorizer.requestResource"), DYN)
-ENVIRONMENT = Environment(variables=_VARIABLES, functions=authorizer.OVERLOADS)
+ENVIRONMENT = Environment(variables=_VARIABLES, functions=checks.OVERLOADS)
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -146,6 +142,11 @@ def holds(condition: Condition, variables: Mapping[str, Any]) -> bool:
     return decide(_ready(condition_text(condition)), variables)
 
 
+def evaluated(conditions: ConditionSet, variables: Mapping[str, Any]) -> Decision:
+    """The concrete answer of a set of CEL conditions."""
+    return conditions.evaluate(lambda condition: holds(condition, variables))
+
+
 def condition_text(condition: Condition) -> str:
     """The CEL text of a condition; ConditionError if it is of another type."""
     if condition.type == CEL_TYPE:
@@ -194,19 +195,19 @@ _depth: ContextVar[int] = ContextVar("depth", default=0)
 def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
     """`authorizer` and `authorizer.requestResource` for one request."""
 
-    def decide(question: Question) -> Decision:
+    def decide(question: checks.Question) -> checks.Decision:
         depth = _depth.get()
         if depth >= MAX_DEPTH:
-            return Decision(False, "", f"authorization checks are nested more than {MAX_DEPTH} deep")
+            return checks.Decision(False, "", f"authorization checks are nested more than {MAX_DEPTH} deep")
         token = _depth.set(depth + 1)
         try:
             answer = chain.authorize(asked(question, requester))
         finally:
             _depth.reset(token)
-        return Decision(answer.verdict is ALLOW, answer.reason, answer.error)
+        return checks.Decision(answer.verdict is ALLOW, answer.reason, answer.error)
 
-    authorizer = Authorizer(decide)
-    request_resource = ResourceCheck(
+    authorizer = checks.Authorizer(decide)
+    request_resource = checks.ResourceCheck(
         authorizer,
         requester.group,
         requester.resource,
@@ -217,24 +218,14 @@ def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
     return {"authorizer": authorizer, "authorizer.requestResource": request_resource}
 
 
-def asked(question: Question, requester: Attributes) -> Attributes:
+def asked(question: checks.Question, requester: Attributes) -> Attributes:
     """The request that a check is about; its version is any, as in the API server."""
     user, groups, uid, extra = requester.user, requester.groups, requester.uid, requester.extra
     if question.service_account is not None:
         namespace, name = question.service_account
         user, uid, extra = f"system:serviceaccount:{namespace}:{name}", "", ()
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-    if question.path is not None:
-        return Attributes(
-            user=user,
-            groups=groups,
-            uid=uid,
-            extra=extra,
-            verb=question.verb,
-            path=question.path,
-            is_resource_request=False,
-            conditions_mode=ConditionsMode.NONE,
-        )
+    path = question.path
     return Attributes(
         user=user,
         groups=groups,
@@ -242,10 +233,12 @@ def asked(question: Question, requester: Attributes) -> Attributes:
         extra=extra,
         verb=question.verb,
         group=question.group,
-        version="*",
+        version="*" if path is None else "",
         resource=question.resource,
         subresource=question.subresource,
         namespace=question.namespace,
         name=question.name,
+        path=path or "",
+        is_resource_request=path is None,
         conditions_mode=ConditionsMode.NONE,
     )

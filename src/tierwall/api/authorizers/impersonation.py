@@ -13,14 +13,22 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import failed_closed
+from tierwall.api.algebra.authorizer import Always, failed_closed
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_fit import pack
+from tierwall.api.algebra.condition import CEL_TYPE, CEL_TYPES, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition_fit import fitted
 from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionData
-from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed, condition_text, holds, outcome, parse
+from tierwall.api.authorizers.expression import (
+    AUTHORIZER,
+    ENVIRONMENT,
+    Failed,
+    condition_text,
+    evaluated,
+    outcome,
+    parse,
+)
 from tierwall.api.authorizers.settlement import Settlement
 from tierwall.api.wire.condition_sets import CONDITIONS_CHAIN, read_sets, write_set
 from tierwall.cel.errors import ParseError
@@ -47,38 +55,24 @@ def staged(decision: Decision, impersonated_request: Mapping[str, Any]) -> Decis
         return decision
     conditions = decision.conditions
     settlement = Settlement(conditions.authorizer, conditions.failure_mode)
-    for one in conditions.conditions:
+    known = {"impersonatedRequest": impersonated_request}
+    for condition in conditions.conditions:
         try:
-            tree = parse(condition_text(one))
-            found = partial(
-                tree,
-                {"impersonatedRequest": impersonated_request},
-                _LATER,
-                boolean=True,
-                environment=ENVIRONMENT,
-            )
+            tree = parse(condition_text(condition))
+            left = outcome(partial(tree, known, _LATER, boolean=True, environment=ENVIRONMENT))
         except (ConditionError, ParseError, Failure, PartialError) as why:
-            settlement.add(one, Failed(str(why)))
-        else:
-            settlement.add(one, outcome(found))
+            left = Failed(str(why))
+        settlement.add(condition, left)
     return settlement.decision()
 
 
-class _Stage:
+class _Stage(Always):
     """An authorizer's answer after a stage; CEL conditions are all it has."""
 
-    condition_types = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
-
-    def __init__(self, name: str, decision: Decision) -> None:
-        self.name = name
-        self._decision = decision
-
-    def authorize(self, attributes: Attributes) -> Decision:
-        return self._decision
+    condition_types = CEL_TYPES
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        variables = data.variables()
-        return conditions.evaluate(lambda condition: holds(condition, variables))
+        return evaluated(conditions, data.variables())
 
 
 def carried(decision: ChainDecision) -> tuple[str, ...]:
@@ -102,14 +96,11 @@ def deny_only(conditions: ConditionSet) -> ConditionSet:
 
 
 def _denials(conditions: ConditionSet) -> Iterator[Condition]:
-    for one in (*conditions.of(Effect.DENY), *conditions.of(Effect.NO_OPINION)):
-        yield msgspec.structs.replace(one, effect=Effect.DENY)
-    allows = conditions.of(Effect.ALLOW)
-    grants = " || ".join(f"({condition_text(one)})" for one in allows) or "false"
-    text, kind = f"!({grants})", CEL_TYPE
-    if len(text.encode()) > 1024:
-        text, kind = pack(text), PACKED_CEL_TYPE
-    yield Condition("not-allowed", Effect.DENY, text, kind, "the impersonation is not allowed")
+    for condition in (*conditions.of(Effect.DENY), *conditions.of(Effect.NO_OPINION)):
+        yield msgspec.structs.replace(condition, effect=Effect.DENY)
+    grants = " || ".join(f"({condition_text(allow)})" for allow in conditions.of(Effect.ALLOW)) or "false"
+    description = "the impersonation is not allowed"
+    yield fitted(Condition("not-allowed", Effect.DENY, f"!({grants})", CEL_TYPE, description))
 
 
 class CarriedConditions:
@@ -118,7 +109,7 @@ class CarriedConditions:
     Only a front proxy whose headers are trusted may set the key; what cannot be read denies.
     """
 
-    condition_types = frozenset((CEL_TYPE, PACKED_CEL_TYPE))
+    condition_types = CEL_TYPES
 
     def __init__(self, name: str = "impersonation") -> None:
         self.name = name
@@ -139,5 +130,4 @@ class CarriedConditions:
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """The second phase."""
-        variables = data.variables()
-        return conditions.evaluate(lambda condition: holds(condition, variables))
+        return evaluated(conditions, data.variables())

@@ -10,7 +10,7 @@ A condition has the type `k8s.io/node-authorizer`, and its text is JSON that nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,81 +26,138 @@ from tierwall.resources.snapshot import Snapshot
 
 # (resource, namespace, name)
 Thing: TypeAlias = tuple[str, str, str]
+# Whether a node may, by the request alone; or the test that the object has to pass, and its description.
+Rule: TypeAlias = Callable[[str, Attributes], "bool | tuple[str, str]"]
 
-_VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "csi")
+USER_PREFIX = "system:node:"
+GROUP = "system:nodes"
+LEASES = "kube-node-lease"
+TOKENS = ("", "serviceaccounts/token")
 
-
-@per_snapshot
-def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
-    """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
-    found: dict[str, set[Thing]] = {}
-    for pod in snapshot.of_kind("", "Pod"):
-        node = pod.spec.get("nodeName")
-        if isinstance(node, str) and node:
-            things = found.setdefault(node, set())
-            things.add(("pods", pod.namespace, pod.name))
-            things.update(references(pod.spec, pod.namespace))
-    for things in found.values():
-        for kind, namespace, name in list(things):
-            if kind == "persistentvolumeclaims":
-                claim = snapshot.get("", "PersistentVolumeClaim", namespace, name)
-                volume = claim.spec.get("volumeName") if claim is not None else None
-                if isinstance(volume, str) and volume:
-                    things.add(("persistentvolumes", "", volume))
-    for attachment in snapshot.of_kind("storage.k8s.io", "VolumeAttachment"):
-        node = attachment.spec.get("nodeName")
-        if isinstance(node, str) and node:
-            found.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
-    return {node: frozenset(things) for node, things in found.items()}
-
-
-def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
-    """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
-    account = spec.get("serviceAccountName")
-    if isinstance(account, str) and account:
-        yield "serviceaccounts", namespace, account
-    for pull in _maps(spec.get("imagePullSecrets")):
-        yield from _named("secrets", namespace, pull.get("name"))
-    for key in ("initContainers", "containers", "ephemeralContainers"):
-        for container in _maps(spec.get(key)):
-            yield from _environment(container, namespace)
-    for claim in _maps(spec.get("resourceClaims")):
-        yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
-    for volume in _maps(spec.get("volumes")):
-        for source in (volume, *(_maps(_map(volume.get("projected")).get("sources")))):
-            yield from _named("secrets", namespace, _map(source.get("secret")).get("secretName"))
-            yield from _named("secrets", namespace, _map(source.get("secret")).get("name"))
-            yield from _named("configmaps", namespace, _map(source.get("configMap")).get("name"))
-        claimed = _map(volume.get("persistentVolumeClaim")).get("claimName")
-        yield from _named("persistentvolumeclaims", namespace, claimed)
-        yield from _named("secrets", namespace, _map(volume.get("azureFile")).get("secretName"))
-        for driver in _VOLUME_SECRETS:
-            source = _map(volume.get(driver))
-            for field in ("secretRef", "nodePublishSecretRef"):
-                yield from _named("secrets", namespace, _map(source.get(field)).get("name"))
+_READ = ("get", "list", "watch")
+# (group, resource) -> verbs that every node has: bootstrappolicy.NodeRules, less what is looked into below.
+_ALWAYS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("authentication.k8s.io", "tokenreviews"): ("create",),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
+    ("authorization.k8s.io", "localsubjectaccessreviews"): ("create",),
+    ("", "services"): _READ,
+    ("", "nodes"): _READ,
+    ("", "pods"): _READ,
+    ("", "events"): ("create", "update", "patch"),
+    ("", "endpoints"): ("get",),
+    ("certificates.k8s.io", "certificatesigningrequests"): ("create", *_READ),
+    ("storage.k8s.io", "csidrivers"): _READ,
+    ("node.k8s.io", "runtimeclasses"): _READ,
+}
+# (group, resource) -> verbs on what the node's pods refer to.
+_THROUGH_PODS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "secrets"): _READ,
+    ("", "configmaps"): _READ,
+    ("", "persistentvolumeclaims"): ("get",),
+    ("", "persistentvolumes"): ("get",),
+    ("", "serviceaccounts"): ("get",),
+    ("storage.k8s.io", "volumeattachments"): ("get",),
+    ("resource.k8s.io", "resourceclaims"): ("get",),
+    ("", "pods/eviction"): ("create",),
+}
 
 
-def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
-    for variable in _maps(container.get("env")):
-        source = _map(variable.get("valueFrom"))
-        yield from _named("secrets", namespace, _map(source.get("secretKeyRef")).get("name"))
-        yield from _named("configmaps", namespace, _map(source.get("configMapKeyRef")).get("name"))
-    for source in _maps(container.get("envFrom")):
-        yield from _named("secrets", namespace, _map(source.get("secretRef")).get("name"))
-        yield from _named("configmaps", namespace, _map(source.get("configMapRef")).get("name"))
+class Node:
+    """The Node authorizer over one snapshot."""
+
+    condition_types = frozenset((NODE_TYPE,))
+
+    def __init__(self, snapshot: Snapshot, name: str = "node") -> None:
+        self.name = name
+        self._graph = node_graph(snapshot)
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """What a node may do; NoOpinion for everybody else."""
+        node = node_of(attributes)
+        if not node:
+            return self._silent("not a node")
+        if not attributes.is_resource_request:
+            return self._silent("no path is granted to nodes")
+        key = attributes.group, attributes.combined_resource
+        if attributes.verb in _ALWAYS.get(key, ()):
+            return self._allow("every node may")
+        if attributes.verb in _THROUGH_PODS.get(key, ()):
+            return self._through_pods(node, attributes)
+        rule = _WRITES.get((*key, attributes.verb))
+        account = ("serviceaccounts", attributes.namespace, attributes.name)
+        if key == TOKENS and account not in self._graph.get(node, ()):
+            return self._silent(f"no pod of node `{node}` runs as it")
+        return self._decided(node, rule(node, attributes)) if rule is not None else self._silent("not granted to nodes")
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """The second phase."""
+        return conditions.evaluate(lambda condition: holds(condition, data))
+
+    def _through_pods(self, node: str, attributes: Attributes) -> Decision:
+        thing = (attributes.resource, attributes.namespace, attributes.name)
+        if attributes.name and thing in self._graph.get(node, ()):
+            return self._allow(f"a pod of node `{node}` refers to it")
+        return self._silent(f"no pod of node `{node}` refers to it")
+
+    def _allow(self, reason: str) -> Decision:
+        step = Step(tier=self.name, verdict=StepVerdict.ALLOW, reason=Reason.GRANTED_TO_NODES, note=reason)
+        return settled(step, reason)
+
+    def _silent(self, reason: str) -> Decision:
+        step = Step(tier=self.name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED, note=reason)
+        return silent(step, reason)
+
+    def _decided(self, node: str, needed: bool | tuple[str, str]) -> Decision:
+        if needed is True:
+            return self._allow("its own object")
+        if needed is False:
+            return self._silent("another node's object")
+        test, description = needed
+        condition = node_condition(test, node, description)
+        step = condition.step(self.name, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, description)
+        return conditional(self.name, (condition,), steps=(step,))
 
 
-def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
-    if isinstance(name, str) and name:
-        yield resource, namespace, name
+def node_of(attributes: Attributes) -> str:
+    """The name of the node that asks, or nothing if the user is not one."""
+    name = attributes.user.removeprefix(USER_PREFIX)
+    return name if name != attributes.user and GROUP in attributes.groups else ""
 
 
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _own(node: str, attributes: Attributes) -> bool | tuple[str, str]:
+    """Objects named like the node; the name of a create is in the object."""
+    if attributes.is_name_unknown:
+        return "require-name", f"the object must be named `{node}`"
+    return attributes.name == node
 
 
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+def _own_lease(node: str, attributes: Attributes) -> bool | tuple[str, str]:
+    return attributes.namespace == LEASES and _own(node, attributes)
+
+
+def _own_node(node: str, attributes: Attributes) -> bool | tuple[str, str]:
+    if not attributes.is_name_unknown and attributes.name != node:
+        return False
+    return "require-own-node", f"only node `{node}` itself, restricted labels and taints unchanged"
+
+
+def _need(test: str, description: str) -> Rule:
+    return lambda node, attributes: (test, description.replace("NODE", f"`{node}`"))
+
+
+_CHANGE = ("update", "patch")
+_OWN_STATUS = _need("require-pod-status", "only pods that run on NODE, labels unchanged")
+# (group, resource, verb) -> the rule of a write that hangs on whose object it is.
+_WRITES: dict[tuple[str, str, str], Rule] = {
+    ("", "pods", "create"): _need("require-pod-node-name", "only mirror pods of NODE that refer to nothing"),
+    ("", "pods", "delete"): _need("require-stored-pod-node-name", "only pods that run on NODE"),
+    (*TOKENS, "create"): _need("require-bound-pod", "only tokens bound to a pod"),
+    **{("", "pods/status", verb): _OWN_STATUS for verb in _CHANGE},
+    **{("", "nodes", verb): _own_node for verb in ("create", *_CHANGE)},
+    **{("", "nodes/status", verb): _own_node for verb in _CHANGE},
+    **{("coordination.k8s.io", "leases", verb): _own_lease for verb in ("get", "create", *_CHANGE, "delete")},
+    **{("storage.k8s.io", "csinodes", verb): _own for verb in ("get", "create", *_CHANGE, "delete")},
+}
 
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -204,139 +261,77 @@ _TESTS: dict[str, Callable[[str, ConditionData], bool]] = {
 }
 
 
-USER_PREFIX = "system:node:"
-GROUP = "system:nodes"
-LEASES = "kube-node-lease"
-TOKENS = ("", "serviceaccounts/token")
-
-_READ = ("get", "list", "watch")
-# (group, resource) -> verbs that every node has: bootstrappolicy.NodeRules, less what is looked into below.
-_ALWAYS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("authentication.k8s.io", "tokenreviews"): ("create",),
-    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
-    ("authorization.k8s.io", "localsubjectaccessreviews"): ("create",),
-    ("", "services"): _READ,
-    ("", "nodes"): _READ,
-    ("", "pods"): _READ,
-    ("", "events"): ("create", "update", "patch"),
-    ("", "endpoints"): ("get",),
-    ("certificates.k8s.io", "certificatesigningrequests"): ("create", *_READ),
-    ("storage.k8s.io", "csidrivers"): _READ,
-    ("node.k8s.io", "runtimeclasses"): _READ,
-}
-# (group, resource) -> verbs on what the node's pods refer to.
-_THROUGH_PODS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("", "secrets"): _READ,
-    ("", "configmaps"): _READ,
-    ("", "persistentvolumeclaims"): ("get",),
-    ("", "persistentvolumes"): ("get",),
-    ("", "serviceaccounts"): ("get",),
-    ("storage.k8s.io", "volumeattachments"): ("get",),
-    ("resource.k8s.io", "resourceclaims"): ("get",),
-    ("", "pods/eviction"): ("create",),
-}
+_VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "csi")
 
 
-class Node:
-    """The Node authorizer over one snapshot."""
-
-    condition_types = frozenset((NODE_TYPE,))
-
-    def __init__(self, snapshot: Snapshot, name: str = "node") -> None:
-        self.name = name
-        self._graph = node_graph(snapshot)
-
-    def authorize(self, attributes: Attributes) -> Decision:
-        """What a node may do; NoOpinion for everybody else."""
-        node = node_of(attributes)
-        if not node:
-            return self._silent("not a node")
-        if not attributes.is_resource_request:
-            return self._silent("no path is granted to nodes")
-        key = attributes.group, attributes.combined_resource
-        if attributes.verb in _ALWAYS.get(key, ()):
-            return self._allow("every node may")
-        if attributes.verb in _THROUGH_PODS.get(key, ()):
-            return self._through_pods(node, attributes)
-        rule = _WRITES.get((*key, attributes.verb))
-        if key == TOKENS and ("serviceaccounts", attributes.namespace, attributes.name) not in self._graph.get(
-            node, ()
-        ):
-            return self._silent(f"no pod of node `{node}` runs as it")
-        return self._decided(rule(node, attributes)) if rule is not None else self._silent("not granted to nodes")
-
-    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """The second phase."""
-        return conditions.evaluate(lambda condition: holds(condition, data))
-
-    def _through_pods(self, node: str, attributes: Attributes) -> Decision:
-        thing = (attributes.resource, attributes.namespace, attributes.name)
-        if attributes.name and thing in self._graph.get(node, ()):
-            return self._allow(f"a pod of node `{node}` refers to it")
-        return self._silent(f"no pod of node `{node}` refers to it")
-
-    def _allow(self, reason: str) -> Decision:
-        step = Step(tier=self.name, verdict=StepVerdict.ALLOW, reason=Reason.GRANTED_TO_NODES, note=reason)
-        return settled(step, reason)
-
-    def _silent(self, reason: str) -> Decision:
-        step = Step(tier=self.name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_RULE_MATCHED, note=reason)
-        return silent(step, reason)
-
-    def _decided(self, needed: bool | tuple[str, str, str]) -> Decision:
-        if needed is True:
-            return self._allow("its own object")
-        if needed is False:
-            return self._silent("another node's object")
-        test, node, description = needed
-        condition = node_condition(test, node, description)
-        step = condition.step(self.name, StepVerdict.CONDITIONAL, Reason.NEEDS_OBJECT, description)
-        return conditional(self.name, (condition,), steps=(step,))
+@per_snapshot
+def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
+    """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
+    found: dict[str, set[Thing]] = {}
+    for pod in snapshot.of_kind("", "Pod"):
+        node = pod.spec.get("nodeName")
+        if isinstance(node, str) and node:
+            things = found.setdefault(node, set())
+            things.add(("pods", pod.namespace, pod.name))
+            things.update(references(pod.spec, pod.namespace))
+    for things in found.values():
+        for kind, namespace, name in list(things):
+            if kind == "persistentvolumeclaims":
+                claim = snapshot.get("", "PersistentVolumeClaim", namespace, name)
+                volume = claim.spec.get("volumeName") if claim is not None else None
+                if isinstance(volume, str) and volume:
+                    things.add(("persistentvolumes", "", volume))
+    for attachment in snapshot.of_kind("storage.k8s.io", "VolumeAttachment"):
+        node = attachment.spec.get("nodeName")
+        if isinstance(node, str) and node:
+            found.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
+    return {node: frozenset(things) for node, things in found.items()}
 
 
-def node_of(attributes: Attributes) -> str:
-    """The name of the node that asks, or nothing if the user is not one."""
-    name = attributes.user.removeprefix(USER_PREFIX)
-    return name if name != attributes.user and GROUP in attributes.groups else ""
+def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
+    """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
+    account = spec.get("serviceAccountName")
+    if isinstance(account, str) and account:
+        yield "serviceaccounts", namespace, account
+    for pull in _maps(spec.get("imagePullSecrets")):
+        yield from _named("secrets", namespace, pull.get("name"))
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for container in _maps(spec.get(key)):
+            yield from _environment(container, namespace)
+    for claim in _maps(spec.get("resourceClaims")):
+        yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
+    for volume in _maps(spec.get("volumes")):
+        for source in (volume, *(_maps(_map(volume.get("projected")).get("sources")))):
+            yield from _named("secrets", namespace, _map(source.get("secret")).get("secretName"))
+            yield from _named("secrets", namespace, _map(source.get("secret")).get("name"))
+            yield from _named("configmaps", namespace, _map(source.get("configMap")).get("name"))
+        claimed = _map(volume.get("persistentVolumeClaim")).get("claimName")
+        yield from _named("persistentvolumeclaims", namespace, claimed)
+        yield from _named("secrets", namespace, _map(volume.get("azureFile")).get("secretName"))
+        for driver in _VOLUME_SECRETS:
+            source = _map(volume.get(driver))
+            for field in ("secretRef", "nodePublishSecretRef"):
+                yield from _named("secrets", namespace, _map(source.get(field)).get("name"))
 
 
-def _own(node: str, attributes: Attributes) -> bool | tuple[str, str, str]:
-    """Objects named like the node; the name of a create is in the object."""
-    if attributes.is_name_unknown:
-        return "require-name", node, f"the object must be named `{node}`"
-    return attributes.name == node
+def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
+    for variable in _maps(container.get("env")):
+        source = _map(variable.get("valueFrom"))
+        yield from _named("secrets", namespace, _map(source.get("secretKeyRef")).get("name"))
+        yield from _named("configmaps", namespace, _map(source.get("configMapKeyRef")).get("name"))
+    for source in _maps(container.get("envFrom")):
+        yield from _named("secrets", namespace, _map(source.get("secretRef")).get("name"))
+        yield from _named("configmaps", namespace, _map(source.get("configMapRef")).get("name"))
 
 
-def _own_lease(node: str, attributes: Attributes) -> bool | tuple[str, str, str]:
-    return attributes.namespace == LEASES and _own(node, attributes)
+def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
+    if isinstance(name, str) and name:
+        yield resource, namespace, name
 
 
-def _own_node(node: str, attributes: Attributes) -> bool | tuple[str, str, str]:
-    if not attributes.is_name_unknown and attributes.name != node:
-        return False
-    return "require-own-node", node, f"only node `{node}` itself, restricted labels and taints unchanged"
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
-def _condition(test: str, description: str) -> Callable[[str, Attributes], bool | tuple[str, str, str]]:
-    return lambda node, attributes: (test, node, description.replace("NODE", f"`{node}`"))
-
-
-def _writes() -> Iterable[tuple[tuple[str, str, str], Callable[[str, Attributes], bool | tuple[str, str, str]]]]:
-    mirror = _condition("require-pod-node-name", "only mirror pods of NODE that refer to nothing")
-    stored = _condition("require-stored-pod-node-name", "only pods that run on NODE")
-    status = _condition("require-pod-status", "only pods that run on NODE, labels unchanged")
-    token = _condition("require-bound-pod", "only tokens bound to a pod")
-    yield ("", "pods", "create"), mirror
-    yield ("", "pods", "delete"), stored
-    yield (*TOKENS, "create"), token
-    for verb in ("update", "patch"):
-        yield ("", "pods/status", verb), status
-        yield ("", "nodes", verb), _own_node
-        yield ("", "nodes/status", verb), _own_node
-    yield ("", "nodes", "create"), _own_node
-    for verb in ("get", "create", "update", "patch", "delete"):
-        yield ("coordination.k8s.io", "leases", verb), _own_lease
-        yield ("storage.k8s.io", "csinodes", verb), _own
-
-
-_WRITES = dict(_writes())
+def _maps(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

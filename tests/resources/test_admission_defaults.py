@@ -3,20 +3,26 @@
 import json
 from typing import Any
 
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tierwall.resources.admission import apply_defaults, with_defaults
-from tierwall.resources.schema import Schema, any_value, array, integer, mapping, obj, optional, string
+from tierwall.resources.schema import Schema, read_schema
 
-PORT = obj(optional("port", integer()), optional("protocol", string(default="TCP")))
-SCHEMA = obj(
-    optional("ports", array(PORT)),
-    optional("mode", string(default="Strict")),
-    optional("options", obj(optional("retries", integer(default=3)), default={})),
-    optional("extra", mapping(obj(optional("on", string(default="yes"))))),
-    optional("note", string(nullable=True)),
-    optional("free", any_value()),
+SCHEMA = read_schema(
+    yaml.safe_load("""
+type: object
+properties:
+  ports:
+    type: array
+    items: {type: object, properties: {port: {type: integer}, protocol: {type: string, default: TCP}}}
+  mode: {type: string, default: Strict}
+  options: {type: object, properties: {retries: {type: integer, default: 3}}, default: {}}
+  extra: {type: object, additionalProperties: {type: object, properties: {"on": {type: string, default: "yes"}}}}
+  note: {type: string, nullable: true}
+  free: {x-kubernetes-preserve-unknown-fields: true, nullable: true}
+""")
 )
 
 
@@ -29,7 +35,8 @@ def test_missing_and_null_properties_take_their_defaults() -> None:
 
 
 def test_defaults_inside_a_missing_object_are_not_looked_at() -> None:
-    schema = obj(optional("inner", obj(optional("a", integer(default=1)))))
+    inner = {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}
+    schema = read_schema({"type": "object", "properties": {"inner": inner}})
     assert apply_defaults({}, schema) == {}
 
 

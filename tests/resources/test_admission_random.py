@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,20 +14,7 @@ from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
 from tierwall.resources.crd import open_api
 from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.kinds.registry import all_kinds
-from tierwall.resources.schema import (
-    Schema,
-    array,
-    boolean,
-    enum,
-    int_or_string,
-    integer,
-    mapping,
-    number,
-    obj,
-    optional,
-    required,
-    string,
-)
+from tierwall.resources.schema import Schema, read_schema
 
 KINDS = list(all_kinds())
 _scalars = (
@@ -131,17 +119,22 @@ def test_a_long_list_of_mistakes_gives_a_short_report() -> None:
     assert len(admit(policy)) == MOST_PROBLEMS
 
 
-PLAIN = obj(
-    required("name", string(min_length=1, max_length=3, pattern="^[a-z]*$")),
-    optional("size", integer(minimum=0, maximum=10)),
-    optional("ratio", number(minimum=0.5)),
-    optional("on", boolean()),
-    optional("mode", enum("A", "B")),
-    optional("tags", array(string(), min_items=1, max_items=2)),
-    optional("port", int_or_string(maximum=10, max_length=2)),
-    optional("labels", mapping(string(max_length=1), max_properties=2)),
-    min_properties=1,
-    max_properties=4,
+PLAIN = read_schema(
+    yaml.safe_load("""
+type: object
+minProperties: 1
+maxProperties: 4
+required: [name]
+properties:
+  name: {type: string, minLength: 1, maxLength: 3, pattern: "^[a-z]*$"}
+  size: {type: integer, minimum: 0, maximum: 10}
+  ratio: {type: number, minimum: 0.5}
+  "on": {type: boolean}
+  mode: {type: string, enum: [A, B]}
+  tags: {type: array, items: {type: string}, minItems: 1, maxItems: 2}
+  port: {x-kubernetes-int-or-string: true, maximum: 10, maxLength: 2}
+  labels: {type: object, additionalProperties: {type: string, maxLength: 1}, maxProperties: 2}
+""")
 )
 _plain_values = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 12) | st.sampled_from([0.5, 2.0, "", "a", "abcd", "A", "B", "é"]),

@@ -16,7 +16,7 @@ from tests.resources.admission_cases import (
     rules_without_a_case,
 )
 from tierwall.resources.admission.admit import admit, with_defaults
-from tierwall.resources.kinds.access_policy import KINDS
+from tierwall.resources.kinds.registry import all_kinds
 
 GATEWAY = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "prod-gateway"}
 NAMED_RULE = {"name": "r", "source": {"type": "SPIFFE", "spiffe": "spiffe://cluster.local/ns/a/sa/b"}}
@@ -25,6 +25,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "agentic.networking.x-k8s.io/v0alpha0 XAccessPolicy": {"targetRefs": [GATEWAY], "rules": [NAMED_RULE]},
     "agentic.networking.x-k8s.io/v1alpha1 XAccessPolicy": {"targetRefs": [GATEWAY], "action": "Allow"},
 }
+KINDS = [kind for kind in all_kinds() if kind.group.startswith("agentic.")]
 CASES = read_cases("access_policy_admission.yaml")
 PAIRS = parameters(CASES, "", DEFAULTS)
 

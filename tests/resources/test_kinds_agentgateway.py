@@ -16,12 +16,11 @@ from tests.resources.admission_cases import (
     rules_without_a_case,
 )
 from tierwall.resources.admission.admit import admit
-from tierwall.resources.kinds.agentgateway.backend_kind import agentgateway_backend
-from tierwall.resources.kinds.agentgateway.model_kind import agentgateway_model
-from tierwall.resources.kinds.agentgateway.policy import agentgateway_policy
+from tierwall.resources.kinds.registry import all_kinds
 
 API_VERSION = "agentgateway.dev/v1alpha1"
 GATEWAY = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw"}
+KINDS = [kind for kind in all_kinds() if kind.group == "agentgateway.dev"]
 CASES = read_cases("agentgateway_admission.yaml")
 for case in CASES["AgentgatewayPolicy"]:
     for spec in (case["good"], case["bad"]):
@@ -39,9 +38,7 @@ def test_a_rule_admits_the_one_and_refuses_the_other(good: Any, bad: Any, refusa
     check_pair(good, bad, refusal)
 
 
-@pytest.mark.parametrize(
-    "kind", [agentgateway_policy, agentgateway_backend, agentgateway_model], ids=lambda kind: kind.kind
-)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_rule_of_the_schema_has_a_case(kind: Any) -> None:
     # The server fills in the message and the status of a rejection, so that their rule cannot fail.
     never_fails = {"at least one of the fields in [message statusCode] must be set"}

@@ -15,12 +15,13 @@ from tests.resources.admission_cases import (
     rules_without_a_case,
 )
 from tierwall.resources.admission.admit import admit, with_defaults
-from tierwall.resources.kinds.gateway_api import KINDS
+from tierwall.resources.kinds.registry import all_kinds
 
 GROUP = "gateway.networking.k8s.io"
 DEFAULTS = {
     "Gateway": {"gatewayClassName": "agentgateway", "listeners": [{"name": "web", "port": 80, "protocol": "HTTP"}]}
 }
+KINDS = [kind for kind in all_kinds() if kind.group.startswith("gateway.networking.")]
 CASES = read_cases("gateway_api_admission.yaml")
 PAIRS = parameters(CASES, f"{GROUP}/v1", DEFAULTS)
 

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tierwall.cel import Environment, ParseError
-from tierwall.resources.kinds.agentgateway.policy import agentgateway_policy
-from tierwall.resources.kinds.agentgateway.scalars import cel_expression
+from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 from tierwall.resources.schema import Schema
 
 _ENVIRONMENT = Environment(extensions=True)
+_FRAGMENT = "CELExpression"
 
 
 class Broken(NamedTuple):
@@ -38,13 +38,13 @@ def broken_expressions(policy: Resource) -> tuple[Broken, ...]:
     """Every expression of the policy that does not parse, in the order they are written."""
     return tuple(
         Broken(path, text, message)
-        for path, text in _expressions(policy.value, agentgateway_policy.schema, ())
+        for path, text in _expressions(policy.value, schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy"), ())
         if (message := _message(text))
     )
 
 
 def _expressions(value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[tuple[Any, str]]:
-    if schema is cel_expression:
+    if schema.title == _FRAGMENT:
         if isinstance(value, str):
             yield path, value
     elif isinstance(value, list) and schema.items is not None:

@@ -24,7 +24,7 @@ def crds(kinds: tuple[str, ...], output: str) -> None:
     known = [kind for kind in all_kinds() if kind.is_crd]
     chosen = []
     for name in kinds:
-        found = [one for one in known if name in (one.kind, one.plural, one.singular, *one.short_names)]
+        found = [one for one in known if name in (one.kind, one.plural, one.kind.lower(), *one.short_names)]
         if not found:
             hint = near_miss(name, [one.kind for one in known])
             raise click.BadParameter(f"no custom resource is called `{name}`" + (f"; {hint}" if hint else ""))

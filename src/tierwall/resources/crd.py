@@ -1,7 +1,7 @@
 """From our schemas to CustomResourceDefinitions (`apiextensions.k8s.io/v1`).
 
-The result obeys the rules of structural schemas. What a CRD cannot say is left out: warnings, checks of a map's keys
-and of its size, and formats that only Go validation of native kinds knows.
+The result obeys the rules of structural schemas. What a CRD cannot say is left out: warnings, hints, checks of a map's
+keys and of its size, and formats that only Go validation of native kinds knows.
 """
 
 import re
@@ -12,84 +12,46 @@ import yaml
 from msgspec import UNSET
 
 from tierwall.resources.kinds.kind import Kind
-from tierwall.resources.schema import Rule, Schema
+from tierwall.resources.kinds.registry import definition_of, versions_of
+from tierwall.resources.schema import INT_OR_STRING, PLAIN_WORDS, RULE_WORDS, Rule, Schema
 
 _PLAIN = {
-    "pattern": "pattern",
-    "min_length": "minLength",
-    "max_length": "maxLength",
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "min_items": "minItems",
-    "max_items": "maxItems",
-    "min_properties": "minProperties",
-    "max_properties": "maxProperties",
-    "list_type": "x-kubernetes-list-type",
-    "map_type": "x-kubernetes-map-type",
+    word: attribute
+    for word, attribute in PLAIN_WORDS.items()
+    if word not in ("description", "type", "format", "default") and not word.startswith("x-tierwall-")
 }
-_FLAGS = {
-    "nullable": "nullable",
-    "exclusive_minimum": "exclusiveMinimum",
-    "exclusive_maximum": "exclusiveMaximum",
-    "int_or_string": "x-kubernetes-int-or-string",
-    "preserve_unknown": "x-kubernetes-preserve-unknown-fields",
-    "embedded_resource": "x-kubernetes-embedded-resource",
-}
+_RULE = {word: attribute for word, attribute in RULE_WORDS.items() if not word.startswith("x-tierwall-")}
+_HEAD = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 
 
 def definitions(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
     """One CRD for every group and kind that is a CRD, all its versions in it, by name."""
-    groups: dict[str, list[Kind]] = {}
-    for kind in kinds:
-        if kind.is_crd:
-            groups.setdefault(f"{kind.plural}.{kind.group}", []).append(kind)
-    return [_definition(name, versions) for name, versions in sorted(groups.items())]
+    names = {f"{kind.plural}.{kind.group}": (kind.group, kind.kind) for kind in kinds if kind.is_crd}
+    return [_definition(name, *names[name]) for name in sorted(names)]
 
 
-def _definition(name: str, versions: list[Kind]) -> dict[str, Any]:
-    newest = versions[-1]
-    names: dict[str, Any] = {
-        "kind": newest.kind,
-        "listKind": newest.list_kind,
-        "plural": newest.plural,
-        "singular": newest.singular,
-    }
-    if newest.short_names:
-        names["shortNames"] = list(newest.short_names)
-    if newest.categories:
-        names["categories"] = list(newest.categories)
+def _definition(name: str, group: str, kind: str) -> dict[str, Any]:
+    document = definition_of(group, kind)
     metadata: dict[str, Any] = {"name": name}
-    if newest.group.endswith((".k8s.io", ".kubernetes.io")):
+    if group.endswith((".k8s.io", ".kubernetes.io")):
         # Without it an API server refuses a definition in these groups (KEP-1111).
         metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, described for validation by tierwall"}
+    versions = [
+        {**version, "schema": {"openAPIV3Schema": _whole(kind)}}
+        for version, kind in zip(document["spec"]["versions"], versions_of(group, kind).values(), strict=True)
+    ]
     return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
         "metadata": metadata,
-        "spec": {
-            "group": newest.group,
-            "names": names,
-            "scope": newest.scope,
-            "versions": [_version(kind) for kind in versions],
-        },
+        "spec": {**document["spec"], "versions": versions},
     }
 
 
-def _version(kind: Kind) -> dict[str, Any]:
-    out: dict[str, Any] = {"name": kind.version, "served": kind.served, "storage": kind.storage}
-    if kind.columns:
-        out["additionalPrinterColumns"] = [
-            {"name": column.name, "type": column.type, "jsonPath": column.json_path} for column in kind.columns
-        ]
-    if kind.status_subresource:
-        out["subresources"] = {"status": {}}
+def _whole(kind: Kind) -> dict[str, Any]:
     schema = open_api(kind.schema)
-    head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    schema["properties"] = head | schema.get("properties", {})
-    if kind.description:
-        schema = {"description": kind.description} | schema
-    out["schema"] = {"openAPIV3Schema": schema}
-    return out
+    schema["properties"] = _HEAD | schema.get("properties", {})
+    return {"description": kind.description} | schema if kind.description else schema
 
 
 def open_api(schema: Schema) -> dict[str, Any]:
@@ -100,14 +62,11 @@ def open_api(schema: Schema) -> dict[str, Any]:
     if schema.type:
         out["type"] = schema.type
     if schema.int_or_string:
-        out["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    for attribute, word in _FLAGS.items():
-        # A value of any type is nullable by itself; saying so would need a type.
-        if getattr(schema, attribute) and not (word == "nullable" and not schema.type):
-            out[word] = True
-    for attribute, word in _PLAIN.items():
+        out["anyOf"] = INT_OR_STRING
+    for word, attribute in _PLAIN.items():
         value = getattr(schema, attribute)
-        if value is not None and value != "":
+        # A value of any type is nullable by itself; saying so would need a type.
+        if value is not None and value is not False and value != "" and not (word == "nullable" and not schema.type):
             out[word] = value
     if schema.format and not schema.format.startswith("k8s-"):
         out["format"] = schema.format
@@ -122,7 +81,9 @@ def open_api(schema: Schema) -> dict[str, Any]:
     if schema.additional is not None:
         out["additionalProperties"] = open_api(schema.additional)
     if schema.properties:
-        out |= _properties(schema)
+        out["properties"] = _properties(schema)
+    if names := sorted([*schema.undeclared, *(part.name for part in schema.properties if part.required)]):
+        out["required"] = names
     for word, parts in (("anyOf", schema.any_of), ("oneOf", schema.one_of), ("allOf", schema.all_of)):
         if parts:
             out[word] = [_value_validation(part) for part in parts]
@@ -140,10 +101,7 @@ def _properties(schema: Schema) -> dict[str, Any]:
         if part.description:
             described = {"description": part.description} | described | {"description": part.description}
         properties[part.name] = described
-    out: dict[str, Any] = {"properties": properties}
-    if names := sorted(part.name for part in schema.properties if part.required):
-        out["required"] = names
-    return out
+    return properties
 
 
 def _value_validation(schema: Schema) -> dict[str, Any]:
@@ -156,16 +114,8 @@ def _value_validation(schema: Schema) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    out = {"rule": rule.expression}
-    if rule.message:
-        out["message"] = rule.message
-    if rule.message_expression:
-        out["messageExpression"] = rule.message_expression
-    if rule.field_path:
-        out["fieldPath"] = rule.field_path
-    if rule.reason != "FieldValueInvalid":
-        out["reason"] = rule.reason
-    return out
+    said = {word: getattr(rule, attribute) for word, attribute in _RULE.items()}
+    return {word: value for word, value in said.items() if value and value != "FieldValueInvalid"}
 
 
 # Texts that every YAML reader takes for texts; all others are quoted (Go reads `1e3` and `y` otherwise than PyYAML).

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import UNSET
 
 from tierwall.resources.admission.wording import shown
@@ -53,14 +54,14 @@ def _anchor(kind: Kind) -> str:
 
 def _page(group: str, kinds: Iterable[Kind]) -> str:
     lines = [f"# {group or 'core (v1)'}", ""]
-    done: dict[Schema, Kind] = {}
+    done: dict[bytes, Kind] = {}
     for kind in kinds:
         lines += [f"## {kind.kind} {kind.version}", ""]
         facts = [f"`{kind.api_version}`", {"None": "a file"}.get(kind.scope, kind.scope.lower())]
         facts += [f"short name {', '.join(f'`{name}`' for name in kind.short_names)}"] if kind.short_names else []
         facts.append("strict" if kind.strict else "only read: unknown fields are tolerated")
         lines += [f"{kind.description} ({'; '.join(facts)})".strip(), ""]
-        same = done.setdefault(kind.schema, kind)
+        same = done.setdefault(msgspec.json.encode(kind.schema), kind)
         if same is not kind:
             lines += [f"The fields are those of [{same.kind} {same.version}](#{_anchor(same)}).", ""]
         else:

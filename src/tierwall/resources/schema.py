@@ -1,22 +1,18 @@
-"""The declarative schema language: what a kind looks like, as data.
+"""What a kind looks like: the OpenAPI v3 *structural schema* of a CustomResourceDefinition, as typed values.
 
-A schema is an OpenAPI v3 *structural schema* as CustomResourceDefinitions have it (types, required, enums, bounds,
-patterns, defaults, `x-kubernetes-list-type`, `x-kubernetes-validations`). Validation, defaulting, `tierwall crds` and
-the reference pages all derive from it; no kind has validation code of its own. Build schemas with the constructors:
+`Reader` makes a schema of the words that a definition has (types, required, enums, bounds, patterns, defaults,
+`x-kubernetes-list-type`, `x-kubernetes-validations`). Validation, defaulting, `tierwall crds` and the reference pages
+all derive from it; no kind has validation code of its own.
 
-    obj(
-        required("action", enum("Allow", "Deny"), "What happens to matching traffic."),
-        optional("ports", array(port, min_items=1, max_items=100)),
-        exactly_one_of("from", "to"),
-        rule("has(self.ports) || self.action == 'Deny'", "ports are needed with Allow"),
-    )
+The definitions that Tierwall ships (`kinds/data`) say more than OpenAPI can: hints, warnings, what a map's keys must
+be. Those words begin with `x-tierwall-`. What a definition uses in several places it names: `{"$ref": "Name"}` stands
+for the fragment of that name, beside which a description and a hint may stand.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Struct
 
 Type = Literal["object", "array", "string", "integer", "number", "boolean", ""]
 ListType = Literal["atomic", "set", "map"]
@@ -46,6 +42,7 @@ class Rule(Struct, frozen=True):
     hint: str = ""
     warning: bool = False
     each: str = ""
+    optional_old_self: bool = False
 
 
 class Property(Struct, frozen=True):
@@ -65,7 +62,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     """
 
     type: Type = ""
-    title: str = ""  # the name of a shared fragment, for the reference pages only
+    title: str = ""  # the name of a shared fragment
     description: str = ""
     nullable: bool = False
     default: Any = UNSET
@@ -73,6 +70,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     preserve_unknown: bool = False  # x-kubernetes-preserve-unknown-fields
     embedded_resource: bool = False  # x-kubernetes-embedded-resource
     properties: tuple[Property, ...] = ()
+    undeclared: tuple[str, ...] = ()  # names that are required without being properties
     map_type: Literal["atomic", "granular", ""] = ""  # x-kubernetes-map-type
     additional: "Schema | None" = None  # additionalProperties: the value of a map
     keys: "Schema | None" = None  # what a map's keys must be; not part of OpenAPI v3, left out of CRDs
@@ -84,7 +82,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     max_items: int | None = None
     list_type: ListType | None = None
     list_map_keys: tuple[str, ...] = ()
-    enum: tuple[str | int, ...] = ()
+    enum: tuple[Any, ...] = ()
     pattern: str = ""
     format: str = ""
     min_length: int | None = None
@@ -93,6 +91,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     maximum: float | None = None
     exclusive_minimum: bool = False
     exclusive_maximum: bool = False
+    multiple_of: float | None = None
     rules: tuple[Rule, ...] = ()
     any_of: tuple["Schema", ...] = ()  # value validations only: required, bounds, enums, patterns
     one_of: tuple["Schema", ...] = ()
@@ -107,281 +106,108 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
         return None
 
 
-def required(name: str, schema: Schema, description: str = "", *, hint: str = "") -> Property:
-    """A field that must be there (after defaulting)."""
-    return Property(name, schema, True, description, hint)
+# Words of a definition whose value is taken as it stands.
+PLAIN_WORDS = {
+    "description": "description",
+    "type": "type",
+    "nullable": "nullable",
+    "exclusiveMinimum": "exclusive_minimum",
+    "exclusiveMaximum": "exclusive_maximum",
+    "x-kubernetes-int-or-string": "int_or_string",
+    "x-kubernetes-preserve-unknown-fields": "preserve_unknown",
+    "x-kubernetes-embedded-resource": "embedded_resource",
+    "pattern": "pattern",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "multipleOf": "multiple_of",
+    "minItems": "min_items",
+    "maxItems": "max_items",
+    "minProperties": "min_properties",
+    "maxProperties": "max_properties",
+    "x-kubernetes-list-type": "list_type",
+    "x-kubernetes-map-type": "map_type",
+    "format": "format",
+    "default": "default",
+    "x-tierwall-max-bytes": "max_bytes",
+}
+_LISTS = {"enum": "enum", "x-kubernetes-list-map-keys": "list_map_keys"}
+_INNER = {"items": "items", "not": "none_of", "x-tierwall-keys": "keys"}
+_GROUPS = {"anyOf": "any_of", "oneOf": "one_of", "allOf": "all_of"}
+RULE_WORDS = {
+    "rule": "expression",
+    "message": "message",
+    "messageExpression": "message_expression",
+    "fieldPath": "field_path",
+    "reason": "reason",
+    "optionalOldSelf": "optional_old_self",
+    "x-tierwall-hint": "hint",
+    "x-tierwall-warning": "warning",
+    "x-tierwall-each": "each",
+}
+# How controller-gen writes that a value is a number or a text; int-or-string says it already.
+INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
-def optional(name: str, schema: Schema, description: str = "", *, hint: str = "") -> Property:
-    """A field that may be left out."""
-    return Property(name, schema, False, description, hint)
+def read_schema(words: Mapping[str, Any]) -> Schema:
+    """The schema that these words of a definition say."""
+    return Reader({}).read(words)
 
 
-def rule(
-    expression: str,
-    message: str = "",
-    *,
-    message_expression: str = "",
-    field_path: str = "",
-    reason: Reason = "FieldValueInvalid",
-    hint: str = "",
-    each: str = "",
-) -> Rule:
-    """A CEL rule over `self`. Without a message the API server says `failed rule: <expression>`."""
-    return Rule(expression, message, message_expression, field_path, reason, hint, False, each)
+class Reader:
+    """Reads the schemas of one definition; each of its fragments becomes one schema, when it is first met."""
+
+    def __init__(self, fragments: Mapping[str, Mapping[str, Any]]) -> None:
+        self._fragments = fragments
+        self._known: dict[str, Schema] = {}
+
+    def read(self, words: Mapping[str, Any]) -> Schema:
+        """The schema that these words say."""
+        name = words.get("$ref")
+        if name is None:
+            return Schema(**dict(self._attributes(words)))
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = Schema(title=name, **dict(self._attributes(self._fragments[name])))
+        return known
+
+    def _attributes(self, words: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for word, value in words.items():
+            if value is None:
+                continue
+            if (attribute := PLAIN_WORDS.get(word)) is not None:
+                yield attribute, value
+            elif (attribute := _INNER.get(word)) is not None:
+                yield attribute, self.read(value)
+            elif (attribute := _LISTS.get(word)) is not None:
+                yield attribute, tuple(value)
+            elif word == "properties":
+                yield word, tuple(self._properties(value, frozenset(words.get("required") or ())))
+            elif word == "required":
+                yield "undeclared", tuple(name for name in value if name not in (words.get("properties") or ()))
+            elif word == "additionalProperties":
+                yield "additional", self.read(value) if isinstance(value, Mapping) else _ANYTHING
+            elif word == "x-kubernetes-validations":
+                yield "rules", tuple(_rule(rule) for rule in value)
+            elif (attribute := _GROUPS.get(word)) is not None and not _is_int_or_string(words, word):
+                yield attribute, tuple(self.read(part) for part in value)
+
+    def _properties(self, properties: Mapping[str, Mapping[str, Any]], required: frozenset[str]) -> Iterator[Property]:
+        for name, words in properties.items():
+            description, hint = words.get("description") or "", words.get("x-tierwall-hint", "")
+            if description and "$ref" not in words:
+                # What is said of a field is not a part of what its values must be.
+                words = {word: value for word, value in words.items() if word != "description"}
+            yield Property(name, self.read(words), name in required, description, hint)
 
 
-def warning(expression: str, message: str, *, field_path: str = "", hint: str = "") -> Rule:
-    """A CEL rule whose failure is only a warning: the object is admitted."""
-    return Rule(expression, message, "", field_path, "FieldValueInvalid", hint, True)
+def _rule(words: Mapping[str, Any]) -> Rule:
+    return Rule(**{RULE_WORDS[word]: value for word, value in words.items() if word in RULE_WORDS})
 
 
-def only_warn(one: Rule) -> Rule:
-    """The same rule as a warning."""
-    return replace(one, warning=True)
+def _is_int_or_string(words: Mapping[str, Any], word: str) -> bool:
+    return word == "anyOf" and words.get("x-kubernetes-int-or-string") is True and words[word] == INT_OR_STRING
 
 
-def _count_rule(names: tuple[str, ...], comparison: str, words: str) -> Rule:
-    tests = ",".join(f"has(self.{_identifier(name)})" for name in names)
-    return Rule(
-        f"[{tests}].filter(x,x==true).size() {comparison}", f"{words} of the fields in [{' '.join(names)}] must be set"
-    )
-
-
-def exactly_one_of(*names: str) -> Rule:
-    """The union rule and message that controller-gen writes for `+kubebuilder:validation:ExactlyOneOf`."""
-    return _count_rule(names, "== 1", "exactly one")
-
-
-def at_most_one_of(*names: str) -> Rule:
-    """As `ExactlyOneOf`, for at most one of the fields."""
-    tests = ",".join(f"has(self.{_identifier(name)})" for name in names)
-    return Rule(
-        f"[{tests}].filter(x,x==true).size() <= 1",
-        f"at most one of the fields in [{' '.join(names)}] may be set",
-    )
-
-
-def at_least_one_of(*names: str) -> Rule:
-    """As `ExactlyOneOf`, for at least one of the fields."""
-    return _count_rule(names, ">= 1", "at least one")
-
-
-# fmt: off
-_CEL_RESERVED = frozenset((
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
-))
-# fmt: on
-
-
-def _identifier(name: str) -> str:
-    """A property name as the CEL environment of a CRD spells it: reserved words and symbols are escaped."""
-    if name in _CEL_RESERVED:
-        return f"__{name}__"
-    escaped = name.replace("__", "__underscores__")
-    for symbol, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
-        escaped = escaped.replace(symbol, word)
-    return escaped
-
-
-def obj(
-    *parts: Property | Rule,
-    title: str = "",
-    description: str = "",
-    min_properties: int | None = None,
-    max_properties: int | None = None,
-    default: Any = UNSET,
-    preserve_unknown: bool = False,
-    map_type: Literal["atomic", "granular", ""] = "",
-    any_of: Iterable[Schema] = (),
-    one_of: Iterable[Schema] = (),
-) -> Schema:
-    """An object with fixed fields. Properties and rules may be given in any order."""
-    return Schema(
-        type="object",
-        title=title,
-        description=description,
-        properties=tuple(part for part in parts if isinstance(part, Property)),
-        rules=tuple(part for part in parts if isinstance(part, Rule)),
-        min_properties=min_properties,
-        max_properties=max_properties,
-        default=default,
-        preserve_unknown=preserve_unknown,
-        map_type=map_type,
-        any_of=tuple(any_of),
-        one_of=tuple(one_of),
-    )
-
-
-def array(
-    items: Schema,
-    *rules: Rule,
-    min_items: int | None = None,
-    max_items: int | None = None,
-    list_type: ListType | None = None,
-    keys: Iterable[str] = (),
-    default: Any = UNSET,
-    description: str = "",
-) -> Schema:
-    """A list. `list_type="map"` with `keys` refuses two items with equal keys; `"set"` refuses two equal items."""
-    return Schema(
-        type="array",
-        items=items,
-        rules=rules,
-        min_items=min_items,
-        max_items=max_items,
-        list_type=list_type,
-        list_map_keys=tuple(keys),
-        default=default,
-        description=description,
-    )
-
-
-def mapping(
-    value: Schema,
-    *rules: Rule,
-    keys: Schema | None = None,
-    min_properties: int | None = None,
-    max_properties: int | None = None,
-    max_bytes: int | None = None,
-    default: Any = UNSET,
-    description: str = "",
-) -> Schema:
-    """A map from any text to `value`."""
-    return Schema(
-        type="object",
-        additional=value,
-        keys=keys,
-        rules=rules,
-        min_properties=min_properties,
-        max_properties=max_properties,
-        max_bytes=max_bytes,
-        default=default,
-        description=description,
-    )
-
-
-def string(
-    *rules: Rule,
-    enum: Iterable[str] = (),
-    pattern: str = "",
-    format: str = "",
-    min_length: int | None = None,
-    max_length: int | None = None,
-    default: str | UnsetType = UNSET,
-    nullable: bool = False,
-    description: str = "",
-) -> Schema:
-    """A text. Patterns are RE2 and not anchored, as in OpenAPI; `format` names a check of `admission.formats`."""
-    return Schema(
-        type="string",
-        rules=rules,
-        enum=tuple(enum),
-        pattern=pattern,
-        format=format,
-        min_length=min_length,
-        max_length=max_length,
-        default=default,
-        nullable=nullable,
-        description=description,
-    )
-
-
-def enum(*values: str, default: str | UnsetType = UNSET, description: str = "") -> Schema:
-    """A text out of a closed list."""
-    return Schema(type="string", enum=values, default=default, description=description)
-
-
-def integer(
-    *rules: Rule,
-    minimum: int | None = None,
-    maximum: int | None = None,
-    enum: Iterable[int] = (),
-    format: Literal["int32", "int64", ""] = "",
-    default: int | UnsetType = UNSET,
-    description: str = "",
-) -> Schema:
-    """A whole number."""
-    return Schema(
-        type="integer",
-        rules=rules,
-        minimum=minimum,
-        maximum=maximum,
-        enum=tuple(enum),
-        format=format,
-        default=default,
-        description=description,
-    )
-
-
-def number(
-    *rules: Rule,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    default: float | UnsetType = UNSET,
-    description: str = "",
-) -> Schema:
-    """A number with or without a fraction."""
-    return Schema(
-        type="number", rules=rules, minimum=minimum, maximum=maximum, default=default, description=description
-    )
-
-
-def boolean(*rules: Rule, default: bool | UnsetType = UNSET, description: str = "") -> Schema:
-    """True or false."""
-    return Schema(type="boolean", rules=rules, default=default, description=description)
-
-
-def int_or_string(
-    *rules: Rule,
-    pattern: str = "",
-    min_length: int | None = None,
-    max_length: int | None = None,
-    minimum: int | None = None,
-    maximum: int | None = None,
-    format: str = "",
-    default: int | str | UnsetType = UNSET,
-    description: str = "",
-) -> Schema:
-    """`x-kubernetes-int-or-string`: bounds apply to numbers, lengths and pattern to texts. Quantities are so."""
-    return Schema(
-        int_or_string=True,
-        rules=rules,
-        pattern=pattern,
-        min_length=min_length,
-        max_length=max_length,
-        minimum=minimum,
-        maximum=maximum,
-        format=format,
-        default=default,
-        description=description,
-    )
-
-
-def any_value(*, description: str = "") -> Schema:
-    """Any JSON value at all."""
-    return Schema(preserve_unknown=True, nullable=True, description=description)
-
-
-def any_object(*, description: str = "", embedded_resource: bool = False) -> Schema:
-    """Any JSON object; with `embedded_resource` one that must have apiVersion, kind and metadata."""
-    return Schema(type="object", preserve_unknown=True, embedded_resource=embedded_resource, description=description)
-
-
-def refine(schema: Schema, *rules: Rule, **changes: Any) -> Schema:
-    """A copy of a shared fragment with more rules or other attributes."""
-    return replace(schema, rules=schema.rules + rules, **changes)
-
-
-def extend(schema: Schema, *parts: Property | Rule) -> Schema:
-    """A copy of an object schema with more properties (a property of the same name is replaced) and rules."""
-    added = {part.name: part for part in parts if isinstance(part, Property)}
-    kept = tuple(part for part in schema.properties if part.name not in added)
-    more = tuple(part for part in parts if isinstance(part, Rule))
-    return replace(schema, properties=kept + tuple(added.values()), rules=schema.rules + more)
-
-
-def without(schema: Schema, *names: str) -> Schema:
-    """A copy of an object schema that lacks the named properties."""
-    return replace(schema, properties=tuple(part for part in schema.properties if part.name not in names))
+_ANYTHING = Schema(preserve_unknown=True, nullable=True)

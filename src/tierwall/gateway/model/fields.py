@@ -11,17 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tierwall.gateway.model.profile import Phase, Section
-from tierwall.resources.kinds.agentgateway.backend import backend_section
-from tierwall.resources.kinds.agentgateway.frontend import frontend_section
-from tierwall.resources.kinds.agentgateway.traffic import traffic_section
+from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.schema import Schema
 
-SECTIONS: Mapping[Section, Schema] = {
-    "frontend": frontend_section,
-    "traffic": traffic_section,
-    "backend": backend_section,
-}
+
+def _section(name: Section) -> Schema:
+    return schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", "spec", name)
+
+
+SECTIONS: Mapping[Section, Schema] = {name: _section(name) for name in ("frontend", "traffic", "backend")}
 UNION_FIELDS = frozenset(("traffic.authorization", "frontend.networkAuthorization", "backend.mcp.authorization"))
 # Properties that are not a setting of their own: their properties are.
 _PARTED = {("traffic", "rateLimit"), ("traffic", "headerModifiers"), ("backend", "ai"), ("backend", "mcp")}

@@ -55,44 +55,37 @@ class _Defaults:
 
 
 def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
-    properties: dict[str, tuple[Schema, Defaulter]] = {}
-    defaults: dict[str, Any] = {}
-    for part in schema.properties:
-        properties[part.name] = (part.schema, defaults_of.compile(part.schema))
-        if part.schema.default is not UNSET:
-            defaults[part.name] = part.schema.default
-    extra = None
-    if schema.additional is not None:
-        extra = (schema.additional, defaults_of.compile(schema.additional))
+    properties = {part.name: part.schema for part in schema.properties}
+    defaults = {part.name: part.schema.default for part in schema.properties if part.schema.default is not UNSET}
+    extra = schema.additional
+    compile_inner = defaults_of.compile
 
     def default_object(value: Any) -> Any:
         if type(value) is not dict:
             return value
         out: dict[str, Any] | None = None
         for name, default in defaults.items():
-            if name not in value or (value[name] is None and not properties[name][0].nullable):
+            if name not in value or (value[name] is None and not properties[name].nullable):
                 out = dict(value) if out is None else out
                 out[name] = deepcopy(default)
         for name, item in value.items():
-            entry = properties.get(name, extra)
-            if entry is None:
+            inner = properties.get(name, extra)
+            if inner is None:
                 continue
-            inner, defaulter = entry
             if item is None:
                 if not inner.nullable and name not in defaults:
                     out = dict(value) if out is None else out
                     del out[name]
                 continue
-            if defaulter is not _same:
-                new = defaulter(item)
-                if new is not item:
-                    out = dict(value) if out is None else out
-                    out[name] = new
+            new = compile_inner(inner)(item)
+            if new is not item:
+                out = dict(value) if out is None else out
+                out[name] = new
         if out is None:
             return value
         for name in defaults:  # a default may be an object that has defaults of its own
             if name not in value or value[name] is None:
-                out[name] = properties[name][1](out[name])
+                out[name] = compile_inner(properties[name])(out[name])
         return out
 
     return default_object

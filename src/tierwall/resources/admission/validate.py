@@ -129,8 +129,11 @@ class Compiler:
         return check
 
     def _object(self, schema: Schema) -> Check:
-        properties = {part.name: self.compile(part.schema) for part in schema.properties}
+        properties = {part.name: part.schema for part in schema.properties}
+        # A field's check is made when the first object has the field: most kinds have far more than any object uses.
+        checks: dict[str, Check] = {}
         needed = [part for part in schema.properties if part.required]
+        needed += [Property(name, schema, True) for name in schema.undeclared]
         extra = self.compile(schema.additional) if schema.additional is not None else None
         keys = self.compile(schema.keys) if schema.keys is not None else None
         # Without a type it is a part of anyOf or its like, which judges only the fields that it names.
@@ -143,7 +146,9 @@ class Compiler:
             if type(value) is not dict:
                 return True
             for name, item in value.items():
-                inner = properties.get(name)
+                inner = checks.get(name)
+                if inner is None and name in properties:
+                    inner = checks[name] = self.compile(properties[name])
                 if inner is not None:
                     if not inner(item, (trail, name), problems):
                         sound = False

@@ -1,61 +1,108 @@
-"""Finding a kind by the apiVersion and kind of an object. A group is imported when one of its objects is met."""
+"""Finding a kind by the apiVersion and kind of an object. Its definition is read when one of its objects is met.
 
-import importlib
-from collections.abc import Iterator
+`data/<group>/<Kind>.json` is the CustomResourceDefinition of a kind, with words of our own (`resources.schema`). Kinds
+that Kubernetes has built in are written in the same form, with the checks of its Go validation:
+
+* rbac: `pkg/apis/rbac/validation/validation.go`; Go reads a missing text as an empty one, so the defaults are empty;
+* NetworkPolicy: `pkg/apis/networking/validation/validation.go`; bits of a CIDR beyond its prefix are let through and
+  masked, as an API server without strict IP validation does;
+* AuthorizationConfiguration: apiserver's `ValidateAuthorizationConfiguration`; the type `CEL` and the field
+  `failureMode` are Tierwall's own;
+* workloads, pods, nodes, Services: only read.
+
+v1alpha1 of the administrators' policies takes two dialects: the flat peers that shipped from v0.1.3 on (`namespaces` is
+a label selector) and the nested ones of KEP-2091 and v0.1.0 to v0.1.2. What their prose asks for but no CRD enforces is
+a warning. AccessPolicy exists in three generations, each as `XAccessPolicy`, as the CRDs spell it, and as
+`AccessPolicy`, as the proposal does.
+"""
+
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.kinds.kind import Kind
+from tierwall.resources.kinds.kind import Kind, read_kinds
+from tierwall.resources.schema import Schema
 
-_MODULES = {
-    "networking.k8s.io": "network",
-    "policy.networking.k8s.io": "admin_network",
-    "": "core",
-    "apps": "workloads",
-    "batch": "workloads",
-    "gateway.networking.k8s.io": "gateway_api",
-    "gateway.networking.x-k8s.io": "gateway_api",
-    "agentic.prototype.x-k8s.io": "access_policy",
-    "agentic.networking.x-k8s.io": "access_policy",
-    "agentgateway.dev": "agentgateway",
-    "rbac.authorization.k8s.io": "rbac",
-    "apiserver.config.k8s.io": "authorization_config",
-    "tierwall.io": "tierwall",
+_DATA = Path(__file__).parent / "data"
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "networking.k8s.io": ("NetworkPolicy",),
+    "policy.networking.k8s.io": ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"),
+    "": ("Namespace", "Node", "Pod", "Service"),
+    "apps": ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"),
+    "batch": ("Job", "CronJob"),
+    "gateway.networking.k8s.io": ("GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "ReferenceGrant"),
+    "gateway.networking.x-k8s.io": ("XListenerSet",),
+    "agentic.prototype.x-k8s.io": ("XAccessPolicy", "AccessPolicy", "XBackend"),
+    "agentic.networking.x-k8s.io": ("XAccessPolicy", "AccessPolicy", "XBackend"),
+    "agentgateway.dev": ("AgentgatewayPolicy", "AgentgatewayBackend", "AgentgatewayModel"),
+    "rbac.authorization.k8s.io": ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+    "apiserver.config.k8s.io": ("AuthorizationConfiguration",),
+    "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest"),
 }
 # Of these groups every kind is known: another one is a mistake, never somebody else's object.
 _WHOLE_GROUPS = frozenset({"policy.networking.k8s.io", "rbac.authorization.k8s.io", "tierwall.io"})
 
 
+def read_data(name: str) -> Any:
+    """What a file of `data` holds."""
+    return msgspec.json.decode((_DATA / name).read_bytes())
+
+
 @cache
-def _group(name: str) -> dict[tuple[str, str], Kind]:
-    """The kinds of one API group, by apiVersion and kind."""
-    if name not in _MODULES:
+def definition_of(group: str, kind: str) -> Mapping[str, Any]:
+    """The definition of a kind, which is one of ours."""
+    definition: Mapping[str, Any] = read_data(f"{group or 'core'}/{kind}.json")
+    return definition
+
+
+@cache
+def versions_of(group: str, kind: str) -> Mapping[str, Kind]:
+    """The versions of a kind by apiVersion; none if the kind is not ours."""
+    if kind not in _KINDS.get(group, ()):
         return {}
-    kinds: tuple[Kind, ...] = importlib.import_module(f"tierwall.resources.kinds.{_MODULES[name]}").KINDS
-    return {(kind.api_version, kind.kind): kind for kind in kinds if kind.group == name}
+    return {version.api_version: version for version in read_kinds(definition_of(group, kind))}
 
 
 def all_kinds() -> Iterator[Kind]:
     """Every kind, group by group, in a fixed order."""
-    for name in _MODULES:
-        yield from _group(name).values()
+    for group, kinds in _KINDS.items():
+        for kind in kinds:
+            yield from versions_of(group, kind).values()
 
 
 def find_kind(api_version: object, kind: object) -> Kind | None:
     """The kind of an object that has this apiVersion and kind, or None if it is not ours to judge."""
     if isinstance(api_version, str) and isinstance(kind, str):
-        return _group(api_version.rpartition("/")[0]).get((api_version, kind))
+        group = api_version.rpartition("/")[0]
+        if kind in _KINDS.get(group, ()):
+            return versions_of(group, kind).get(api_version)
     return None
+
+
+def schema_of(api_version: str, kind: str, *path: str) -> Schema:
+    """The schema of one of our kinds, or of the field of it that a path of names leads to."""
+    version = find_kind(api_version, kind)
+    if version is None:
+        raise LookupError(f"{api_version} {kind} is not a kind that Tierwall knows")
+    schema = version.schema
+    for name in path:
+        part = schema.property(name)
+        if part is None:
+            raise LookupError(f"{kind} does not have the field {'.'.join(path)}")
+        schema = part.schema
+    return schema
 
 
 def misnamed(api_version: str, kind: str) -> str | None:
     """If an object was surely meant to be of one of our kinds but is not, a hint that says which; else None."""
     group = api_version.rpartition("/")[0]
-    known = _group(group)
-    versions = [version for version, name in known if name == kind]
-    if versions:
-        return f"{kind} is known in {' and '.join(f'`{version}`' for version in versions)}"
-    names = {name for _, name in known}
+    names = _KINDS.get(group, ())
+    if kind in names:
+        return f"{kind} is known in {' and '.join(f'`{version}`' for version in versions_of(group, kind))}"
     if group in _WHOLE_GROUPS or kind.lower() in {name.lower() for name in names}:
         return near_miss(kind, names)
     return None

@@ -1,7 +1,7 @@
 """From one policy saved among 1,000 files to its being in force: `python -m bench edit` (nftables needs root).
 
-nftables: `enforce nft --watch` in a network namespace of its own, from the next look at the files to the kernel's
-answer; how long it is to the next look is up to `--interval`. Authorizer: a process on loopback that is asked again and
+nftables: `enforce nft --watch` in a network namespace of its own, from the look at the files to the kernel's answer;
+what watching adds is in `bench reload`. Authorizer: a process on loopback that is asked again and
 again until it answers as the saved policy says, so its watching is part of it; CPU is all that it spends on an edit,
 making the policies ready included.
 """
@@ -27,6 +27,7 @@ from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
+from tierwall.serve.watch import Files
 
 ROUNDS = 21
 PODS, NAMESPACES, POLICIES = 599, 100, 1_000
@@ -46,12 +47,13 @@ def saved(objects: list[dict[str, Any]]) -> Iterator[list[Path]]:
 
 def nftables() -> None:
     """A port of one NetworkPolicy changes."""
-    from tierwall.engines.nftables import watch
     from tierwall.engines.nftables.apply import Enforcer
     from tierwall.engines.nftables.compile import compile_snapshot
     from tierwall.engines.nftables.cut import cut
     from tierwall.engines.nftables.namespaces import NetworkNamespace
     from tierwall.engines.nftables.options import Options
+    from tierwall.serve import nftables as keeping
+    from tierwall.serve.follower import Outcome
 
     objects = list(cluster(PODS, NAMESPACES))
     at = next(number for number, one in enumerate(objects) if one["kind"] == "NetworkPolicy")
@@ -67,28 +69,30 @@ def nftables() -> None:
 
         return call
 
-    def save(_: float) -> bool:
+    def save() -> None:
         ports = objects[at]["spec"]["ingress"][0]["ports"]
         ports[0]["port"] = 8000 + len(took["apply"])
         files[at].write_text(json.dumps(objects[at]))
-        begun.append(time.perf_counter())
-        return len(begun) > ROUNDS
 
-    begun: list[float] = []
     whole: list[float] = []
     namespace = NetworkNamespace()
     with (
         saved(objects) as files,
         namespace.entered(),
         mock.patch.object(loading.Loader, "load", timed("load", loading.Loader.load)),
-        mock.patch.object(watch, "compile_snapshot", timed("compile", compile_snapshot)),
+        mock.patch.object(keeping, "compile_snapshot", timed("compile", compile_snapshot)),
         mock.patch.object(Enforcer, "put", timed("apply", Enforcer.put)),
-        mock.patch.object(watch, "cut", timed("cut", cut)),
+        mock.patch.object(keeping, "cut", timed("cut", cut)),
     ):
-        for step in watch.follow(watch.Keeper(Options(), True), CommandLoader([str(files[0].parent)]), 0, save):
-            assert step.words.endswith("applied"), step
-            if begun:
-                whole.append(time.perf_counter() - begun[-1])
+        keeper, source = keeping.Keeper(Options(), True), Files(CommandLoader([str(files[0].parent)]))
+        keeper.begin(source)
+        for _ in range(ROUNDS):
+            save()
+            begun = time.perf_counter()
+            load = keeper.look(source)
+            assert load is not None
+            assert keeper.accept(load) is Outcome.TAKEN
+            whole.append(time.perf_counter() - begun)
     namespace.close()
     parts = ", ".join(f"{part} {milliseconds(times[1:])}" for part, times in took.items())
     print(f"  nftables, {len(objects):,} files: {milliseconds(whole)} ({parts})")

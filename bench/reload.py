@@ -31,8 +31,9 @@ from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths
 from tierwall.serve import controller as controlling
+from tierwall.serve import follower
 from tierwall.serve.metrics import Metrics
-from tierwall.serve.watch import loads
+from tierwall.serve.watch import Files
 
 POLICIES, ROUNDS = 1000, 41
 PARTS = ("watch", "read", "snapshot", "admission", "compile", "threads")
@@ -62,7 +63,7 @@ class Clock:
         out["watch"] = self.began["load"] - saved
         out["snapshot"] = took["load"] - took["read"]
         out["all"] = ready - saved
-        out["threads"] = out["all"] - out["watch"] - took["load"] - took["prepare"]
+        out["threads"] = out["all"] - out["watch"] - took["load"] - took["judge"]
         return out
 
     @contextmanager
@@ -72,8 +73,9 @@ class Clock:
         with (
             mock.patch.object(loading.Loader, "load", self.timed("load", loading.Loader.load)),
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
-            mock.patch.object(controlling, "admission", judge),
+            mock.patch.object(follower, "admission", judge),
             mock.patch.object(controlling, "compile", self.timed("compile", compile)),
+            mock.patch.object(follower.Follower, "judge", self.timed("judge", follower.Follower.judge)),
         ):
             yield
 
@@ -99,13 +101,13 @@ async def measure(folder: Path, save: Callable[[bool], None]) -> tuple[dict[str,
         certificate=Certificate(pair.certificate, pair.key),
         client_authority=authority.pem,
     )
-    controller, stop, clock = controlling.Controller(options, Metrics()), asyncio.Event(), Clock()
-    prepare = clock.timed("prepare", controller.prepare)
+    controller = controlling.Controller(options, lambda resources: None, Metrics().count)
+    stop, clock = asyncio.Event(), Clock()
     times = []
     with clock.runs():
         saved = now()
-        async for loaded in loads(CommandLoader([str(folder)]), stop):
-            assert controller.accept(await asyncio.to_thread(prepare, loaded)) is not None
+        async for load in controller.follow(Files(CommandLoader([str(folder)])), stop):
+            assert not load.errors
             times.append(clock.parts(saved, now()))
             if len(times) > ROUNDS:
                 stop.set()

@@ -53,7 +53,7 @@ def test_what_is_absent_says_so(name: str) -> None:
     made = engine(name)
     calls: dict[str, Callable[[], Any]] = {
         "compile": lambda: made.compile(Snapshot.of([])),
-        "apply": lambda: made.apply(Snapshot.of([])),
+        "apply": lambda: made.apply(None),
         "follow": lambda: made.follow(None, lambda step: None),
         "ask": lambda: made.ask(Snapshot.of([]), []),
         "audit": made.audit,

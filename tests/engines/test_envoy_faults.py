@@ -25,8 +25,6 @@ from tests.labs.envoy_lab import Lab, eventually, lab, later, policy
 from tierwall.engines.envoy.compile import compile
 from tierwall.engines.envoy.xds.server import SERVICE
 from tierwall.engines.envoy.xds.types import ROUTE
-from tierwall.serve.controller import Controller
-from tierwall.serve.metrics import Metrics
 
 pytestmark = pytest.mark.engine
 BASE = policy("base", "allowed")
@@ -120,18 +118,12 @@ def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(runni
     running.programmed()
     assert running.controller.is_drifted
 
-    def straighten() -> None:
-        resources, state = running.controller.straighten()
-        running.controller.put(state)
-        running.server.publish(resources)
-
     with hammering(running) as answers:
-        running.do(later(straighten))
+        running.do(later(lambda: running.controller.put(running.controller.straighten())))
         running.programmed()
         port = running.server.port
         running.do(running.server.stop(0))
-        # It has nothing but the files.
-        running.controller = Controller(running.options, Metrics())
+        running.controller = running.new_controller()
         running.server = running.do(running._serve(port))
         running.publish([policy("base", "allowed", "two")])
         running.programmed()
@@ -140,10 +132,10 @@ def test_a_control_plane_that_starts_anew_after_a_while_interrupts_nothing(runni
 
 
 def test_a_configuration_that_envoy_refuses_leaves_the_last_good_one_in_force(running: Lab) -> None:
-    latest = running.controller.latest
-    assert latest is not None
-    resources = latest.resources
-    assert resources is not None
+    good = running.controller.good
+    assert good is not None
+    assert good.state is not None
+    resources = good.state.resources
     [(name, routes)] = resources.routes.items()
     broken = type(routes)()
     broken.CopyFrom(routes)
@@ -231,8 +223,8 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
 
 
 def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab) -> None:
-    assert running.controller.snapshot is not None
-    [name] = compile(running.controller.snapshot, running.options)[0].routes
+    assert running.controller.good is not None
+    [name] = compile(running.controller.good.snapshot, running.options)[0].routes
     asked = discovery_pb2.DeltaDiscoveryRequest(type_url=ROUTE, resource_names_subscribe=[name])
     asked.node.id = "silent"
     stop = threading.Event()

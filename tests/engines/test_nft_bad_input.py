@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,14 @@ from tests.labs.nft_kernel import fresh_namespace, nft_engine
 from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, pod, suite
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables import probe, programs
-from tierwall.engines.nftables.engine import Nftables
+from tierwall.engines.nftables import apply, probe, programs
 from tierwall.engines.nftables.held import exists, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.options import Options
-from tierwall.engines.nftables.watch import Keeper, follow
 from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
+from tierwall.serve.nftables import Keeper, Nftables
+from tierwall.serve.watch import Files
 
 __all__ = ["fresh_namespace", "nft_engine"]
 
@@ -213,36 +215,122 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         assert "there is no node `nowhere`" in done.stderr
 
 
+class Edited(Files):
+    """Files that are edited before each look but the first."""
+
+    def __init__(self, path: Path, edits: list[Callable[[], object]]) -> None:
+        super().__init__(Loader([str(path)]))
+        self._edits = edits
+
+    async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        yield
+        for edit in self._edits:
+            edit()
+            yield
+
+
+def followed(path: Path, edits: list[Callable[[], object]]) -> list[tuple[str, str]]:
+    """What is said of each load, and what the kernel holds then."""
+
+    async def main() -> list[tuple[str, str]]:
+        keeper = Keeper(Options(), True)
+        loads = keeper.follow(Edited(path, edits), asyncio.Event())
+        return [(keeper.report(load).words, listing()) async for load in loads]
+
+    return asyncio.run(main())
+
+
 def test_watching_follows_files_and_keeps_the_last_good_table(
     fresh_namespace: NetworkNamespace, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.json"
     deny = admin_policy("deny", egress=[{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}])
+    refused = admin_policy("refused", egress=[{"action": "Refuse", "to": [{"networks": ["192.0.2.0/24"]}]}])
     edits: list[Callable[[], object]] = [
         lambda: write(path, [*OBJECTS, pod("shop/web-1", "10.0.0.3", app="web")]),
         lambda: path.write_text("{"),
+        lambda: write(path, [*OBJECTS, refused]),
         lambda: write(path, [*OBJECTS, deny]),
         lambda: path.write_text(path.read_text() + "\n"),
         lambda: os.utime(path, ns=(1, 1)),
     ]
     write(path, OBJECTS)
-
-    def stopped(_: float) -> bool:
-        if edits:
-            edits.pop(0)()
-            return False
-        return True
-
     with fresh_namespace.entered():
-        listings, words = [], []
-        for step in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped):
-            words.append(step.words)
-            listings.append(listing())
-    assert words[1:] == ["1 pod followed", "the last good table stays in force", words[3], "unchanged"]
+        words, listings = zip(*followed(path, edits), strict=True)
+    kept = "the last good table stays in force"
+    assert words[1:] == ("1 pod followed", kept, kept, words[4], "unchanged")
+    assert words[4].endswith(" applied")
     assert "10.0.0.3" in listings[1]
-    assert listings[2] == listings[1]
-    assert "AdminNetworkPolicy/deny" in listings[3]
-    assert "10.0.0.3" not in listings[3]
+    assert listings[3] == listings[2] == listings[1], "neither a broken file nor an object that is refused counts"
+    assert "AdminNetworkPolicy/deny" in listings[4]
+    assert "10.0.0.3" not in listings[4]
+
+
+def test_a_table_that_the_kernel_refuses_is_a_load_that_is_refused(
+    fresh_namespace: NetworkNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.json"
+    more = network_policy("shop/more", podSelector={"matchLabels": {"app": "web"}})
+
+    def spoil() -> None:
+        monkeypatch.setattr(apply, "transaction", lambda old, new: "add rule inet nowhere at all\n")
+        monkeypatch.setattr(apply, "text", lambda table: "nonsense")
+        write(path, [*OBJECTS, more])
+
+    def mend() -> None:
+        monkeypatch.undo()
+        write(path, [*OBJECTS, more, pod("shop/web-2", "10.0.0.4", app="web")])
+
+    write(path, OBJECTS)
+    with fresh_namespace.entered():
+        (_, first), (words, second), (applied, third) = followed(path, [spoil, mend])
+    assert (words, second) == ("the last good table stays in force", first)
+    assert applied.endswith(" applied")
+    assert "NetworkPolicy/shop/more" in third
+
+
+def test_objects_that_an_api_server_refuses_are_not_enforced(
+    fresh_namespace: NetworkNamespace, manifests: Path, tmp_path: Path
+) -> None:
+    refused = tmp_path / "refused.json"
+    write(refused, [*OBJECTS, admin_policy("refused", egress=[{"action": "Refuse", "to": [{"nodes": {}}]}])])
+    assert tierwall("check", refused).exit_code == 4
+    with fresh_namespace.entered():
+        assert tierwall("enforce", "nft", manifests).exit_code == 0
+        before = listing()
+        for mode in ((), ("--watch",), ("--dry-run",), ("--diff",)):
+            done = tierwall("enforce", "nft", refused, *mode)
+            assert done.exit_code == 1, mode
+            assert "error[TW104]" in done.stderr
+        assert listing() == before
+
+
+def test_the_command_follows_files_and_leaves_the_table_when_told_to_stop(
+    fresh_namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.json"
+    write(path, OBJECTS)
+    program = str(Path(sys.executable).parent / "tierwall")
+    with fresh_namespace.entered():
+        process = subprocess.Popen([program, "enforce", "nft", path, "--watch"], stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().endswith(" applied\n")
+            write(path, [*OBJECTS, pod("shop/web-1", "10.0.0.3", app="web")])
+            assert process.stderr.readline() == "1 pod followed\n"
+            path.write_text("{")
+            assert "error[TW002]" in process.stderr.readline()
+            while (line := process.stderr.readline()) != "the last good table stays in force\n":
+                assert line
+            write(path, [*OBJECTS, pod("shop/web-1", "10.0.0.4", app="web")])
+            assert process.stderr.readline() == "1 pod followed\n"
+            process.terminate()
+            assert process.wait(30) == 0
+            assert process.stderr.read().startswith("stopped; the table stays in force")
+        finally:
+            process.kill()
+            process.communicate()
+        assert "10.0.0.4" in listing()
 
 
 def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_stay(
@@ -253,40 +341,28 @@ def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_sta
     def save(address: str) -> None:
         write(path, [*OBJECTS, pod("shop/web-1", address, app="web")])
 
-    edits = ["10.0.0.4", "10.0.0.5"]
-    save("10.0.0.3")
-
-    def stopped(_: float) -> bool:
-        if not edits:
-            return True
+    def edit(address: str) -> None:
         before = path.stat()
-        save(edits.pop(0))
+        save(address)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         after = path.stat()
         assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
-        return False
 
+    save("10.0.0.3")
     with fresh_namespace.entered():
-        found = [listing() for _ in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped)]
-    assert [re.findall(r"10\.0\.0\.[345]", one)[:1] for one in found] == [["10.0.0.3"], ["10.0.0.4"], ["10.0.0.5"]]
+        found = followed(path, [partial(edit, "10.0.0.4"), partial(edit, "10.0.0.5")])
+    assert [re.findall(r"10\.0\.0\.[345]", one)[:1] for _, one in found] == [["10.0.0.3"], ["10.0.0.4"], ["10.0.0.5"]]
 
 
 def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkNamespace, tmp_path: Path) -> None:
     path = tmp_path / "m.json"
-    ports: list[object] = [1, 1, True]
 
-    def save() -> None:
-        ingress = [{"ports": [{"port": ports.pop(0)}]}]
-        write(path, [*OBJECTS, network_policy("shop/web", podSelector={}, ingress=ingress)])
+    def save(value: object) -> None:
+        thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"value": value}}
+        write(path, [*OBJECTS, thing])
 
-    def stopped(_: float) -> bool:
-        if ports:
-            save()
-            return False
-        return True
-
-    save()
+    save(1)
     with fresh_namespace.entered():
-        words = [step.words for step in follow(Keeper(Options(), True), Loader([str(path)]), 0, stopped)]
+        words = [words for words, _ in followed(path, [partial(save, 1), partial(save, True)])]
     assert len(words) == 2, "the same text again is no step"
-    assert words[1] != "unchanged"
+    assert words[1].endswith(" in force already"), words

@@ -8,10 +8,10 @@ import pytest
 
 from tests import ROOT
 from tests.labs.nft_kernel import nft_engine
-from tierwall.engines.nftables.engine import Nftables
 from tierwall.policytest.report import CaseResult
 from tierwall.policytest.run import run
 from tierwall.policytest.suite import suites
+from tierwall.serve.nftables import Nftables
 
 pytestmark = pytest.mark.engine
 

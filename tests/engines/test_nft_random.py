@@ -16,7 +16,6 @@ from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables import index
 from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.engine import Nftables
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.placement import Placement
 from tierwall.engines.nftables.probe import Probe
@@ -25,6 +24,7 @@ from tierwall.network.model.model import model
 from tierwall.network.question import NetworkQuestion, ask
 from tierwall.policytest.run import replies
 from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.nftables import Nftables
 
 __all__ = ["asker", "nft_engine"]
 

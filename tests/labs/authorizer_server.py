@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from tierwall.api.wire.review import Shape
-from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
 from tierwall.serve.authorizer.issued import Issuer
@@ -20,6 +19,8 @@ from tierwall.serve.authorizer.metrics import Metrics
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.authorizer.store import Store
 from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.follower import Outcome
+from tierwall.serve.watch import Files
 
 KEY = b"0123456789abcdef0123456789abcdef"
 CLAIMS = 'request.apiGroup == "" && request.resource == "persistentvolumeclaims"'
@@ -81,7 +82,9 @@ class Served:
         self.folder = folder
         self.clock = Clock()
         self.write(policies)
-        self.store = Store(Loader([str(folder)]), clock=self.clock)
+        self.files = Files(Loader([str(folder)]))
+        self.store = Store(clock=self.clock)
+        self.store.begin(self.files)
         self.issuer = Issuer(key)
         self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
         self.metrics = Metrics()
@@ -112,12 +115,8 @@ class Served:
 
     def reload(self) -> bool:
         """What the process does after a change; whether the policies came into force."""
-        try:
-            found = self.store.read()
-            return found is not None and self.store.take(found)
-        except InputError as error:
-            self.store.refuse(error)
-            return False
+        load = self.store.look(self.files)
+        return load is not None and self.store.accept(load) is Outcome.TAKEN
 
     def post(self, path: str, value: Any) -> Answer:
         """Send a body: bytes as they are, anything else as JSON."""

@@ -32,7 +32,6 @@ from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller import Controller
-from tierwall.serve.metrics import Metrics
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -151,10 +150,14 @@ class Lab:
             access_logs=(accesslog.access_log(),),
             http_filters=(toolslist.http_filter(),),
         )
-        self.controller = Controller(self.options, Metrics())
+        self.controller = self.new_controller()
         self.server = self.do(self._serve(0))
         self.process = self.do(self._envoy("one"))
         self._callers: list[Caller] = []
+
+    def new_controller(self) -> Controller:
+        """One that has nothing but the files."""
+        return Controller(self.options, lambda resources: self.server.publish(resources))
 
     async def _serve(self, port: int) -> Server:
         def decided(event: Event) -> None:
@@ -176,15 +179,9 @@ class Lab:
 
     def publish(self, objects: list[Object]) -> None:
         """Put objects in force; returns before Envoy has them."""
-        prepared = self.controller.prepare(loaded([*self.fixed, *objects]))
-        assert not prepared.errors, prepared.errors
-
-        def put() -> None:
-            resources = self.controller.accept(prepared)
-            assert resources is not None
-            self.server.publish(resources)
-
-        self.do(later(put))
+        load = self.controller.judge(loaded([*self.fixed, *objects]))
+        assert not load.errors, load.errors
+        self.do(later(lambda: self.controller.accept(load)))
 
     @property
     def fixed(self) -> list[Object]:

@@ -11,8 +11,8 @@ import pytest
 from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.asking import Asker
-from tierwall.engines.nftables.engine import Nftables
 from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.serve.nftables import Nftables
 
 
 def need_kernel() -> None:

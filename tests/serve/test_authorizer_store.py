@@ -21,6 +21,8 @@ from tierwall.serve.authorizer.kept_answers import KeptAnswers
 from tierwall.serve.authorizer.policy_set import PolicySet
 from tierwall.serve.authorizer.run import Server, Settings
 from tierwall.serve.authorizer.store import MOST_RETAINED, Store
+from tierwall.serve.follower import Outcome
+from tierwall.serve.watch import Files
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
 
@@ -81,7 +83,7 @@ def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
 def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY % ("Perhaps", "1 +"))
     with pytest.raises(InputError):
-        Store(Loader([str(tmp_path)]))
+        Store().begin(Files(Loader([str(tmp_path)])))
 
 
 def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
@@ -131,8 +133,8 @@ def test_an_edit_within_a_tick_of_the_clock_counts_though_time_and_size_stay(ser
 
 def test_files_that_say_the_same_again_are_no_news(served: Served) -> None:
     served.write(GOOD)
-    assert served.store.read() is None
-    assert served.store.reloads == {"taken": 0, "unchanged": 0, "refused": 0}
+    assert served.store.look(served.files) is None
+    assert served.store.outcomes == {"taken": 0, "unchanged": 0, "refused": 0}
 
 
 def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None:
@@ -168,21 +170,36 @@ def _expressions(policies: PolicySet) -> dict[str, object]:
 
 def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:
     for bridge in (True, False):
-        server = Server(Loader([str(served.folder)]), Settings(bridge=bridge))
+        files = Files(Loader([str(served.folder)]))
+        server = Server(files, Settings(bridge=bridge))
         served.write([("p", "Allow", f'request.verb == "{bridge}"')])
-        assert server.store.take(server.store.read() or server.store.current)
+        load = server.store.look(files)
+        assert load is not None
+        assert server.store.accept(load) is Outcome.TAKEN
         assert len(server.store.retained) == int(bridge)
 
 
-def test_readings_at_the_same_time_take_an_edit_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edit_is_taken_once_however_often_it_is_looked_at(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def main() -> Server:
-        server = Server(Loader([str(served.folder)]), Settings())
+        files = Files(Loader([str(served.folder)]))
+        server = Server(files, Settings())
+        following = asyncio.create_task(server.follow())
         served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
-        await asyncio.gather(*(server.reread() for _ in range(3)))
+        async with asyncio.timeout(20):
+            while not server.store.outcomes[Outcome.TAKEN]:
+                files.nudge()
+                await asyncio.sleep(0.01)
+        for _ in range(3):
+            files.nudge()
+            await asyncio.sleep(0.05)
+        server.stop.set()
+        await following
         return server
 
     server = asyncio.run(main())
-    assert server.store.reloads == {"taken": 1, "unchanged": 0, "refused": 0}
+    assert server.store.outcomes == {"taken": 1, "unchanged": 0, "refused": 0}
     assert capsys.readouterr().err.count("policies taken") == 1
 
 

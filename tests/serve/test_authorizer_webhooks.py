@@ -18,7 +18,7 @@ import tierwall.core.verdict as verdicts
 from tests.labs.authorizer_server import POLICIES, Served, access, readable, series
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
-from tierwall.serve.authorizer.policy_set import PolicySet, policy_set
+from tierwall.serve.authorizer.policy_set import PolicySet, policy_set_of
 
 
 class Upstream:
@@ -103,7 +103,7 @@ def chain(upstream: Upstream, failure_policy: str = "Deny") -> PolicySet:
     folder = upstream.kubeconfig.parent / "policies"
     folder.mkdir(exist_ok=True)
     (folder / "chain.json").write_text(json.dumps(configuration(upstream, failure_policy)))
-    return policy_set(load([str(folder)]))
+    return policy_set_of(load([str(folder)]).snapshot)
 
 
 ALICE = Attributes(user="alice", verb="get", version="v1", resource="pods", namespace="dev")

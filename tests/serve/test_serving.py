@@ -6,20 +6,32 @@ import asyncio
 import io
 import json
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tierwall.core.diagnostics import InputError
-from tierwall.resources.load import Loader
+from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
 from tierwall.serve.health import Health, Readiness
 from tierwall.serve.http import HttpServer, bind
 from tierwall.serve.metrics import Metrics
-from tierwall.serve.watch import loads
+from tierwall.serve.watch import Files
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
+
+
+async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
+    """What is read whenever files may have changed, where it is news."""
+    files = Files(loader)
+    async with aclosing(files.changes(stop)) as changes:
+        async for _ in changes:
+            loaded = await asyncio.to_thread(files.read)
+            if loaded is not None:
+                yield loaded
 
 
 def test_readiness_names_every_check_that_does_not_hold() -> None:

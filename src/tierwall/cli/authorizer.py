@@ -80,6 +80,7 @@ def group(ctx: click.Context, /, **given: Any) -> None:
     from tierwall.engines.table import engine
     from tierwall.serve.authorizer.run import Settings
     from tierwall.serve.authorizer.tls import TlsFiles
+    from tierwall.serve.watch import Files
 
     tls = TlsFiles(given["tls_cert"], given["tls_key"], given["client_ca"]) if given["tls_cert"] else None
     settings = Settings(
@@ -97,7 +98,7 @@ def group(ctx: click.Context, /, **given: Any) -> None:
         header_seconds=given["read_timeout"],
     )
     try:
-        engine("authorizer", settings=settings).follow(CommandLoader(given["paths"]), tell)
+        engine("authorizer", settings=settings).follow(Files(CommandLoader(given["paths"])), tell)
     except InputError as error:
         fail(error)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.input import FAILED, FOUND, fail, show, tell, world_from
+from tierwall.cli.input import FAILED, FOUND, fail, show, tell
 from tierwall.cli.nft_options import options, table_options
 
 if TYPE_CHECKING:
     from tierwall.core.protocols import Engine
-    from tierwall.engines.nftables.compile import Compiled
+    from tierwall.serve.watch import Files
 
 
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 @table_options
 @click.option("--watch", is_flag=True, help="Stay, and follow changes of the files.")
 @click.option(
-    "--interval", type=click.FloatRange(0.05, 3600), default=0.5, show_default=True, help="Seconds between looks."
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    default=10,
+    show_default=True,
+    help="Seconds between looks where the file system does not tell of changes.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the checked nft script instead of running it.")
 @click.option("--diff", is_flag=True, help="Print what would change in the kernel's table; exit code 4 if anything.")
@@ -44,10 +48,13 @@ def command(
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
     The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
-    force. A change of pods alone changes elements of sets. Needs root, or CAP_NET_ADMIN.
+    force. Objects that an API server would refuse are wrong, as `tierwall check` says. A change of pods alone changes
+    elements of sets. Needs root, or CAP_NET_ADMIN.
     """
+    from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError, errors_of
     from tierwall.engines.table import engine
+    from tierwall.serve.watch import Files
 
     if sum((watch, dry_run, diff, remove)) > 1:
         raise click.UsageError("only one of --watch, --dry-run, --diff and --remove makes sense at a time")
@@ -59,13 +66,15 @@ def command(
 
             remove_table()
             return
-        nft = engine("nft", options=options(given), cuts=cut, interval=interval)
+        nft = engine("nft", options=options(given), cuts=cut)
+        source = Files(CommandLoader(paths), interval)
         if watch:
-            _follow(nft, paths)
+            nft.follow(source, tell)
+            click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
         elif dry_run or diff:
-            _preview(nft.compile(world_from(paths).snapshot), diff)
+            _preview(nft, source, diff)
         else:
-            step = nft.apply(world_from(paths).snapshot)
+            step = nft.apply(source)
             tell(step)
             if errors_of(step.diagnostics):
                 sys.exit(FAILED)
@@ -73,10 +82,18 @@ def command(
         fail(error)
 
 
-def _preview(compiled: Compiled, diff: bool) -> None:
+def _preview(nft: Engine[Any, Any, Any], source: Files, diff: bool) -> None:
+    from tierwall.core.diagnostics import InputError, errors_of, in_order
     from tierwall.engines.nftables.apply import difference, script_to
+    from tierwall.serve.follower import problems
 
-    show(compiled.diagnostics)
+    loaded = source.read()
+    assert loaded is not None
+    noticed = problems(loaded)
+    if errors_of(noticed):
+        fail(InputError(noticed), loaded)
+    compiled = nft.compile(loaded.snapshot)
+    show(in_order((*noticed, *compiled.diagnostics)), loaded)
     if not diff:
         click.echo(script_to(compiled.table), nl=False)
         return
@@ -84,12 +101,3 @@ def _preview(compiled: Compiled, diff: bool) -> None:
     if changes:
         click.echo(changes)
         sys.exit(FOUND)
-
-
-def _follow(nft: Engine[Any, Any, Any], paths: tuple[str, ...]) -> None:
-    from tierwall.cli.collector import CommandLoader
-
-    try:
-        nft.follow(CommandLoader(paths), tell)
-    except KeyboardInterrupt:
-        click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)

@@ -61,7 +61,7 @@ def worlds_from(*folders: Sequence[str]) -> list[World]:
 
 def fail(error: InputError, read: Loaded | World | None = None) -> NoReturn:
     """Show every diagnostic of an input error on stderr and exit with 1."""
-    show(error.diagnostics, read)
+    show(error.diagnostics, read or error.read)
     sys.exit(FAILED)
 
 

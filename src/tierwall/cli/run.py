@@ -90,6 +90,7 @@ def command(
     from tierwall.engines.envoy.options import Denial, Options, Reveal
     from tierwall.engines.table import engine
     from tierwall.serve.run import Settings
+    from tierwall.serve.watch import Files
 
     where = _address(xds or f"127.0.0.1:{18000 if no_envoy else 0}", "--xds")
     _check_xds(where[0], no_envoy, (xds_certificate, xds_key, xds_client_ca))
@@ -116,7 +117,7 @@ def command(
     )
 
     try:
-        engine("envoy", options=options, settings=settings).follow(CommandLoader(paths), tell)
+        engine("envoy", options=options, settings=settings).follow(Files(CommandLoader(paths)), tell)
     except InputError as error:
         fail(error)
 

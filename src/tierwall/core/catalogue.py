@@ -113,6 +113,7 @@ CATALOGUE: dict[str, Code] = {
     "TW632": Code(_E, "Envoy cannot be used"),
     "TW633": Code(_E, "Envoy refuses the configuration"),
     "TW634": Code(_E, "decision log cannot be written"),
+    "TW635": Code(_E, "change cannot be prepared"),
     # 651 to 669: compiling for Envoy
     "TW651": Code(_W, "rule cannot be expressed in Envoy"),
     "TW652": Code(_W, "authorizer cannot be asked"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -53,10 +53,11 @@ Finding: TypeAlias = Diagnostic
 
 
 class InputError(TierwallError):
-    """The input cannot be used; carries every diagnostic that says why."""
+    """The input cannot be used; carries every diagnostic that says why, and the texts that they point into if known."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Iterable[Diagnostic], read: Any = None) -> None:
         self.diagnostics = in_order(diagnostics)
+        self.read = read
         super().__init__("; ".join(diagnostic.message for diagnostic in self.diagnostics[:3]))
 
     @property

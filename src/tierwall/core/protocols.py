@@ -16,7 +16,7 @@ from tierwall.core.expectation import Expectation
 from tierwall.core.question import Question
 
 S = TypeVar("S", contravariant=True)
-L = TypeVar("L", contravariant=True)
+Source = TypeVar("Source", contravariant=True)
 C = TypeVar("C", covariant=True)
 
 
@@ -48,8 +48,8 @@ class Report(NamedTuple):
     read: Any = None
 
 
-class Engine(Protocol[S, L, C]):
-    """Something that enforces the policies of a snapshot `S`, or of what a loader `L` reads again and again.
+class Engine(Protocol[S, Source, C]):
+    """Something that enforces the policies of a snapshot `S`, or of what a `Source` of objects holds.
 
     An engine subclasses this and overrides what it can do. The rest is absent and raises NotImplementedError; the table
     says which commands offer an engine, so that nobody is offered what is absent.
@@ -62,11 +62,11 @@ class Engine(Protocol[S, L, C]):
         """The engine's own configuration; pure. Called by `compile`, and by `enforce` to show what would change."""
         raise _absent(self, "compile")
 
-    def apply(self, snapshot: S) -> Report:
+    def apply(self, source: Source) -> Report:
         """Bring policies into force, wholly or not at all. Called by `enforce`; absent where a process must stay."""
         raise _absent(self, "apply")
 
-    def follow(self, loader: L, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
         """Keep the last good state in force until a signal comes. Called by `enforce --watch`, `run`, `authorizer`."""
         raise _absent(self, "follow")
 

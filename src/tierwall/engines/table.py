@@ -30,7 +30,7 @@ ENGINES: Mapping[str, Entry] = {
         "The library itself.",
     ),
     "nft": Entry(
-        "tierwall.engines.nftables.engine:Nftables",
+        "tierwall.serve.nftables:Nftables",
         ("network",),
         ("compile", "enforce", "test", "audit"),
         "Network policies, by nftables in the Linux kernel.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,14 +9,14 @@ from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
 from tierwall.engines.envoy.compile import Resources, compile
 from tierwall.engines.envoy.options import Options
-from tierwall.resources.load import Loader
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tierwall.serve.follower import Source
     from tierwall.serve.run import Settings
 
 
-class Envoy(Engine[Snapshot, Loader, Resources]):
+class Envoy(Engine[Snapshot, "Source", Resources]):
     """Envoys that are fed over xDS. Nothing holds without a process that feeds them, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("tool",)
@@ -32,21 +30,16 @@ class Envoy(Engine[Snapshot, Loader, Resources]):
         resources, _ = compile(snapshot, self._options)
         return resources
 
-    def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
         """Feed Envoys, and run one, until SIGINT or SIGTERM; InputError if it cannot begin.
 
         Decisions go to the decision log that the settings name.
         """
+        from tierwall.serve.follower import until_signalled
         from tierwall.serve.run import Run, Settings
 
-        async def main() -> None:
-            stop = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-            await Run(self._options, self._settings or Settings(), tell).run(loader, stop)
-
-        asyncio.run(main())
+        run = Run(self._options, self._settings or Settings(), tell)
+        until_signalled(lambda stop: run.run(source, stop))
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """Send a real request for each question through an Envoy that is started for them."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from tierwall.serve.follower import Load, Outcome
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -35,6 +39,14 @@ class Metrics:
             registry=self.registry,
         )
         self.objects = Gauge("tierwall_objects", "Objects in force.", registry=self.registry)
+
+    def count(self, load: Load[Any]) -> None:
+        """Count a load that was taken or refused."""
+        is_good = load.outcome is not Outcome.REFUSED
+        self.loads.labels("good" if is_good else "broken").inc()
+        if is_good:
+            self.load_seconds.observe(load.seconds)
+            self.objects.set(len(load.snapshot))
 
     def routes(self) -> list[Route]:
         """`/metrics`."""

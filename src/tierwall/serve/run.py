@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -18,24 +19,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.event import Event
 from tierwall.core.protocols import Report
 from tierwall.engines.envoy import accesslog, toolslist
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
+from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.options import Certificate, Options
 from tierwall.engines.envoy.process import Process
 from tierwall.engines.envoy.xds.server import Server
 from tierwall.render.json.decisions import request_document
 from tierwall.render.json.proxies import proxies_document
-from tierwall.resources.load import Loaded, Loader
-from tierwall.serve.controller import Controller, Prepared
+from tierwall.serve.controller import Compilation, Controller
 from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.follower import Load, Source
 from tierwall.serve.health import Health, Readiness
 from tierwall.serve.http import HttpServer, bind
 from tierwall.serve.metrics import Metrics
-from tierwall.serve.watch import loads
 
 # How long nothing must change before names are straightened, in seconds.
 IDLE_S = 2.0
@@ -73,12 +74,15 @@ class Run:
                 http_filters=(*options.http_filters, *filters),
                 largest_pattern=LARGEST_PATTERN,
             ),
-            self.metrics,
+            self._publish,
+            self.metrics.count,
         )
         services = (accesslog.service(self._decided), toolslist.service(self.controller.permitted))
         self.server = Server(self._changed, services)
         self.process: Process | None = None
         self._last_words = ""
+        # How many resources the last load in force changed for the proxies.
+        self._changes = 0
         self.health = Health()
         self.health.add("manifests", self._manifests)
         self.health.add("proxies", self._proxies)
@@ -89,59 +93,42 @@ class Run:
         obeyed.set_function(lambda: self.server.programmed.status == "True")
         self.http = HttpServer([*self.health.routes(), *self.metrics.routes(), Route("/status", self._status)])
 
-    async def run(self, loader: Loader, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
+    async def run(self, source: Source, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Until `stop` is set; InputError if it cannot even begin."""
         begun = False
         try:
             envoy = find_envoy(self._settings.envoy) if self._settings.runs_envoy else None
-            async for loaded in self._idly(loads(loader, stop)):
-                prepared = await asyncio.to_thread(self.controller.prepare, loaded)
-                if not begun:
-                    if prepared.errors:
-                        raise InputError(prepared.diagnostics)
-                    await self._begin(prepared, envoy)
-                    begun = True
-                    self.take(prepared)
-                    started()
-                else:
-                    self.take(prepared)
+            async with aclosing(self.controller.follow(_Idle(source, self._straighten), stop)) as loads:
+                async for load in loads:
+                    if not begun:
+                        await self._begin(load, envoy)
+                    self._told(load)
+                    if not begun:
+                        begun = True
+                        started()
         finally:
             await self.close()
 
-    async def _idly(self, found: AsyncIterator[Loaded]) -> AsyncIterator[Loaded]:
-        """The loads; while none comes and every proxy has what is in force, names are straightened."""
-        while True:
-            coming = asyncio.ensure_future(anext(found, None))
-            try:
-                while not coming.done():
-                    await asyncio.wait((coming,), timeout=IDLE_S)
-                    if not coming.done() and self.controller.is_drifted and self.server.is_settled:
-                        resources, state = await asyncio.to_thread(self.controller.straighten)
-                        self.controller.put(state)
-                        self.server.publish(resources)
-            finally:
-                coming.cancel()
-            loaded = coming.result()
-            if loaded is None:
-                return
-            yield loaded
+    async def _straighten(self) -> None:
+        """Straighten names, if every proxy has what is in force."""
+        if self.controller.is_drifted and self.server.is_settled:
+            self.controller.put(await asyncio.to_thread(self.controller.straighten))
 
-    def take(self, prepared: Prepared) -> None:
-        """Put a load in force, or keep what is; either way show what is wrong with it."""
-        resources = self.controller.accept(prepared)
-        if resources is None:
-            number = len(prepared.errors)
+    def _publish(self, resources: Resources) -> None:
+        self._changes = sum(map(len, self.server.publish(resources).values()))
+
+    def _told(self, load: Load[Compilation]) -> None:
+        """Say what became of a load, and what is wrong with it."""
+        if load.state is None:
+            number = len(load.errors)
             words = f"{number} {'error' if number == 1 else 'errors'}: the last good state stays in force"
-            self._tell(Report(words, prepared.diagnostics, prepared.loaded))
-            return
-        changed = self.server.publish(resources)
-        names = sum(map(len, changed.values()))
-        words = f"in force: {len(prepared.loaded.snapshot)} objects, {names} resources changed for the proxies"
-        self._tell(Report(words, prepared.diagnostics, prepared.loaded))
-        if not resources.listeners:
+        else:
+            words = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
+        self._tell(Report(words, load.diagnostics, load.loaded))
+        if load.state is not None and not load.state.resources.listeners:
             self._say("no Gateway opens a port: nothing is served")
 
-    async def _begin(self, prepared: Prepared, envoy: Any) -> None:
+    async def _begin(self, load: Load[Compilation], envoy: Any) -> None:
         host, port = self._settings.xds
         await self.server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._credentials())
         self._say(f"xDS on {host}:{self.server.port}")
@@ -150,8 +137,8 @@ class Run:
             self._say(f"health and metrics on http://{where}:{await self.http.start(where, wanted)}")
         if envoy is None:
             return
-        assert prepared.resources is not None
-        for listener in prepared.resources.listeners.values():
+        assert load.state is not None
+        for listener in load.state.resources.listeners.values():
             address = listener.address.socket_address
             # Envoy shares ports with other Envoys; asked without sharing, the kernel tells whether one is free.
             bind(address.address, address.port_value).close()
@@ -193,14 +180,13 @@ class Run:
         self._tell(Report(words))
 
     def _manifests(self) -> Readiness:
-        latest = self.controller.latest
-        if self.controller.snapshot is None or latest is None:
+        if self.controller.good is None:
             return Readiness(False, "not read yet")
-        if latest.errors:
+        if trouble := self.controller.trouble:
             # Still ready: the last good state is enforced, and taking the process away would not mend the edit.
-            words = f"the last edit is broken, the last good state is in force: {latest.errors[0].message}"
+            words = f"the last edit is broken, the last good state is in force: {trouble[0].message}"
             return Readiness(True, words)
-        return Readiness(True, f"{len(self.controller.snapshot)} objects")
+        return Readiness(True, f"{len(self.controller.good.snapshot)} objects")
 
     def _proxies(self) -> Readiness:
         condition = self.server.programmed
@@ -213,3 +199,28 @@ class Run:
         diagnostics = latest.diagnostics if latest is not None else ()
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return JSONResponse(proxies_document(self.server.programmed, self.server.standings, diagnostics, now))
+
+
+class _Idle:
+    """A source; whenever nothing has changed for a while, something else is done first."""
+
+    def __init__(self, source: Source, idle: Callable[[], Awaitable[None]]) -> None:
+        self.read, self.nudge = source.read, source.nudge
+        self._source, self._idle = source, idle
+
+    async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        async with aclosing(self._source.changes(stop)) as changes:
+            while True:
+                coming = asyncio.ensure_future(anext(changes, False))
+                try:
+                    while not coming.done():
+                        await asyncio.wait((coming,), timeout=IDLE_S)
+                        if not coming.done():
+                            await self._idle()
+                finally:
+                    if not coming.done():
+                        coming.cancel()
+                        await asyncio.wait((coming,))
+                if coming.result() is False:
+                    return
+                yield

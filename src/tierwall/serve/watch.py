@@ -1,8 +1,6 @@
-"""Watching files: manifests are given on as they are now after each change, with all that is wrong with them.
+"""Files as a source of objects: watched, and read again after each change, with all that is wrong with them.
 
-Only what has changed is read anew; the rest are the objects of the load before (`resources.load.Loader`).
-
-Whether a load comes into force is for the caller to say; a broken edit must leave the last good state alone. Standard
+Only what has changed is read anew; the rest are the objects of the load before (`resources.load.Loader`). Standard
 input (`-`) is read once and counts for every load.
 """
 
@@ -26,21 +24,35 @@ ROUND = 100
 LOOK, MEANWHILE = 10.0, 1.0
 
 
-async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, None]:
-    """The manifests as they are, then again after each change of what is in them, until `stop` is set."""
-    async with aclosing(changes(loader.paths, stop)) as seen:
-        async for _ in seen:
-            loaded = await asyncio.to_thread(loader.news)
-            if loaded is not None:
-                yield loaded
+class Files:
+    """Files and folders as a source (`follower.Source`). `look`: seconds between looks where no change was heard of."""
+
+    def __init__(self, loader: Loader, look: float = LOOK) -> None:
+        self._loader, self._look = loader, look
+        self._changed = asyncio.Event()
+
+    def read(self) -> Loaded | None:
+        """Everything as it is now; None if that is what the last reading found. Never raises: problems are told."""
+        return self._loader.news()
+
+    def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """One item when watching has begun, then one whenever the files may have changed, until `stop` is set."""
+        return changes(self._loader.paths, stop, self._changed, self._look)
+
+    def nudge(self) -> None:
+        """Have the files looked at now, changed or not."""
+        self._changed.set()
 
 
-async def changes(paths: Sequence[str], stop: asyncio.Event) -> AsyncGenerator[None, None]:
+async def changes(
+    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, look: float = LOOK
+) -> AsyncGenerator[None, None]:
     """One item when watching has begun, then one whenever files may have changed, until `stop` is set.
 
     What changes before the caller asks for the next item is in that: no change between looking and waiting is missed.
+    Whoever sets `changed` makes it one.
     """
-    changed = asyncio.Event()
+    changed = changed or asyncio.Event()
     files = [path for path in paths if path != STDIN]
     watchers = [_Watcher(files, folders, changed) for folders in (True, False)]
     stopping = asyncio.ensure_future(stop.wait())
@@ -51,7 +63,7 @@ async def changes(paths: Sequence[str], stop: asyncio.Event) -> AsyncGenerator[N
             changed.clear()
             yield
             waiting = asyncio.ensure_future(changed.wait())
-            await asyncio.wait((waiting, stopping), timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, stopping), timeout=look, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
     finally:
         stopping.cancel()

@@ -7,7 +7,7 @@ import difflib
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.compile import Compiled
 from tierwall.engines.nftables.elements import send
-from tierwall.engines.nftables.follow import Follower, PodChange
+from tierwall.engines.nftables.follow import FollowedTable, PodChange
 from tierwall.engines.nftables.held import held, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.netlink import NetlinkError
@@ -87,23 +87,23 @@ class Enforcer:
     """Keeps the kernel up with policies and pods; remembers what it put there."""
 
     def __init__(self) -> None:
-        self._follower: Follower | None = None
+        self._table: FollowedTable | None = None
 
     def put(self, compiled: Compiled) -> bool:
         """Enforce a compiled table; False if the kernel held it already."""
         changed = apply(compiled.table)
-        self._follower = Follower(compiled)
+        self._table = FollowedTable(compiled)
         return changed
 
     def follow(self, pods: list[PodChange]) -> bool:
         """Follow changes of pods by elements alone; False if the table must be compiled anew."""
-        changes = self._follower.changes(pods) if self._follower is not None else None
+        changes = self._table.changes(pods) if self._table is not None else None
         if changes is None:
             return False
         try:
             send(changes)
         except NetlinkError:
             # The kernel does not hold what was put there: compiling and reading it back sets it right.
-            self._follower = None
+            self._table = None
             return False
         return True

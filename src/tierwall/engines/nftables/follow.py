@@ -18,6 +18,7 @@ from tierwall.engines.nftables.transaction import ElementChange
 from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
 from tierwall.network.model.rules import Direction, by_kind
 from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
 
 
 class PodChange(NamedTuple):
@@ -27,7 +28,24 @@ class PodChange(NamedTuple):
     after: Resource | None
 
 
-class Follower:
+def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
+    """The pods that differ; None if anything else does."""
+    out = []
+    for before, after in new.changes(old):
+        if before is not None and after is not None and _says(before) == _says(after):
+            continue
+        if any(resource is not None and (resource.group, resource.kind) != ("", "Pod") for resource in (before, after)):
+            return None
+        out.append(PodChange(before, after))
+    return out
+
+
+def _says(resource: Resource) -> tuple[str, str]:
+    """What an object says, wherever it stands. In writing, because 1 and true are equal values and not the same."""
+    return resource.version, repr(resource.value)
+
+
+class FollowedTable:
     """The table of a compilation, kept up with its pods."""
 
     def __init__(self, compiled: Compiled) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tierwall.core.protocols import Engine, Report
-from tierwall.resources.load import Loader
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.policy_set import PolicySet, policy_set_of
 from tierwall.serve.authorizer.run import Settings, run
+from tierwall.serve.follower import Source
 
 
-class Authorizer(Engine[Snapshot, Loader, PolicySet]):
+class Authorizer(Engine[Snapshot, Source, PolicySet]):
     """A process that API servers ask. Nothing holds while it is not there, so `apply` is absent."""
 
     planes: ClassVar[tuple[str, ...]] = ("api",)
@@ -24,10 +24,10 @@ class Authorizer(Engine[Snapshot, Loader, PolicySet]):
         """The chain of authorizers, ready to be asked; InputError with everything that is wrong."""
         return policy_set_of(snapshot)
 
-    def follow(self, loader: Loader, tell: Callable[[Report], None]) -> None:
+    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
         """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
 
         The process writes about itself as JSON lines on standard error, and its decisions to the log that the settings
         name.
         """
-        run(loader, self._settings)
+        run(source, self._settings)

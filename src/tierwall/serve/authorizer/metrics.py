@@ -119,8 +119,8 @@ class Metrics:
 
     def page(self, store: Store) -> bytes:
         """Everything in Prometheus' text format."""
-        for outcome, count in store.reloads.items():
-            self._reloads.labels(outcome).set(count)
+        for outcome, count in store.outcomes.items():
+            self._reloads.labels(outcome.value).set(count)
         self._stale.set(bool(store.trouble))
         self._policies.set(store.current.policies)
         self._retained.set(len(store.retained))

@@ -1,8 +1,7 @@
 """One set of policies in force: its chain, and what it says about where admission runs.
 
-A set is read whole or not at all: reading errors, objects that admission refuses, expressions that do not parse and a
-chain that cannot be used each make it unusable, with every reason at once. It never changes after it was made, so that
-a request is judged from exactly one.
+A set is used whole or not at all: expressions that do not parse and a chain that cannot be used each make it unusable,
+with every reason at once. It never changes after it was made, so that a request is judged from exactly one.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from tierwall.api.algebra.chain import Chain
 from tierwall.api.authorizers.cel_policies import CelPolicies, policies_of
 from tierwall.api.authorizers.webhook import Webhook
 from tierwall.api.model import build, members_of
-from tierwall.core.diagnostics import Diagnostic, InputError, errors_of
-from tierwall.resources.load import Loaded
+from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems
 from tierwall.serve.authorizer.review_client import webhook
 
 
@@ -45,25 +42,14 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
                 yield from one.warm()
 
 
-def policy_set(loaded: Loaded) -> PolicySet:
-    """The policies of a load; InputError with everything that is wrong."""
-    return policy_set_of(loaded.snapshot, loaded.errors)
-
-
-def policy_set_of(snapshot: Snapshot, found: Iterable[Diagnostic] = ()) -> PolicySet:
-    """The policies of a snapshot; InputError with everything that is wrong, after what was found before."""
-    errors = list(found)
-    for resource in snapshot:
-        errors += errors_of(problems(resource))
-    if not errors:
-        errors += _unreadable(snapshot)
-    chain = None
+def policy_set_of(snapshot: Snapshot) -> PolicySet:
+    """The policies of a snapshot whose objects admission takes; InputError with everything that is wrong."""
+    errors = list(_unreadable(snapshot))
     try:
-        members = members_of(snapshot)
-        chain = build(snapshot, members, webhook)
+        chain = build(snapshot, members_of(snapshot), webhook)
     except InputError as error:
-        errors += error.diagnostics
-    if errors or chain is None:
+        raise InputError((*errors, *error.diagnostics)) from None
+    if errors:
         raise InputError(errors)
     return PolicySet(chain, _revision(snapshot), len(snapshot), len(policies_of(snapshot)), _aggregated(snapshot))
 

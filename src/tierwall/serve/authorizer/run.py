@@ -6,8 +6,8 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
@@ -19,7 +19,6 @@ import uvicorn
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.render.json import diagnostic_document
-from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import READ_SECONDS, App
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import Metrics
@@ -29,6 +28,7 @@ from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.authorizer.store import GRACE_SECONDS, Store
 from tierwall.serve.authorizer.tls import Certificates, TlsFiles
 from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.follower import Outcome, Source
 from tierwall.serve.http import bind
 from tierwall.serve.watch import changes
 
@@ -72,7 +72,7 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def run(loader: Loader, settings: Settings) -> None:
+def run(source: Source, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, in a process that is for nothing else; InputError if it cannot begin."""
     if settings.host not in LOOPBACK and (settings.tls is None or settings.tls.client_ca is None):
         where = f"{settings.host}:{settings.port}"
@@ -81,19 +81,20 @@ def run(loader: Loader, settings: Settings) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(Server(loader, settings).serve())
+        asyncio.run(Server(source, settings).serve())
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Server(loader, settings).serve())
+            runner.run(Server(source, settings).serve())
 
 
 class Server:
     """Everything one process holds."""
 
-    def __init__(self, loader: Loader, settings: Settings) -> None:
-        self.loader, self.settings = loader, settings
+    def __init__(self, source: Source, settings: Settings) -> None:
+        self.source, self.settings = source, settings
         # Only admission asks for superseded policies.
-        self.store = Store(loader, settings.grace if settings.bridge else 0.0)
+        self.store = Store(settings.grace if settings.bridge else 0.0)
+        self.store.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
         self.metrics = Metrics()
@@ -112,7 +113,6 @@ class Server:
         self.app, self.pages = make(), make(only_pages=True)
         self.app.warming = self.pages.warming = True
         self.begun, self.stop = asyncio.Event(), asyncio.Event()
-        self._reading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
@@ -126,11 +126,11 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(self.reread()))
+        loop.add_signal_handler(signal.SIGHUP, self.source.nudge)
         tasks = [loop.create_task(one.serve(sockets=[it])) for one, it in zip(servers, sockets, strict=True)]
-        tasks.append(loop.create_task(self._follow(self.loader.paths, self.reread)))
+        tasks.append(loop.create_task(self.follow()))
         if settings.tls is not None:
-            tasks.append(loop.create_task(self._follow(settings.tls.paths, self.renew)))
+            tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
         rest = loop.create_task(self._begin())
         await self.begun.wait()
         host, port = sockets[0].getsockname()[:2]
@@ -156,29 +156,23 @@ class Server:
             if isinstance(result, Exception):
                 raise result
 
-    async def reread(self) -> None:
-        """Read the policies again; a broken edit leaves the last good ones in force."""
-        # One reading after the other, so that what was read later also comes into force later.
-        async with self._reading:
-            try:
-                found = await asyncio.to_thread(self.store.read)
-                while found is not None and (wait := self.store.wait) and not self.stop.is_set():
-                    say("policies wait", seconds=round(wait, 1), why="too many changes within the grace period")
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self.stop.wait(), wait)
-                    found = await asyncio.to_thread(self.store.read) or found
-            except InputError as error:
-                self.store.refuse(error)
-                problems = [diagnostic_document(diagnostic) for diagnostic in error.diagnostics[:20]]
-                say("policies refused", kept=self.store.current.revision, problems=problems)
-                return
-            if found is None or self.stop.is_set() or not self.store.take(found):
-                return
-        say("policies taken", revision=found.revision, policies=found.policies)
+    async def follow(self) -> None:
+        """Follow the policies until told to stop; a broken edit leaves the last good ones in force."""
         loop = asyncio.get_running_loop()
-        loop.call_later(self.store.grace, self.store.expire)
-        # Beside this, so that the next change need not wait for it.
-        self._warming = loop.create_task(self._warm(found, found.warm()))
+        async for load in self.store.follow(self.source, self.stop):
+            policies = self.store.current
+            match load.outcome:
+                case Outcome.WAITING:
+                    why = "too many changes within the grace period"
+                    say("policies wait", seconds=round(self.store.wait, 1), why=why)
+                case Outcome.REFUSED:
+                    problems = [diagnostic_document(diagnostic) for diagnostic in load.errors[:20]]
+                    say("policies refused", kept=policies.revision, problems=problems)
+                case Outcome.TAKEN:
+                    say("policies taken", revision=policies.revision, policies=policies.policies)
+                    loop.call_later(self.store.grace, self.store.expire)
+                    # Beside this, so that the next change need not wait for it.
+                    self._warming = loop.create_task(self._warm(policies, policies.warm()))
 
     async def _begin(self) -> None:
         """Make the first policies ready, and say so; what would hold up the start for long is done afterwards."""
@@ -200,7 +194,7 @@ class Server:
             if self.stop.is_set() or self.store.current is not found:
                 return
 
-    async def renew(self) -> None:
+    def renew(self) -> None:
         """Read the certificates again; files that do not fit together leave the old ones in force."""
         assert self.certificates is not None
         try:
@@ -215,9 +209,9 @@ class Server:
         self.metrics.certificate_reloads.labels("taken").inc()
         say("certificates taken")
 
-    async def _follow(self, paths: tuple[str, ...], again: Callable[[], Any]) -> None:
+    async def _follow_certificates(self, paths: tuple[str, ...]) -> None:
         async for _ in changes(paths, self.stop):
-            await again()
+            self.renew()
 
     def _listener(self, app: App, certificates: Certificates | None) -> uvicorn.Server:
         config = uvicorn.Config(

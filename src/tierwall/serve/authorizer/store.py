@@ -1,7 +1,7 @@
-"""The policies in force, the ones they superseded, and what is wrong with the newest edit.
+"""The policies in force and the ones they superseded.
 
-A broken edit changes nothing but `trouble`. A superseded set is kept for a grace period, because an API server may
-still hold an allowed answer of it: what that answer was granted on has to be enforced by admission (`bridge`).
+A superseded set is kept for a grace period, because an API server may still hold an allowed answer of it: what that
+answer was granted on has to be enforced by admission (`bridge`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.resources.load import Loader
-from tierwall.serve.authorizer.policy_set import PolicySet, policy_set
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.authorizer.policy_set import PolicySet, policy_set_of
+from tierwall.serve.follower import Follower, Load, Prepared
 
 # Longer than the API server's default `authorizedTTL` of five minutes.
 GRACE_SECONDS = 330.0
@@ -19,50 +19,43 @@ GRACE_SECONDS = 330.0
 MOST_RETAINED = 64
 
 
-class Store:
-    """The policies that a loader reads. `clock` counts seconds; without `grace` no superseded set is kept.
+class Store(Follower[PolicySet]):
+    """Follows the policies. `clock` counts seconds; without `grace` no superseded set is kept.
 
-    INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`take`, `wait`,
-    `expire`). Other threads may look at them, and `read` may run in one, one at a time.
+    INVARIANT: `current` and the retained sets are replaced, never changed, and only in the event loop (`enforce`,
+    `wait`, `expire`). Other threads may look at them.
     """
 
-    def __init__(
-        self, loader: Loader, grace: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._loader = loader
+    # Absent until the first load is in force (`begin`).
+    current: PolicySet
+
+    def __init__(self, grace: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self.grace = grace
         self._clock = clock
         # With the end of its time, the oldest first.
         self._superseded: tuple[tuple[float, PolicySet], ...] = ()
-        self.trouble: tuple[Diagnostic, ...] = ()
-        self.reloads = {"taken": 0, "unchanged": 0, "refused": 0}
-        self.current = policy_set(self._loader.load())
         self.since = clock()
 
-    def read(self) -> PolicySet | None:
-        """The policies as they are in the files now; None if nothing has changed, InputError if they cannot be used."""
-        loaded = self._loader.news()
-        return policy_set(loaded) if loaded is not None else None
+    def prepare(self, snapshot: Snapshot) -> Prepared[PolicySet]:
+        """Put the chain of a snapshot together."""
+        return Prepared(policy_set_of(snapshot))
 
-    def take(self, found: PolicySet) -> bool:
+    def enforce(self, load: Load[PolicySet]) -> bool:
         """Put a set in force; false if it is the one in force already."""
-        self.trouble = ()
-        if found.revision == self.current.revision:
-            self.reloads["unchanged"] += 1
-            return False
-        now, before = self._clock(), self.current
-        if self.grace:
-            # Policies that were in force twice are kept once, for the longer time.
-            kept = ((end, one) for end, one in self._superseded if one.revision != before.revision)
-            self._superseded = (*kept, (now + self.grace, before))
-        self.current, self.since = found, now
-        self.reloads["taken"] += 1
+        policies = load.state
+        assert policies is not None
+        now = self._clock()
+        if self.good is not None:
+            before = self.current
+            if policies.revision == before.revision:
+                return False
+            if self.grace:
+                # Policies that were in force twice are kept once, for the longer time.
+                kept = ((end, one) for end, one in self._superseded if one.revision != before.revision)
+                self._superseded = (*kept, (now + self.grace, before))
+        self.current, self.since = policies, now
         return True
-
-    def refuse(self, error: InputError) -> None:
-        """Keep the last good set, and say why."""
-        self.trouble = error.diagnostics
-        self.reloads["refused"] += 1
 
     @property
     def retained(self) -> tuple[PolicySet, ...]:

@@ -1,0 +1,223 @@
+"""How a load comes into force, for every engine alike: read, prepare, accept, or keep the last good state.
+
+One rule for all (docs/semantics.md#a-broken-edit-changes-nothing): a file that cannot be read, an object that an API
+server would refuse, what the engine cannot prepare, and what it refuses in the end each keep the whole load out.
+Nothing of such a load is applied; the state before stays in force, and the load says why. A start without one fails.
+
+An engine subclasses `Follower` and says how a snapshot is prepared and how what was prepared comes into force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
+
+from tierwall.analyze.admission import admission
+from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
+from tierwall.resources.load import Loaded
+from tierwall.resources.snapshot import Snapshot
+
+State = TypeVar("State")
+
+
+class Source(Protocol):
+    """Where objects come from: files (`watch.Files`), or whatever else can be read again and tells of changes."""
+
+    def read(self) -> Loaded | None:
+        """Everything as it is now; None if that is what was read last. InputError if nothing can be read at all.
+
+        Called in a thread, one call after the other.
+        """
+
+    def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """One item as soon as no change can be missed, then one whenever there may be news, until `stop` is set."""
+
+    def nudge(self) -> None:
+        """Let the next item of `changes` come now."""
+
+
+class Outcome(StrEnum):
+    """What became of a load."""
+
+    TAKEN = "taken"
+    # It says what is in force already.
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    # It is good, and has to wait until the engine can take it.
+    WAITING = "waiting"
+
+
+class Prepared(NamedTuple, Generic[State]):
+    """What an engine made of a snapshot, and what it noticed; with an error among that it does not come into force."""
+
+    state: State
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class Load(Struct, Generic[State]):
+    """One reading of the source. `state` is absent where errors keep it out, `loaded` where nothing could be read."""
+
+    loaded: Loaded | None
+    diagnostics: tuple[Diagnostic, ...]
+    state: State | None = None
+    seconds: float = 0.0
+    outcome: Outcome | None = None
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """What keeps the load from coming into force."""
+        return errors_of(self.diagnostics)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The objects of a load that was read."""
+        assert self.loaded is not None
+        return self.loaded.snapshot
+
+    def refuse(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        """Keep the load out for these reasons, beside those that there are."""
+        self.diagnostics = in_order((*self.diagnostics, *diagnostics))
+        self.state, self.outcome = None, Outcome.REFUSED
+
+
+def problems(loaded: Loaded) -> tuple[Diagnostic, ...]:
+    """What is wrong with objects, whoever enforces them: with an error among that they do not come into force."""
+    return in_order((*loaded.diagnostics, *admission(loaded.snapshot)))
+
+
+class Follower(ABC, Generic[State]):
+    """Keeps an engine up with a source.
+
+    INVARIANT: `look` may run in a thread, one call at a time; everything else happens in the event loop. What is in
+    force is replaced as a whole, so that other threads may look at it.
+    """
+
+    def __init__(self, count: Callable[[Load[State]], None] | None = None) -> None:
+        """`count` is told of each load when it was taken or refused."""
+        self._count = count
+        # The load in force, and the one that was looked at last.
+        self.good: Load[State] | None = None
+        self.latest: Load[State] | None = None
+        # How many loads after the first became what.
+        self.outcomes = {Outcome.TAKEN: 0, Outcome.UNCHANGED: 0, Outcome.REFUSED: 0}
+
+    @abstractmethod
+    def prepare(self, snapshot: Snapshot) -> Prepared[State]:
+        """Make a snapshot ready, and change nothing; admission takes its objects. InputError says why it cannot be."""
+
+    @abstractmethod
+    def enforce(self, load: Load[State]) -> bool:
+        """Bring a prepared load into force, wholly or, with InputError, not at all; False if it was already."""
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the engine can take another load."""
+        return 0.0
+
+    @property
+    def trouble(self) -> tuple[Diagnostic, ...]:
+        """What is wrong with the newest load, if that is why an older one is in force."""
+        return self.latest.errors if self.latest is not None else ()
+
+    def judge(self, loaded: Loaded) -> Load[State]:
+        """Check and prepare what was read; nothing comes into force."""
+        begun = time.perf_counter()
+        load: Load[State] = Load(loaded, problems(loaded))
+        if not load.errors:
+            try:
+                load.state, noticed = self.prepare(loaded.snapshot)
+                load.diagnostics = in_order((*load.diagnostics, *noticed))
+            except InputError as error:
+                load.refuse(error.diagnostics)
+            except Exception as error:
+                # At the start there is nothing to keep, and the whole story helps to mend it.
+                if self.good is None:
+                    raise
+                load.refuse((_unexpected(error),))
+        load.seconds = time.perf_counter() - begun
+        return load
+
+    def look(self, source: Source) -> Load[State] | None:
+        """Read and judge what is there now; None if there is no news."""
+        try:
+            loaded = source.read()
+        except InputError as error:
+            return Load(None, error.diagnostics)
+        except Exception as error:
+            if self.good is None:
+                raise
+            return Load(None, (_unexpected(error),))
+        return self.judge(loaded) if loaded is not None else None
+
+    def accept(self, load: Load[State]) -> Outcome:
+        """Bring a load into force if it can be; otherwise what is in force stays. InputError if nothing is."""
+        self.latest, first = load, self.good is None
+        if load.errors:
+            load.refuse(())
+        else:
+            try:
+                load.outcome = Outcome.TAKEN if self.enforce(load) else Outcome.UNCHANGED
+            except InputError as error:
+                load.refuse(error.diagnostics)
+        assert load.outcome is not None
+        if load.outcome is not Outcome.REFUSED:
+            self.good = load
+        self.outcomes[load.outcome] += not first
+        if self._count is not None:
+            self._count(load)
+        if self.good is None:
+            raise InputError(load.diagnostics, load.loaded)
+        return load.outcome
+
+    def begin(self, source: Source) -> Load[State]:
+        """Bring what is there into force; InputError with everything that is wrong."""
+        load = self.look(source)
+        assert load is not None, "the first reading is news"
+        self.accept(load)
+        return load
+
+    async def follow(self, source: Source, stop: asyncio.Event) -> AsyncGenerator[Load[State], None]:
+        """Each load when it was taken or refused, or has to wait; until `stop` is set.
+
+        Changes that come meanwhile are one. InputError if nothing is in force and the first load cannot be.
+        """
+        async with aclosing(source.changes(stop)) as changes:
+            async for _ in changes:
+                load = await asyncio.to_thread(self.look, source)
+                while load is not None and not load.errors and (seconds := self.wait) and not stop.is_set():
+                    load.outcome = Outcome.WAITING
+                    yield load
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), seconds)
+                    load = await asyncio.to_thread(self.look, source) or load
+                if load is not None and not stop.is_set():
+                    self.accept(load)
+                    yield load
+
+
+def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Do some work in an event loop of its own; SIGINT and SIGTERM set the event that tells it to stop."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await work(stop)
+
+    asyncio.run(main())
+
+
+def _unexpected(error: Exception) -> Diagnostic:
+    """An error that nobody foresaw, with the place where it came up."""
+    [place] = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    return Diagnostic("TW635", f"unexpected error at {where}: {type(error).__name__}: {error}")

@@ -1,0 +1,258 @@
+"""How a load comes into force, whatever the engine: with a source and an engine that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.resources.load import Loaded, load_text
+from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.follower import Follower, Load, Outcome, Prepared
+from tierwall.serve.metrics import Metrics
+
+TAKEN, UNCHANGED, REFUSED, WAITING = Outcome.TAKEN, Outcome.UNCHANGED, Outcome.REFUSED, Outcome.WAITING
+
+
+def namespaces(*names: str) -> Loaded:
+    """A load with these namespaces. An API server refuses names with capital letters."""
+    objects = (f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n" for name in names)
+    return load_text("---\n".join(objects), "namespaces.yaml")
+
+
+class Told:
+    """A source that gives one reading after the other; what is an exception it raises, what is None is no news."""
+
+    def __init__(self, *readings: Loaded | Exception | None) -> None:
+        self._readings = list(readings)
+
+    def read(self) -> Loaded | None:
+        reading = self._readings.pop(0)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+    async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        while self._readings and not stop.is_set():
+            yield
+
+    def nudge(self) -> None:
+        raise AssertionError
+
+
+class Names(Follower[list[str]]):
+    """An engine that obeys the names of objects. `spoil` says what goes wrong in preparing and in enforcing some."""
+
+    def __init__(self, count: Callable[[Load[list[str]]], None] | None = None, **spoil: Exception | str) -> None:
+        super().__init__(count)
+        self.obeyed: list[str] = []
+        self.spoil = spoil
+        self.waits = [0.0]
+
+    @property
+    def wait(self) -> float:
+        return self.waits.pop(0) if len(self.waits) > 1 else self.waits[0]
+
+    def prepare(self, snapshot: Snapshot) -> Prepared[list[str]]:
+        names = [resource.name for resource in snapshot]
+        noticed: tuple[Diagnostic, ...] = ()
+        for name in names:
+            match self.spoil.get(f"prepare_{name}"):
+                case Exception() as error:
+                    raise error
+                case str() as code:
+                    noticed = (Diagnostic(code, "noticed"),)
+        return Prepared(names, noticed)
+
+    def enforce(self, load: Load[list[str]]) -> bool:
+        assert load.state is not None
+        for name in load.state:
+            if isinstance(error := self.spoil.get(f"enforce_{name}"), Exception):
+                raise error
+        changed = load.state != self.obeyed
+        self.obeyed = load.state
+        return changed
+
+
+def outcomes(follower: Names, source: Any) -> list[tuple[Outcome | None, list[str]]]:
+    """What became of each load, and what was obeyed then."""
+
+    async def main() -> list[tuple[Outcome | None, list[str]]]:
+        return [(load.outcome, follower.obeyed) async for load in follower.follow(source, asyncio.Event())]
+
+    return asyncio.run(main())
+
+
+def test_good_loads_are_taken_and_no_news_is_no_load() -> None:
+    follower = Names()
+    seen = outcomes(follower, Told(namespaces("a"), None, namespaces("a", "b"), None, namespaces("b", "a")))
+    assert seen[:2] == [(TAKEN, ["a"]), (TAKEN, ["a", "b"])]
+    assert len(seen) == 3
+    assert follower.good is follower.latest
+    assert follower.trouble == ()
+
+
+def test_a_load_that_says_what_is_in_force_is_no_change() -> None:
+    follower = Names()
+    assert [outcome for outcome, _ in outcomes(follower, Told(namespaces("a"), namespaces("a")))] == [TAKEN, UNCHANGED]
+    assert follower.outcomes == {TAKEN: 0, UNCHANGED: 1, REFUSED: 0}
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (load_text("kind: [", "broken.yaml"), "TW002"),
+        (load_text("just: text", "broken.yaml"), "TW006"),
+        (namespaces("a", "Refused"), "TW105"),
+        (namespaces("unprepared"), "TW603"),
+        (namespaces("noticed"), "TW653"),
+        (namespaces("unforeseen"), "TW635"),
+        (namespaces("unenforced"), "TW604"),
+        (InputError([Diagnostic("TW001", "the source is away")]), "TW001"),
+        (OSError("the source broke"), "TW635"),
+    ],
+)
+def test_a_bad_load_changes_nothing_and_the_next_good_one_counts(bad: Loaded | Exception, code: str) -> None:
+    follower = Names(
+        prepare_unprepared=InputError([Diagnostic("TW603", "cannot be prepared")]),
+        prepare_noticed="TW653",
+        prepare_unforeseen=KeyError("a mistake"),
+        enforce_unenforced=InputError([Diagnostic("TW604", "the engine refuses")]),
+    )
+    good = namespaces("a")
+    troubles = []
+
+    async def main() -> None:
+        async for load in follower.follow(Told(good, bad, bad, namespaces("b")), asyncio.Event()):
+            troubles.append([problem.code for problem in follower.trouble])
+            assert follower.obeyed == (["b"] if len(troubles) == 4 else ["a"])
+            if load.outcome is REFUSED:
+                assert follower.good is not None
+                assert follower.good.loaded is good
+                assert load.state is None
+
+    asyncio.run(main())
+    assert troubles == [[], [code], [code], []]
+    assert follower.obeyed == ["b"]
+    assert follower.outcomes == {TAKEN: 1, UNCHANGED: 0, REFUSED: 2}
+
+
+def test_a_warning_keeps_nothing_out() -> None:
+    follower = Names(prepare_a="TW652")
+    assert outcomes(follower, Told(namespaces("a"))) == [(TAKEN, ["a"])]
+    assert follower.good is not None
+    assert [problem.code for problem in follower.good.diagnostics] == ["TW652"]
+
+
+def test_a_start_with_a_bad_load_fails_with_everything_that_is_wrong() -> None:
+    for bad in (namespaces("Refused", "Refused-too"), namespaces("unenforced")):
+        follower = Names(enforce_unenforced=InputError([Diagnostic("TW604", "one"), Diagnostic("TW604", "two")]))
+        for start in (lambda source, one=follower: outcomes(one, source), follower.begin):
+            with pytest.raises(InputError) as caught:
+                start(Told(bad, namespaces("a")))
+            assert len(caught.value.diagnostics) == 2
+            assert caught.value.read is bad
+            assert follower.good is None
+            assert follower.obeyed == []
+
+
+def test_an_unforeseen_error_at_the_start_is_told_as_it_is() -> None:
+    with pytest.raises(KeyError, match="a mistake"):
+        Names(prepare_a=KeyError("a mistake")).begin(Told(namespaces("a")))
+    with pytest.raises(OSError, match="the source broke"):
+        Names().begin(Told(OSError("the source broke")))
+
+
+def test_an_unforeseen_error_names_its_place() -> None:
+    follower = Names(prepare_b=KeyError("a mistake"))
+    outcomes(follower, Told(namespaces("a"), namespaces("b")))
+    [problem] = follower.trouble
+    assert problem.message.startswith("unexpected error at test_follower.py:")
+    assert problem.message.endswith(": KeyError: 'a mistake'")
+
+
+def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_last() -> None:
+    class Burst(Told):
+        """Changes come while a load is prepared: the next reading has all of them."""
+
+        reads = 0
+        now = 0
+
+        def __init__(self) -> None:
+            self.heard = asyncio.Event()
+
+        def read(self) -> Loaded | None:
+            self.reads += 1
+            return namespaces(f"n{self.now}")
+
+        async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+            yield
+            while self.now < 1000:
+                await self.heard.wait()
+                self.heard.clear()
+                yield
+
+    async def main() -> tuple[Names, Burst]:
+        follower, source = Names(), Burst()
+
+        async def edit() -> None:
+            for number in range(1, 1001):
+                source.now = number
+                source.heard.set()
+                if number % 100 == 0:
+                    await asyncio.sleep(0.005)
+
+        editing = asyncio.create_task(edit())
+        async for load in follower.follow(source, asyncio.Event()):
+            assert load.outcome is TAKEN or load.outcome is UNCHANGED
+        await editing
+        return follower, source
+
+    follower, source = asyncio.run(main())
+    assert follower.obeyed == ["n1000"]
+    assert source.reads < 100
+
+
+def test_an_engine_that_cannot_take_more_yet_takes_the_newest_in_the_end() -> None:
+    follower = Names()
+    follower.waits = [0.0, 0.01, 0.01, 0.0]
+    seen = outcomes(follower, Told(namespaces("a"), namespaces("b"), None, namespaces("c")))
+    assert [outcome for outcome, _ in seen] == [TAKEN, WAITING, WAITING, TAKEN]
+    assert [obeyed for _, obeyed in seen] == [["a"], ["a"], ["a"], ["c"]]
+
+
+def test_what_waits_when_all_ends_does_not_come_into_force() -> None:
+    async def main() -> Names:
+        follower, stop = Names(), asyncio.Event()
+        follower.waits = [0.0, 60.0]
+        async for load in follower.follow(Told(namespaces("a"), namespaces("b"), None), stop):
+            if load.outcome is WAITING:
+                stop.set()
+        return follower
+
+    assert asyncio.run(main()).obeyed == ["a"]
+
+
+def test_a_source_that_can_tell_no_more_ends_the_following_and_leaves_what_is_in_force() -> None:
+    class Ending(Told):
+        async def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+            yield
+            raise OSError("no more")
+
+    follower = Names()
+    with pytest.raises(OSError, match="no more"):
+        outcomes(follower, Ending(namespaces("a")))
+    assert follower.obeyed == ["a"]
+
+
+def test_loads_are_counted() -> None:
+    metrics = Metrics()
+    outcomes(Names(metrics.count), Told(namespaces("a"), namespaces("Refused"), namespaces("a", "b")))
+    sample = metrics.registry.get_sample_value
+    assert sample("tierwall_loads_total", {"outcome": "good"}) == 2
+    assert sample("tierwall_loads_total", {"outcome": "broken"}) == 1
+    assert sample("tierwall_load_seconds_count") == 2
+    assert sample("tierwall_objects") == 2

@@ -23,6 +23,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from examples.agents import certificates
+from tests import ROOT
 from tests.labs.envoy_lab import EXAMPLE, Caller, eventually, free_port
 from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.process import Process
@@ -344,7 +345,12 @@ def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one
 
 def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> None:
     done = subprocess.run(
-        [sys.executable, "tour.py", "--once"], cwd=EXAMPLE, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "examples.agents.tour", "--once"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [re.sub(r"\s+", " ", line.strip()) for line in done.stdout.splitlines()]
@@ -361,7 +367,9 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
 
 def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
-        tour = subprocess.Popen([sys.executable, "-u", "tour.py", "--stay"], cwd=EXAMPLE, stdout=out, stderr=out)
+        tour = subprocess.Popen(
+            [sys.executable, "-u", "-m", "examples.agents.tour", "--stay"], cwd=ROOT, stdout=out, stderr=out
+        )
     try:
         assert eventually(lambda: "It stays up" in (tmp_path / "out").read_text(), 60), (tmp_path / "out").read_text()
         listed = subprocess.run(

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierwall.cel import ast
-from tierwall.cel.analysis import constant_conjuncts, path_of
+from tierwall.cel.analysis import Demand, constant_conjuncts, path_of
 from tierwall.cel.parser import parse
 from tierwall.cel.values import Uint, equal
 
@@ -36,14 +36,18 @@ def test_demands_are_read_off_equalities_and_memberships(source: str, expected: 
     assert {".".join(each.path): each.values for each in constant_conjuncts(parse(source))} == expected
 
 
+def admits(demand: Demand, value: object) -> bool:
+    return any(equal(value, each) for each in demand.values)
+
+
 def test_a_demand_compares_as_cel_does() -> None:
     (demand,) = constant_conjuncts(parse("a in [1, true]"))
-    assert demand.admits(1.0)
-    assert demand.admits(Uint(1))
-    assert demand.admits(True)
-    assert not demand.admits(2)
+    assert admits(demand, 1.0)
+    assert admits(demand, Uint(1))
+    assert admits(demand, True)
+    assert not admits(demand, 2)
     (other,) = constant_conjuncts(parse("a == 1"))
-    assert not other.admits(True)
+    assert not admits(other, True)
 
 
 def test_a_path_is_names_only() -> None:
@@ -125,5 +129,5 @@ CONDITIONS: st.SearchStrategy[ast.Expr] = st.recursive(
 def test_where_a_demand_is_not_met_the_expression_is_false(tree: ast.Expr, variables: dict[str, object]) -> None:
     for demand in constant_conjuncts(tree):
         (name,) = demand.path
-        if name in variables and not demand.admits(variables[name]):
+        if name in variables and not admits(demand, variables[name]):
             assert model(tree, variables) is False

@@ -9,7 +9,6 @@ import pytest
 from tests.cel.cel_conformance import Line, answer, lines, right
 from tierwall.cel import Environment, EvaluationError
 from tierwall.cel.batch import Batch
-from tierwall.cel.dispatch import apply
 from tierwall.cel.encode import EncodingError, decode, encode
 from tierwall.cel.library import OVERLOADS
 from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
@@ -46,15 +45,11 @@ def test_a_function_is_offered_from_its_release_on() -> None:
             compile(expression, Environment(release - 1)).evaluate({})
 
 
-def test_functions_apply_to_values_without_an_expression() -> None:
-    environment = Environment()
-    assert apply(environment, "_+_", [1, 2]) == 3
-    assert apply(environment, "startsWith", ["abc", "a"]) is True
-    assert apply(environment, "_[_]", [{"a": 1}, "a"]) == 1
-    with pytest.raises(EvaluationError, match="no such overload"):
-        apply(environment, "_+_", [1, True])
-    with pytest.raises(EvaluationError, match="unknown function"):
-        apply(environment, "nothing", [])
+def test_a_call_that_no_overload_takes_says_so() -> None:
+    with pytest.raises(EvaluationError, match=r"no such overload: _\+_\(int, bool\)"):
+        compile("1 + true", Environment()).evaluate({})
+    with pytest.raises(EvaluationError, match="unknown function: nothing of 0 arguments"):
+        compile("nothing()", Environment()).evaluate({})
 
 
 def test_an_authorizer_is_asked_what_the_expression_says() -> None:

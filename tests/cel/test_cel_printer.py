@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from tests.worlds.cel_trees import TREES
+from tests.worlds.cel_trees import TREES, same
 from tierwall.cel import ast
 from tierwall.cel.errors import ParseError
 from tierwall.cel.parser import parse
@@ -19,7 +19,7 @@ from tierwall.cel.values import Uint
 def test_a_printed_tree_parses_back_to_the_same_tree(tree: ast.Expr) -> None:
     text = to_text(tree)
     again = parse(text)
-    assert ast.same(tree, again), text
+    assert same(tree, again), text
     assert to_text(again) == text
 
 
@@ -62,7 +62,7 @@ def test_a_printed_tree_parses_back_to_the_same_tree(tree: ast.Expr) -> None:
 )
 def test_parentheses_stand_only_where_the_grammar_needs_them(written: str, printed: str) -> None:
     assert to_text(parse(written)) == printed
-    assert ast.same(parse(printed), parse(written))
+    assert same(parse(printed), parse(written))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_every_conformance_expression_survives_printing(shared: Path) -> None:
                 tree = parse(json.loads(line)["expr"])
             except ParseError:
                 continue
-            assert ast.same(parse(to_text(tree)), tree)
+            assert same(parse(to_text(tree)), tree)
             printed += 1
     assert printed > 2000

@@ -82,3 +82,15 @@ def _nested(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
 TREES: st.SearchStrategy[ast.Expr] = st.recursive(
     st.one_of(NAMES.map(ast.Ident), st.just(ast.Ident(".a")), LITERALS), _nested, max_leaves=12
 )
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two trees are the same but for where they stand in their texts; an int is not a uint, bool or double."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, tuple):
+        assert isinstance(right, tuple)
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, ast.Node | ast.Entry):
+        return all(same(getattr(left, name), getattr(right, name)) for name in left.__struct_fields__ if name != "at")
+    return repr(left) == repr(right)

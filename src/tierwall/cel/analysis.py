@@ -22,10 +22,6 @@ class Demand(msgspec.Struct, frozen=True):
     path: Path
     values: tuple[object, ...]
 
-    def admits(self, value: object) -> bool:
-        """Whether CEL's `==` holds between `value` and one of the demanded ones."""
-        return any(equal(value, each) for each in self.values)
-
 
 def constant_conjuncts(tree: ast.Expr) -> tuple[Demand, ...]:
     """The demands of an expression, one for each path, in the order of the text."""

@@ -62,10 +62,6 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
     # Which declared name an identifier or a chain of selections is (`a.b.c` may be one variable).
     names: Mapping[ast.Expr, str]
 
-    def type_of(self, node: ast.Expr) -> Type:
-        """The type of a node of the tree."""
-        return self.types[node]
-
 
 def compile_source(source: str, environment: Environment) -> Checked:
     """Parse and check; raises `ParseError` or `CheckError`."""

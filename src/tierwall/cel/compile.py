@@ -6,7 +6,6 @@ Compiling takes longer than evaluating a few times, so programs ask for it only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 
 from tierwall.cel import ast
 from tierwall.cel.dispatch import Meter
@@ -34,15 +33,3 @@ def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
     if not generator.metered:
         return lambda variables, limit: run(variables, limit, None)
     return lambda variables, limit: run(variables, limit, Meter(limit))
-
-
-def compile_expression(tree: ast.Expr) -> Callable[[dict[str, object]], object]:
-    """A function from the variables' values to the expression's; every function of every release is offered."""
-    from tierwall.cel.program import Program
-
-    return Program(tree, _everything()).evaluate
-
-
-@cache
-def _everything() -> Environment:
-    return Environment(extensions=True)

@@ -20,7 +20,6 @@ CALL_LIMIT: Final = 1_000_000
 NAME: Final = 1
 LIST: Final = 10
 MAP: Final = 30
-MESSAGE: Final = 40
 # The longest text or list that a call may make.
 MAX_TEXT: Final = 16_000_000
 MAX_LIST: Final = 4_000_000

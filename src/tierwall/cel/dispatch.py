@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from tierwall.cel.environment import Environment, Function
-from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.failure import CostExceeded
 from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import index_optional, optional_index
 from tierwall.cel.table import Overload
@@ -123,13 +123,3 @@ def dispatcher(environment: Environment, function: str, count: int) -> Dispatche
     if not overloads:
         return None
     return (IndexDispatcher if function in _INDEX else Dispatcher)(function, overloads)
-
-
-def apply(environment: Environment, function: str, args: Sequence[object]) -> object:
-    """The function applied to values; raises `EvaluationError` where CEL fails. Costs nothing."""
-    if function in _INDEX and len(args) == 2:
-        return index(*args) if function == "_[_]" else optional_index(*args)
-    found = dispatcher(environment, function, len(args))
-    if found is None:
-        raise EvaluationError(f"unknown function: {function}({', '.join(map(type_name, args))})")
-    return found.overload(args).call(*args)

@@ -26,7 +26,6 @@ RESERVED = frozenset(
     | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
 )
 
-KUBERNETES = syntax_of(37)
 # Kubernetes' syntax and `cel.bind`: what evaluates without a check.
 DEFAULT = syntax_of(37, bindings=True)
 

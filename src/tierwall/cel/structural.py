@@ -6,14 +6,10 @@ CEL name has its fields under an escaped name (`a-b` is `a__dash__b`).
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-import msgspec
-
-from tierwall.cel import ast
 from tierwall.cel.parser import RESERVED
 from tierwall.cel.types import (
     BOOL,
@@ -135,21 +131,3 @@ def field_type(given: Object, field: str) -> Type | None:
 def field_names(given: Object) -> tuple[str, ...]:
     """The names of the fields, as CEL spells them."""
     return tuple(_fields(given))
-
-
-def plain_fields(tree: ast.Expr, types: Mapping[ast.Expr, Type]) -> ast.Expr:
-    """The tree with escaped names of fields replaced by the properties they stand for, to run on plain objects.
-
-    `types` is the table of the checked tree. A tree without escapes is given back as it is.
-    """
-    inside = ast.children(tree)
-    plain = tuple([plain_fields(child, types) for child in inside])
-    result = tree if all(map(operator.is_, inside, plain)) else ast.with_children(tree, plain)
-    if isinstance(result, ast.Select | ast.Has) and isinstance(tree, ast.Select | ast.Has):
-        operand = types[tree.operand]
-        if operand.name == "optional_type":
-            operand = operand.params[0]
-        field = unescape(tree.field)
-        if isinstance(operand, Object) and field != tree.field:
-            return msgspec.structs.replace(result, field=field)
-    return result

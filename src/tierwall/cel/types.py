@@ -63,7 +63,6 @@ STRING = Type("string")
 BYTES = Type("bytes")
 TIMESTAMP = Type("timestamp")
 DURATION = Type("duration")
-TYPE = Type("type", (DYN,))
 # The type of what did not check; it fits everywhere, so that one mistake gives one problem.
 ERROR = Type("error")
 

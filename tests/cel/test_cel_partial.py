@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tierwall.cel.environment import Environment
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.failure import EvaluationError
 from tierwall.cel.parser import parse
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
 from tierwall.cel.types import BOOL, DYN, STRING, map_of

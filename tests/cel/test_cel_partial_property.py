@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
+from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.failure import CostExceeded, EvaluationError
 from tierwall.cel.parser import parse
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial
 from tierwall.cel.partial_evaluation.outcomes import ERROR, of_value

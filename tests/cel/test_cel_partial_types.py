@@ -11,12 +11,10 @@ import pytest
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.ast import Expr
 from tierwall.cel.checker import Checked, check
-from tierwall.cel.declarations import parse_type
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import CheckError
-from tierwall.cel.failure import CostExceeded
+from tierwall.cel.errors import CheckError, CostExceeded
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, well_typed
-from tierwall.cel.types import DYN, Type
+from tierwall.cel.types import DYN, Type, parse_type
 from tierwall.cel.values import type_name
 
 SAMPLES = int(os.environ.get("TIERWALL_SAMPLES", "4000")) // 2

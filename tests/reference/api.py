@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tierwall.api.authorizers.expression import ENVIRONMENT
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.program import Program, compile
 
 Question = dict[str, Any]

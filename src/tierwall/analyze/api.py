@@ -15,8 +15,7 @@ from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Express
 from tierwall.api.model import chain_of
 from tierwall.cel.checker import check
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import CheckError
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import CheckError, Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text

@@ -22,7 +22,7 @@ from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Failed,
 from tierwall.api.authorizers.node import Node, node_of
 from tierwall.api.authorizers.rbac import Rbac
 from tierwall.api.model import chain_of
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.printer import to_text
 from tierwall.core.reference import Reference

@@ -14,8 +14,7 @@ from functools import lru_cache
 from tierwall.attach.section import maps
 from tierwall.cel.checker import compile_source
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import SourceError
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError, SourceError
 from tierwall.cel.library.regex import compiled
 from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, Object, map_of
 from tierwall.core.diagnostics import Diagnostic

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from tierwall.cel.environment import NEWEST, Environment
-from tierwall.cel.errors import CheckError, ParseError, SourceError
-from tierwall.cel.failure import CostExceeded, EvaluationError, Failure
+from tierwall.cel.errors import CheckError, CostExceeded, EvaluationError, Failure, ParseError, SourceError
 from tierwall.cel.program import Program, program
 
 __all__ = [
@@ -40,7 +39,7 @@ def compile(text: str, variables: Mapping[str, str] | None = None) -> Program:
     does. InputError says what is wrong with the text.
     """
     from tierwall.cel.checker import compile_source
-    from tierwall.cel.declarations import TypeNameError, parse_type
+    from tierwall.cel.types import TypeNameError, parse_type
 
     try:
         declared = {name: parse_type(type_name) for name, type_name in (variables or {}).items()}

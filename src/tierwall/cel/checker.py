@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tierwall.cel import ast, mismatch
+from tierwall.cel import ast
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
-from tierwall.cel.inference import Inference
+from tierwall.cel.inference import Inference, OversizedType, is_oversized, most_general, no_overload, unknown_function
 from tierwall.cel.structural import escape, field_names, field_type
 from tierwall.cel.table import Overload
 from tierwall.cel.types import (
@@ -35,7 +35,6 @@ from tierwall.cel.types import (
     map_of,
     optional_of,
 )
-from tierwall.cel.unify import OversizedType, is_oversized, most_general
 from tierwall.cel.validators import validate
 from tierwall.cel.values import Uint
 
@@ -222,7 +221,7 @@ class _Checker(Inference):
             return self.resolve(node, found, found.members, [target, *args])
         if prefix is not None and len(self.problems) > before:
             # `math.greatest(…)`: the function is what is missing, not a variable `math`.
-            hint = mismatch.unknown_function(f"{prefix}.{function}", self.environment)
+            hint = unknown_function(f"{prefix}.{function}", self.environment)
             if hint is not None:
                 del self.problems[before:]
                 self.report(node.at, f"undeclared function `{prefix}.{function}`", hint)
@@ -231,7 +230,7 @@ class _Checker(Inference):
         return ERROR if target is ERROR else self.undeclared(node)
 
     def undeclared(self, node: ast.Call) -> Type:
-        hint = mismatch.unknown_function(node.function.removeprefix("."), self.environment)
+        hint = unknown_function(node.function.removeprefix("."), self.environment)
         self.report(node.at, f"undeclared function `{node.function}`", hint)
         return ERROR
 
@@ -248,7 +247,7 @@ class _Checker(Inference):
     def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
         found = self.apply(function, candidates, tuple(args))
         if found is None:
-            message, hint = mismatch.no_overload(function, candidates, tuple(map(self.shown, args)))
+            message, hint = no_overload(function, candidates, tuple(map(self.shown, args)))
             self.report(node.at, message, hint)
             return ERROR
         self.overloads[node] = found[1]

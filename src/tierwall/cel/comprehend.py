@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tierwall.cel import ast, cost
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.lists import sort_by_keys
 from tierwall.cel.values import map_key, map_keys, no_such_overload
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierwall.cel.failure import CostExceeded
+from tierwall.cel.errors import CostExceeded
 from tierwall.cel.values import OptionalValue, size_of
 
 CALL_LIMIT: Final = 1_000_000

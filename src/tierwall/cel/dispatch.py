@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from tierwall.cel.environment import Environment, Function
-from tierwall.cel.failure import CostExceeded
+from tierwall.cel.errors import CostExceeded
 from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import index_optional, optional_index
 from tierwall.cel.table import Overload

@@ -1,7 +1,11 @@
-"""What is wrong with an expression's text: syntax errors and type errors, each with its place, its line and a hint.
+"""What can go wrong with an expression: its text, or its evaluation.
 
-Both kinds report every problem they found, in the order of the text. Lines and columns count from 1, columns in code
-points (as cel-go counts them).
+A `SourceError` is a syntax or type error. It reports every problem of the text, in order, each with its place, its line
+and a hint. Lines and columns count from 1, columns in code points (as cel-go counts them).
+
+A `Failure` ends an evaluation (cel-spec, "Evaluation" and "Runtime Errors"). An `EvaluationError` is a CEL error: `&&`,
+`||`, `all` and `exists` may absorb it. A `CostExceeded` is not: it ends the call, whatever surrounds it, because an
+expression could otherwise absorb its own limit.
 """
 
 from __future__ import annotations
@@ -12,6 +16,24 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tierwall.errors import TierwallError
+
+
+class Failure(TierwallError):
+    """An evaluation that gave no value."""
+
+
+class EvaluationError(Failure):
+    """A CEL error, with CEL's words for it."""
+
+
+class CostExceeded(Failure):
+    """The call used more than its limit of cost, or would have used more memory than the limit stands for."""
+
+
+def no_such_key(key: object) -> EvaluationError:
+    """The error of a missing map key or field."""
+    return EvaluationError(f"no such key: {key}")
+
 
 # A line of source longer than this is cut around the caret.
 WINDOW = 100

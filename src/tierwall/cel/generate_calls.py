@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tierwall.cel import ast
 from tierwall.cel.dispatch import Dispatcher, dispatcher
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.fields import dotted_name, is_constant
 from tierwall.cel.generate import _EXACT, Generator, Unsupported, Value
 from tierwall.cel.library.regex import pattern_size, searcher

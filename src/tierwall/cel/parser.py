@@ -9,9 +9,23 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tierwall.cel import ast, literals
+from tierwall.cel import ast
 from tierwall.cel.errors import ParseError, Problem, problem_at
-from tierwall.cel.lexer import BAD, BYTES, DOUBLE, END, ESCAPED, IDENT, INT, STRING, UINT, describe_bad, tokenize
+from tierwall.cel.lexer import (
+    BAD,
+    BYTES,
+    DOUBLE,
+    END,
+    ESCAPED,
+    IDENT,
+    INT,
+    STRING,
+    UINT,
+    LiteralError,
+    describe_bad,
+    literal_value,
+    tokenize,
+)
 from tierwall.cel.macros import Syntax, expand_has, expand_member, syntax_of
 
 MAX_SOURCE = 100_000
@@ -259,22 +273,11 @@ class _Parser:
         return self.literal(kind, self.texts[i], at, negative)
 
     def literal(self, kind: str, text: str, at: int, negative: bool) -> ast.Expr:
-        value: object
         try:
-            if kind == STRING:
-                value = literals.string_value(text)
-            elif kind == INT:
-                value = literals.int_value(text, negative)
-            elif kind == DOUBLE:
-                value = literals.double_value(text, negative)
-            elif kind == UINT:
-                value = literals.uint_value(text)
-            else:
-                value = literals.bytes_value(text)
-        except literals.LiteralError as error:
+            return ast.Literal(literal_value(kind, text, negative), at)
+        except LiteralError as error:
             self.report(at, str(error))
-            value = None
-        return ast.Literal(value, at)
+            return ast.Literal(None, at)
 
     def arguments(self) -> tuple[ast.Expr, ...]:
         """The arguments of a call; the token at hand is its `(`."""

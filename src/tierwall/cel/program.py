@@ -5,19 +5,45 @@
 True
 
 Plain Python values go in (what `json.loads` gives) and come out; `values` has the classes of the types JSON lacks.
-A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`.
+A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`. Turning a tree into
+a Python function takes longer than evaluating it a few times, so a program does so once it is used repeatedly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+from collections.abc import Callable, Mapping
 
 from tierwall.cel import ast
-from tierwall.cel.compile import Fast, compiled
 from tierwall.cel.cost import CALL_LIMIT
+from tierwall.cel.dispatch import Meter
 from tierwall.cel.environment import Environment
+from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.failure import Failure
+from tierwall.cel.generate import Generator, Unsupported
+
+# Takes the variables and the cost limit; raises anything at all where it cannot tell.
+Fast = Callable[[Mapping[str, object], int], object]
+
+
+def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
+    """The fast path of a tree, or None where it has none."""
+    generator = Generator(environment)
+    try:
+        source = generator.source(tree)
+        code = builtins.compile(source, "<cel>", "exec")
+    except (Unsupported, SyntaxError, RecursionError, MemoryError, ValueError):
+        # Python's own limits (nested blocks, indentation) are reasons not to have a fast path, no more.
+        return None
+    namespace = generator.namespace
+    exec(code, namespace)  # noqa: S102 - names made by the generator and constants through repr; no text of the user's
+    # Taken out, or the function would have itself among its globals: such a circle only goes when it is looked for.
+    run = namespace.pop("run")
+    assert callable(run)
+    if not generator.metered:
+        return lambda variables, limit: run(variables, limit, None)
+    return lambda variables, limit: run(variables, limit, Meter(limit))
+
 
 # Evaluations after which it pays to compile.
 _OFTEN = 3

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1

@@ -52,8 +52,7 @@ def evaluate(expression: str, variables: str | None, show_cost: bool, release: i
     """
     from tierwall.cel.encode import EncodingError, decode, encode
     from tierwall.cel.environment import NEWEST, Environment
-    from tierwall.cel.errors import ParseError
-    from tierwall.cel.failure import Failure
+    from tierwall.cel.errors import Failure, ParseError
     from tierwall.cel.program import compile
     from tierwall.cel.types import DYN
 
@@ -86,9 +85,9 @@ def check(expression: str, declared: tuple[str, ...], release: int | None, exten
     Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
     """
     from tierwall.cel.checker import compile_source
-    from tierwall.cel.declarations import TypeNameError, parse_type
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import CheckError, ParseError
+    from tierwall.cel.types import TypeNameError, parse_type
 
     variables = {}
     for declaration in declared:
@@ -159,8 +158,7 @@ def partially(
     """
     from tierwall.cel.encode import EncodingError, decode
     from tierwall.cel.environment import NEWEST, Environment
-    from tierwall.cel.errors import ParseError
-    from tierwall.cel.failure import Failure
+    from tierwall.cel.errors import Failure, ParseError
     from tierwall.cel.partial_evaluation import PartialError, report, well_typed
     from tierwall.cel.types import DYN
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tierwall.attach.acceptance import ENVIRONMENT
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.program import Program, compile
 from tierwall.tool.request import Request
 

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.analysis import constant_conjuncts
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
 from tierwall.core.answer import Decider, deciders
 from tierwall.core.outcome import Claim

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from tierwall.attach.index import ACCESS_POLICIES
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.library.time import parse_timestamp
 from tierwall.core.answer import Answer, Reason, Step, deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, unknown_keys

@@ -29,7 +29,7 @@ from tierwall.api.authorizers.demands import demands
 from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import ParseError
-from tierwall.cel.failure import Failure
+from tierwall.cel.errors import Failure
 from tierwall.cel.library import authorizer as checks
 from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
 from tierwall.cel.printer import to_text

@@ -6,10 +6,8 @@ from tierwall.cel.library import (
     authorizer,
     cidr,
     conversions,
-    encoders,
     format,
     ip,
-    jsonpatch,
     lists,
     math,
     operators,
@@ -17,7 +15,6 @@ from tierwall.cel.library import (
     quantity,
     regex,
     semver,
-    sets,
     strings,
     time,
     url,
@@ -39,12 +36,9 @@ OVERLOADS: tuple[Overload, ...] = tuple(
         cidr,
         format,
         semver,
-        sets,
         optionals,
         authorizer,
-        jsonpatch,
         math,
-        encoders,
     )
     for overload in library.OVERLOADS
 )

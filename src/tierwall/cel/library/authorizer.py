@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.format import dns_label, dns_subdomain
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, STRING, Type

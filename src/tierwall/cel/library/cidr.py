@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tierwall.cel import cost
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import ip
 from tierwall.cel.library.ip import IP_TYPE
 from tierwall.cel.table import Overload

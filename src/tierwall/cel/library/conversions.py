@@ -1,15 +1,20 @@
-"""Conversions between types (cel-spec, "List of Standard Definitions"; the text forms are those of cel-go)."""
+"""Conversions between types (cel-spec, "List of Standard Definitions"; the text forms are those of cel-go), and base64.
+
+Base64 is cel-go's ext.Encoders, which no Kubernetes environment offers.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
 from decimal import Decimal
 
 from tierwall.cel import cost
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.time import format_duration, format_timestamp, parse_duration, parse_timestamp
-from tierwall.cel.table import Overload
+from tierwall.cel.table import EXTENSION, Overload
 from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, type_of
 from tierwall.cel.values import (
     NANOS,
@@ -153,6 +158,19 @@ def _same(value: object) -> object:
     return value
 
 
+def encode(data: bytes) -> str:
+    """`base64.encode(bytes)`."""
+    return base64.b64encode(data).decode()
+
+
+def decode(text: str) -> bytes:
+    """`base64.decode(text)`; padding may be missing."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise EvaluationError("illegal base64 data") from None
+
+
 OVERLOADS: tuple[Overload, ...] = (
     Overload("type", "type", (A,), type_of(A), type_of_value),
     Overload("dyn", "to_dyn", (A,), DYN, _same),
@@ -187,4 +205,10 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("uint", "double_to_uint64", (DOUBLE,), UINT, double_to_uint),
     Overload("uint", "int64_to_uint64", (INT,), UINT, uint64),
     Overload("uint", "string_to_uint64", (STRING,), UINT, string_to_uint),
+    Overload(
+        "base64.encode", "base64_encode_bytes", (BYTES,), STRING, encode, cost=cost.scan_first_twice, since=EXTENSION
+    ),
+    Overload(
+        "base64.decode", "base64_decode_string", (STRING,), BYTES, decode, cost=cost.scan_first_twice, since=EXTENSION
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from tierwall.cel import cost
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import IP

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from tierwall.cel import cost
-from tierwall.cel.failure import EvaluationError, no_such_key
+from tierwall.cel.errors import EvaluationError, no_such_key
 from tierwall.cel.table import Overload
 from tierwall.cel.types import (
     BOOL,

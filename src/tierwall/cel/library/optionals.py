@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.operators import list_place
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, INT, A, B, list_of, map_of, optional_of

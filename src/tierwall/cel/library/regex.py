@@ -13,7 +13,7 @@ from functools import lru_cache
 import re2
 
 from tierwall.cel import cost
-from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.table import Overload
 from tierwall.cel.types import INT, STRING, list_of
 

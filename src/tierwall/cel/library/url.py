@@ -9,7 +9,7 @@ import ipaddress
 import re
 
 from tierwall.cel import cost
-from tierwall.cel.failure import EvaluationError
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
 from tierwall.cel.values import URL

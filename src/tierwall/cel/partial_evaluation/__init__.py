@@ -11,8 +11,7 @@ value, or an error where the original has one.
 
 from __future__ import annotations
 
-from tierwall.cel.partial_evaluation.answer import Partial, report
-from tierwall.cel.partial_evaluation.residual import PartialError
-from tierwall.cel.partial_evaluation.specialised import Specialised, partial, specialise, well_typed
+from tierwall.cel.partial_evaluation.outcomes import PartialError
+from tierwall.cel.partial_evaluation.specialised import Partial, Specialised, partial, report, specialise, well_typed
 
 __all__ = ["Partial", "PartialError", "Specialised", "partial", "report", "specialise", "well_typed"]

@@ -16,16 +16,14 @@ import msgspec
 from tierwall.cel.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
 from tierwall.cel.cost import CALL_LIMIT
 from tierwall.cel.environment import Environment
-from tierwall.cel.failure import CostExceeded, EvaluationError
+from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.partial_evaluation import outcomes, signature
-from tierwall.cel.partial_evaluation.binding import binding
 from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn, typed, value_type
-from tierwall.cel.partial_evaluation.holes import holed
 from tierwall.cel.partial_evaluation.logic import conditional, connective, fallback, negation
-from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknowns, path_of
-from tierwall.cel.partial_evaluation.residual import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
+from tierwall.cel.partial_evaluation.macros import ROUNDS, UNROLLING, binding, comprehension
+from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknowns, holed, path_of
+from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial_evaluation.tree import length, operands, own_length, rebuilt, renamed
-from tierwall.cel.partial_evaluation.unroll import ROUNDS, UNROLLING, comprehension
 from tierwall.cel.partial_evaluation.writing import Apply, writer
 from tierwall.cel.program import Program
 from tierwall.cel.types import BOOL, Type, optional_of

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierwall.cel import ast
-from tierwall.cel.analysis import Demand, constant_conjuncts, path_of
+from tierwall.cel.analysis import Demand, constant_conjuncts
+from tierwall.cel.ast import path_of
 from tierwall.cel.parser import parse
 from tierwall.cel.values import Uint, equal
 

@@ -15,8 +15,7 @@ from tierwall.api.algebra.request import OPERATIONS, UNKNOWN, WRITE_VERBS, Attri
 from tierwall.api.authorizers.cel_policies import Policy
 from tierwall.api.authorizers.demands import GROUPS, demands
 from tierwall.api.authorizers.expression import decide, program_of
-from tierwall.cel.analysis import path_of
-from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal
+from tierwall.cel.ast import Call, Comprehension, Expr, Has, Literal, path_of
 from tierwall.cel.partial_evaluation.tree import bodies, operands
 
 Path = tuple[str, ...]

@@ -71,14 +71,14 @@ def _among(value: object, values: tuple[object, ...] | list[object]) -> bool:
 
 
 def _equality(place: ast.Expr, constant: ast.Expr) -> _Demands:
-    path = path_of(place)
+    path = ast.path_of(place)
     if path is None or type(constant) is not ast.Literal:
         return {}
     return {path: (constant.value,)}
 
 
 def _membership(place: ast.Expr, constants: ast.Expr) -> _Demands:
-    path = path_of(place)
+    path = ast.path_of(place)
     if path is None or type(constants) is not ast.ListExpr or constants.optional:
         return {}
     values: list[object] = []
@@ -88,22 +88,3 @@ def _membership(place: ast.Expr, constants: ast.Expr) -> _Demands:
         if not _among(element.value, values):
             values.append(element.value)
     return {path: tuple(values)}
-
-
-def path_of(node: ast.Expr) -> Path | None:
-    """The names from a variable down to a value: `a.b`, `a["b"]`; None where there is more to it."""
-    names: list[str] = []
-    while True:
-        if type(node) is ast.Ident:
-            return (node.name.removeprefix("."), *reversed(names))
-        if type(node) is ast.Select and not node.optional:
-            names.append(node.field)
-            node = node.operand
-        elif type(node) is ast.Call and node.function == "_[_]":
-            key = node.args[1]
-            if type(key) is not ast.Literal or not isinstance(key.value, str):
-                return None
-            names.append(key.value)
-            node = node.args[0]
-        else:
-            return None

@@ -150,3 +150,66 @@ def children(node: Expr) -> tuple[Expr, ...]:
 
 LOGICAL = ("_&&_", "_||_")
 CONDITIONAL = "_?_:_"
+
+
+def dotted_name(node: Expr) -> str | None:
+    """`a.b.c` if the node is nothing but names and selections."""
+    fields: list[str] = []
+    while type(node) is Select and not node.optional:
+        fields.append(node.field)
+        node = node.operand
+    if type(node) is not Ident:
+        return None
+    return ".".join((node.name, *reversed(fields)))
+
+
+def is_attribute(node: Expr) -> bool:
+    """Whether cel-go resolves the node as one attribute: a name with what is selected from it."""
+    while True:
+        match node:
+            case Ident():
+                return True
+            case Select():
+                node = node.operand
+            case Call(function="_[_]" | "_[?_]"):
+                node = node.args[0]
+            case _:
+                return False
+
+
+def is_selection(node: Expr) -> bool:
+    """Whether the node is a name or something selected."""
+    return isinstance(node, Ident | Select) or (
+        isinstance(node, Call) and node.function in ("_[_]", "_[?_]", CONDITIONAL)
+    )
+
+
+def is_constant(node: Expr) -> bool:
+    """Whether Kubernetes folds the node into a constant: literals, and lists and maps of nothing else."""
+    match node:
+        case Literal():
+            return True
+        case ListExpr():
+            return not node.optional and all(map(is_constant, node.elements))
+        case MapExpr():
+            return all(not e.optional and is_constant(e.key) and is_constant(e.value) for e in node.entries)
+    return False
+
+
+def path_of(node: Expr) -> tuple[str, ...] | None:
+    """The names from a variable down to a value: `a.b`, `a["b"]`; None where there is more to it."""
+    names: list[str] = []
+    while True:
+        if type(node) is Ident:
+            return (node.name.removeprefix("."), *reversed(names))
+        if type(node) is Select and not node.optional:
+            names.append(node.field)
+            node = node.operand
+        elif type(node) is Call and node.function == "_[_]":
+            key = node.args[1]
+            if type(key) is not Literal or not isinstance(key.value, str):
+                return None
+            names.append(key.value)
+            node = node.args[0]
+        else:
+            return None

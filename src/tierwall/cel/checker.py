@@ -208,7 +208,7 @@ class _Checker(Inference):
             if found is None:
                 return self.undeclared(node)
             return self.resolve(node, found, found.plain, args)
-        prefix = _dotted_name(node.target)
+        prefix = ast.dotted_name(node.target)
         if prefix is not None:
             found = self.environment.lookup(f"{prefix}.{function}")
             if found is not None:
@@ -372,20 +372,6 @@ class _Checker(Inference):
             return optional_of(self.settled(body))
         conditional = self.environment.functions["_?_:_"]
         return self.resolve(node, conditional, conditional.plain, [BOOL, body, optional_of(self.free())])
-
-
-def _dotted_name(node: ast.Expr) -> str | None:
-    """The name that a chain of plain selections spells."""
-    if type(node) is ast.Ident:
-        return node.name
-    parts: list[str] = []
-    while type(node) is ast.Select and not node.optional:
-        parts.append(node.field)
-        node = node.operand
-    if type(node) is not ast.Ident:
-        return None
-    parts.append(node.name)
-    return ".".join(reversed(parts))
 
 
 _RULES: dict[type, Callable[[_Checker, Any], Type]] = {

@@ -16,7 +16,7 @@ from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import index_optional, optional_index
 from tierwall.cel.table import Overload
 from tierwall.cel.types import Param, Type
-from tierwall.cel.values import OptionalValue, no_such_overload, type_name
+from tierwall.cel.values import NONE, OptionalValue, no_such_overload, type_name
 
 # Choosing among the overloads of a few types is cached; a caller cannot fill the cache with new types.
 _MAX_CACHED = 256
@@ -123,3 +123,30 @@ def dispatcher(environment: Environment, function: str, count: int) -> Dispatche
     if not overloads:
         return None
     return (IndexDispatcher if function in _INDEX else Dispatcher)(function, overloads)
+
+
+_MISSING = object()
+
+
+def optional_field(value: object, field: str) -> OptionalValue:
+    """`value.?field`, and `value.field` of an optional value."""
+    if type(value) is OptionalValue:
+        if not value.present:
+            return NONE
+        value = value.value
+    if type(value) is dict:
+        found = value.get(field, _MISSING)
+        if found is not _MISSING:
+            return OptionalValue(found)
+    elif type(value) is list:
+        raise no_such_overload("select", value)
+    return NONE
+
+
+def has_field(value: object, field: str) -> bool:
+    """`has(value.field)`; false for what has no fields at all, but for a list, as in cel-go."""
+    if type(value) is OptionalValue:
+        value = value.value
+    if type(value) is list:
+        raise no_such_overload("has", value)
+    return type(value) is dict and field in value

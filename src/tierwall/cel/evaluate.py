@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from tierwall.cel import ast, comprehend, cost
 from tierwall.cel import evaluate_steps as steps
+from tierwall.cel.ast import dotted_name, is_attribute, is_constant, is_selection
 from tierwall.cel.dispatch import dispatcher, exceeded
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, no_such_key
 from tierwall.cel.evaluate_steps import Closure, Frame
-from tierwall.cel.fields import dotted_name, is_attribute, is_constant, is_selection
 from tierwall.cel.library.regex import literal_cost
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
 from tierwall.cel import cost
-from tierwall.cel.dispatch import Dispatcher, Meter
+from tierwall.cel.dispatch import Dispatcher, Meter, has_field, optional_field
 from tierwall.cel.errors import CostExceeded, EvaluationError
-from tierwall.cel.fields import has_field, optional_field
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import OptionalValue, equal, no_such_overload
 

@@ -18,11 +18,11 @@ import math
 import re
 
 from tierwall.cel import ast, cost
+from tierwall.cel.ast import dotted_name, is_constant, is_selection
 from tierwall.cel.comprehend import iterate, iterate_pairs
-from tierwall.cel.dispatch import exceeded, index
+from tierwall.cel.dispatch import exceeded, has_field, index, optional_field
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.fields import dotted_name, has_field, is_constant, is_selection, optional_field
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tierwall.cel import ast
+from tierwall.cel.ast import dotted_name, is_constant
 from tierwall.cel.dispatch import Dispatcher, dispatcher
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.fields import dotted_name, is_constant
 from tierwall.cel.generate import _EXACT, Generator, Unsupported, Value
 from tierwall.cel.library.regex import pattern_size, searcher
 

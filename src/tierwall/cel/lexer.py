@@ -18,8 +18,15 @@ UINT = "uint"
 DOUBLE = "double"
 STRING = "string"
 BYTES = "bytes"
+LITERALS = frozenset((STRING, INT, UINT, DOUBLE, BYTES))
 END = "end of input"
 BAD = "bad"
+
+# Words that cannot name a variable or function; they may name fields.
+RESERVED = frozenset(
+    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
+    | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
+)
 
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
 _STRING = (
@@ -58,6 +65,19 @@ class Tokens:
         self.kinds: list[str] = []
         self.texts: list[str] = []
         self.starts: list[int] = []
+
+    def is_type_name(self, first: int, end: int) -> bool:
+        """Whether the tokens from `first` to before `end` are names joined by dots, as before the `{` of a message."""
+        names = self.kinds[first + (self.kinds[first] == ".") : end]
+        return len(names) % 2 == 1 and all(
+            kind == (IDENT if place % 2 == 0 else ".") for place, kind in enumerate(names)
+        )
+
+    def names_message(self, i: int) -> bool:
+        """Whether the name before token `i` begins the type of a message, where reserved words are allowed."""
+        while self.kinds[i] == "." and self.kinds[i + 1] == IDENT:
+            i += 2
+        return self.kinds[i] == "{"
 
 
 def tokenize(source: str) -> Tokens:

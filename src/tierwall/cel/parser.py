@@ -9,23 +9,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tierwall.cel import ast
+from tierwall.cel import ast, lexer
 from tierwall.cel.errors import ParseError, Problem, problem_at
-from tierwall.cel.lexer import (
-    BAD,
-    BYTES,
-    DOUBLE,
-    END,
-    ESCAPED,
-    IDENT,
-    INT,
-    STRING,
-    UINT,
-    LiteralError,
-    describe_bad,
-    literal_value,
-    tokenize,
-)
+from tierwall.cel.lexer import BAD, DOUBLE, END, ESCAPED, IDENT, INT, LITERALS, RESERVED
 from tierwall.cel.macros import Syntax, expand_has, expand_member, syntax_of
 
 MAX_SOURCE = 100_000
@@ -33,12 +19,6 @@ MAX_DEPTH = 250
 # Levels of the tree, counting what cel-go's parser does not count on the way; keeps recursion under Python's limit.
 MAX_TREE_DEPTH = 300
 MAX_PROBLEMS = 100
-
-# Words that are no variable or function; they may name fields.
-RESERVED = frozenset(
-    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
-    | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
-)
 
 # Kubernetes' syntax and `cel.bind`: what evaluates without a check.
 DEFAULT = syntax_of(37, bindings=True)
@@ -76,10 +56,8 @@ def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
 
 
 class _Parser:
-    __slots__ = ("calcs", "exprs", "i", "kinds", "problems", "relations", "source", "starts", "syntax", "texts")
-
     def __init__(self, source: str, syntax: Syntax) -> None:
-        tokens = tokenize(source)
+        self.tokens = tokens = lexer.tokenize(source)
         self.kinds, self.texts, self.starts = tokens.kinds, tokens.texts, tokens.starts
         self.i = 0
         self.source = source
@@ -109,7 +87,7 @@ class _Parser:
         """Report the token at hand as a syntax error, and stop."""
         kind, text, at = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
         if kind == BAD:
-            message, hint = describe_bad(self.source, at)
+            message, hint = lexer.describe_bad(self.source, at)
             self.report(at, message, hint)
         else:
             found = "end of input" if kind == END else f"`{text if len(text) <= 40 else text[:37] + '...'}`"
@@ -213,7 +191,7 @@ class _Parser:
         if kind == IDENT:
             name = texts[i] if i == first else "." + texts[i]
             self.i = i + 1
-            if texts[i] in RESERVED and not self.starts_message():
+            if texts[i] in RESERVED and not self.tokens.names_message(self.i):
                 self.report(starts[i], f"`{texts[i]}` is a reserved word and cannot name a variable or function")
             if kinds[i + 1] == "(":
                 args = self.arguments()
@@ -250,7 +228,7 @@ class _Parser:
                     self.i = i + 2
             elif kind == "[":
                 left = self.index(left)
-            elif kind == "{" and self.is_type_name(first, i):
+            elif kind == "{" and self.tokens.is_type_name(first, i):
                 left = self.message("".join(texts[first:i]), starts[first])
             else:
                 return left
@@ -266,7 +244,7 @@ class _Parser:
         if negative:
             i += 1
             kind = self.kinds[i]
-        if kind not in (STRING, INT, UINT, DOUBLE, BYTES):
+        if kind not in LITERALS:
             self.i += kind in (".", "-")
             self.fail("a name" if kind == "." else "an expression")
         self.i = i + 1
@@ -274,8 +252,8 @@ class _Parser:
 
     def literal(self, kind: str, text: str, at: int, negative: bool) -> ast.Expr:
         try:
-            return ast.Literal(literal_value(kind, text, negative), at)
-        except LiteralError as error:
+            return ast.Literal(lexer.literal_value(kind, text, negative), at)
+        except lexer.LiteralError as error:
             self.report(at, str(error))
             return ast.Literal(None, at)
 
@@ -306,13 +284,18 @@ class _Parser:
         self.i += 1
         optional = self.kinds[self.i] == "?"
         self.i += optional
+        field, start = self.field_name()
+        if optional:
+            self.need_optionals(at)
+        return ast.Select(left, field, optional, start)
+
+    def field_name(self) -> tuple[str, int]:
+        """The name of a field, its backticks taken away, and where it stands."""
         kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
         if kind != IDENT and kind != ESCAPED:
             self.fail("the name of a field")
         self.i += 1
-        if optional:
-            self.need_optionals(at)
-        return ast.Select(left, text[1:-1] if kind == ESCAPED else text, optional, start)
+        return text[1:-1] if kind == ESCAPED else text, start
 
     def need_optionals(self, at: int) -> None:
         if not self.syntax.optionals:
@@ -367,12 +350,8 @@ class _Parser:
         self.descend()
         while self.more(entries, "}"):
             optional = self.optional_mark()
-            kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
-            if kind != IDENT and kind != ESCAPED:
-                self.fail("the name of a field")
-            self.i += 1
+            field = ast.Literal(*self.field_name())
             self.expect(":", "`:` and the field's value")
-            field = ast.Literal(text[1:-1] if kind == ESCAPED else text, start)
             entries.append(ast.Entry(field, self.expression(0), optional))
         self.ascend()
         return ast.Message(type_name, tuple(entries), at)
@@ -392,20 +371,6 @@ class _Parser:
             if not items:
                 self.fail(f"`{close}`")
         return True
-
-    def is_type_name(self, first: int, end: int) -> bool:
-        """Whether the tokens from `first` to before `end` are names joined by dots, as before the `{` of a message."""
-        names = self.kinds[first + (self.kinds[first] == ".") : end]
-        return len(names) % 2 == 1 and all(
-            kind == (IDENT if place % 2 == 0 else ".") for place, kind in enumerate(names)
-        )
-
-    def starts_message(self) -> bool:
-        """Whether the name before the token at hand begins the type of a message, where reserved words are allowed."""
-        i = self.i
-        while self.kinds[i] == "." and self.kinds[i + 1] == IDENT:
-            i += 2
-        return self.kinds[i] == "{"
 
 
 _DEEPENING = frozenset(_FUNCTIONS[text] for text in _LEVELS if _LEVELS[text] > _AND) | {"_[_]", "_[?_]", "_?_:_"}

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tierwall.cel import Environment
-from tierwall.cel.checker import compile_source
-from tierwall.cel.program import compile
+from tierwall.cel.check.checker import compile_source
+from tierwall.cel.evaluate.program import compile
 from tierwall.cel.types import DYN
 
 EXPRESSIONS = {

@@ -10,8 +10,8 @@ import platform
 import time
 from collections.abc import Callable
 
-from tierwall.cel.parser import parse
 from tierwall.cel.partial_evaluation import Partial, partial, specialise
+from tierwall.cel.syntax.parser import parse
 
 UNKNOWN = ("object", "oldObject", "options", "operation", "namespaceObject", "impersonatedRequest")
 POLICIES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tierwall.cel.batch import Batch
-from tierwall.cel.encode import decode
+from tierwall.cel.evaluate.encode import decode
 from tierwall.cel.values import OptionalValue, Uint, equal
 
 Line = dict[str, Any]

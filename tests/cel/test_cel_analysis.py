@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.cel import ast
-from tierwall.cel.analysis import Demand, constant_conjuncts
-from tierwall.cel.ast import path_of
-from tierwall.cel.parser import parse
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.ast import path_of
+from tierwall.cel.syntax.demands import Demand, constant_conjuncts
+from tierwall.cel.syntax.parser import parse
 from tierwall.cel.values import Uint, equal
 
 

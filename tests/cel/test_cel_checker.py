@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.cel_trees import LITERALS, TREES
-from tierwall.cel import ast
-from tierwall.cel.checker import Checked, check, compile_source
-from tierwall.cel.types import TypeNameError, parse_type
+from tierwall.cel.check.checker import Checked, check, compile_source
+from tierwall.cel.check.structural import escape, object_type, schema_type, unescape
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
-from tierwall.cel.printer import to_text
-from tierwall.cel.structural import escape, object_type, schema_type, unescape
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import BOOL, DYN, INT, STRING, Object, Type, TypeNameError, list_of, map_of, parse_type
 
 NAMES = {

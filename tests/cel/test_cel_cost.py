@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 
 from tierwall.cel import CostExceeded, Environment, EvaluationError
-from tierwall.cel.encode import EncodingError, encode
-from tierwall.cel.program import compile
+from tierwall.cel.evaluate.encode import EncodingError, encode
+from tierwall.cel.evaluate.program import compile
 
 ENVIRONMENT = Environment()
 VARIABLES: dict[str, object] = {

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.cel.cel_conformance import groups, lines, same
 from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
-from tierwall.cel.encode import decode
-from tierwall.cel.program import Fast, Program, compile, compiled
+from tierwall.cel.evaluate.encode import decode
+from tierwall.cel.evaluate.program import Fast, Program, compile, compiled
 from tierwall.cel.values import IP, Uint
 
 ENVIRONMENT = Environment()

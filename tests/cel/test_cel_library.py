@@ -9,10 +9,10 @@ import pytest
 from tests.cel.cel_conformance import Line, answer, lines, right
 from tierwall.cel import Environment, EvaluationError
 from tierwall.cel.batch import Batch
-from tierwall.cel.encode import EncodingError, decode, encode
+from tierwall.cel.evaluate.encode import EncodingError, decode, encode
+from tierwall.cel.evaluate.program import compile
 from tierwall.cel.library import OVERLOADS
 from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
-from tierwall.cel.program import compile
 from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
 CASES = list(lines(Path(__file__).parent.parent / "conformance" / "cel" / "library.jsonl"))

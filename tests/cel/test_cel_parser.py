@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.cel_trees import same
-from tierwall.cel import ast
 from tierwall.cel.errors import ParseError
-from tierwall.cel.macros import syntax_of
-from tierwall.cel.parser import MAX_SOURCE, parse
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.macros import syntax_of
+from tierwall.cel.syntax.parser import MAX_SOURCE, parse
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.values import Uint
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.parser import parse
+from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
+from tierwall.cel.syntax.parser import parse
 from tierwall.cel.types import BOOL, DYN, STRING, map_of
 from tierwall.cel.values import (
     CIDR,

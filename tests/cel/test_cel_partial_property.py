@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
-from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CostExceeded, EvaluationError
-from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.parser import parse
+from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial
 from tierwall.cel.partial_evaluation.outcomes import ERROR, of_value
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax.ast import Expr
+from tierwall.cel.syntax.parser import parse
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN
 from tierwall.cel.values import map_keys
 

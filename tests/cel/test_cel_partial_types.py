@@ -9,11 +9,11 @@ import random
 import pytest
 
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
-from tierwall.cel.ast import Expr
-from tierwall.cel.checker import Checked, check
+from tierwall.cel.check.checker import Checked, check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, CostExceeded
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, well_typed
+from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.types import DYN, Type, parse_type
 from tierwall.cel.values import type_name
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.cel_expressions import Expressions
-from tierwall.cel import Environment, Failure, ParseError, ast
-from tierwall.cel.program import compile
+from tierwall.cel import Environment, Failure, ParseError
+from tierwall.cel.evaluate.program import compile
+from tierwall.cel.syntax import ast
 
 peer = pytest.importorskip("cel_expr_python.cel")
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from tests.worlds.cel_trees import TREES, same
-from tierwall.cel import ast
 from tierwall.cel.errors import ParseError
-from tierwall.cel.parser import parse
-from tierwall.cel.printer import literal_text, to_text
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.parser import parse
+from tierwall.cel.syntax.printer import literal_text, to_text
 from tierwall.cel.values import Uint
 
 

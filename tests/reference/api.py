@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.cel.errors import Failure
-from tierwall.cel.program import Program, compile
+from tierwall.cel.evaluate.program import Program, compile
 
 Question = dict[str, Any]
 Data = dict[str, Any]

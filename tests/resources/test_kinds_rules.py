@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tierwall.cel.checker import compile_source
+from tierwall.cel.check.checker import compile_source
+from tierwall.cel.check.structural import object_type, schema_type
 from tierwall.cel.environment import Environment
-from tierwall.cel.structural import object_type, schema_type
 from tierwall.cel.types import BOOL, STRING
 from tierwall.resources.admission.rules import field_steps
 from tierwall.resources.crd import open_api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tierwall.cel import ast
+from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
 
 _BINARY = ("_+_", "_-_", "_*_", "_/_", "_%_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_[_]", "_[?_]")

@@ -13,12 +13,12 @@ from tierwall.api.authorizers.cel_policies import CelPolicies, Policy, policies_
 from tierwall.api.authorizers.demands import demands
 from tierwall.api.authorizers.expression import AUTHORIZER, ENVIRONMENT, Expression, Left
 from tierwall.api.model import chain_of
-from tierwall.cel.checker import check
+from tierwall.cel.check.checker import check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial_evaluation import PartialError, partial
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
 from tierwall.core.answer import Step
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss

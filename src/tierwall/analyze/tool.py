@@ -10,8 +10,8 @@ from tierwall.attach.index import ACCESS_POLICIES, attachments
 from tierwall.attach.limits import excesses
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY
-from tierwall.cel import ast
-from tierwall.cel.ast import path_of
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.source import Path
 from tierwall.resources.snapshot import Snapshot

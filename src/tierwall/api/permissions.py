@@ -24,7 +24,7 @@ from tierwall.api.authorizers.rbac import Rbac
 from tierwall.api.model import chain_of
 from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax.printer import to_text
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tierwall.attach.section import maps
-from tierwall.cel.checker import compile_source
+from tierwall.cel.check.checker import compile_source
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, SourceError
 from tierwall.cel.library.regex import compiled

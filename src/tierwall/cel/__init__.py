@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from tierwall.cel.environment import NEWEST, Environment
 from tierwall.cel.errors import CheckError, CostExceeded, EvaluationError, Failure, ParseError, SourceError
-from tierwall.cel.program import Program, program
+from tierwall.cel.evaluate.program import Program, program
 
 __all__ = [
     "CheckError",
@@ -38,7 +38,7 @@ def compile(text: str, variables: Mapping[str, str] | None = None) -> Program:
     With `variables`, a map from names to type names (`int`, `list(string)`, `dyn`), types are checked as Kubernetes
     does. InputError says what is wrong with the text.
     """
-    from tierwall.cel.checker import compile_source
+    from tierwall.cel.check.checker import compile_source
     from tierwall.cel.types import TypeNameError, parse_type
 
     try:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tierwall.cel.checker import compile_source
-from tierwall.cel.encode import EncodingError, decode, encode
+from tierwall.cel.check.checker import compile_source
 from tierwall.cel.environment import NEWEST, Environment
 from tierwall.cel.errors import CheckError, Failure, ParseError, SourceError
-from tierwall.cel.printer import to_text
-from tierwall.cel.program import Program
+from tierwall.cel.evaluate.encode import EncodingError, decode, encode
+from tierwall.cel.evaluate.program import Program
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN, TypeNameError, parse_type
 from tierwall.cel.values import type_name
 

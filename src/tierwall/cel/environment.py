@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import msgspec
 
-from tierwall.cel import ast
 from tierwall.cel.library import OVERLOADS
-from tierwall.cel.macros import Syntax, syntax_of
-from tierwall.cel.parser import parse
-from tierwall.cel.table import EXTENSION, Overload
+from tierwall.cel.library.table import EXTENSION, Overload
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.macros import Syntax, syntax_of
+from tierwall.cel.syntax.parser import parse
 from tierwall.cel.types import (
     BOOL,
     BYTES,

@@ -50,10 +50,10 @@ def evaluate(expression: str, variables: str | None, show_cost: bool, release: i
 
     Example: tierwall cel eval 'object.spec.replicas <= 3' --vars deployment.json
     """
-    from tierwall.cel.encode import EncodingError, decode, encode
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import Failure, ParseError
-    from tierwall.cel.program import compile
+    from tierwall.cel.evaluate.encode import EncodingError, decode, encode
+    from tierwall.cel.evaluate.program import compile
     from tierwall.cel.types import DYN
 
     try:
@@ -84,7 +84,7 @@ def check(expression: str, declared: tuple[str, ...], release: int | None, exten
 
     Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
     """
-    from tierwall.cel.checker import compile_source
+    from tierwall.cel.check.checker import compile_source
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import CheckError, ParseError
     from tierwall.cel.types import TypeNameError, parse_type
@@ -156,9 +156,9 @@ def partially(
 
     Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
     """
-    from tierwall.cel.encode import EncodingError, decode
     from tierwall.cel.environment import NEWEST, Environment
     from tierwall.cel.errors import Failure, ParseError
+    from tierwall.cel.evaluate.encode import EncodingError, decode
     from tierwall.cel.partial_evaluation import PartialError, report, well_typed
     from tierwall.cel.types import DYN
 

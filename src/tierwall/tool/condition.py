@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.errors import Failure
-from tierwall.cel.program import Program, compile
+from tierwall.cel.evaluate.program import Program, compile
 from tierwall.tool.request import Request
 
 

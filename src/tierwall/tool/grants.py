@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from tierwall.attach.place import GATEWAY
-from tierwall.cel.analysis import constant_conjuncts
+from tierwall.cel.syntax.demands import constant_conjuncts
 from tierwall.core.answer import Decider
 from tierwall.core.diagnostics import input_error, near_miss
 from tierwall.core.reference import Reference

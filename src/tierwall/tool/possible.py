@@ -14,9 +14,9 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct, structs
 
 from tierwall.attach.acceptance import ENVIRONMENT
-from tierwall.cel.analysis import constant_conjuncts
 from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, Specialised, specialise
+from tierwall.cel.syntax.demands import constant_conjuncts
 from tierwall.core.answer import Decider, deciders
 from tierwall.core.outcome import Claim
 from tierwall.core.stack import Stack, Tier, fall

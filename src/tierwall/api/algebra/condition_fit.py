@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
 from tierwall.api.algebra.condition_set import MAX_CONDITIONS
-from tierwall.cel.ast import Call, Expr
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax.ast import Call, Expr
+from tierwall.cel.syntax.printer import to_text
 
 MAX_UNPACKED_BYTES = 64 * 1024
 

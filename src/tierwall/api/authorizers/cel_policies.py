@@ -42,8 +42,8 @@ from tierwall.api.authorizers.expression import (
     program_of,
 )
 from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, ORDER, Settlement
-from tierwall.cel.ast import Expr
 from tierwall.cel.errors import ParseError
+from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict

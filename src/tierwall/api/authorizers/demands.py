@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from tierwall.api.algebra.request import Attributes
-from tierwall.cel.analysis import constant_conjuncts
-from tierwall.cel.ast import Call, Expr, Literal, path_of
+from tierwall.cel.syntax.ast import Call, Expr, Literal, path_of
+from tierwall.cel.syntax.demands import constant_conjuncts
 
 # The attributes that always have exactly one string; `request.name` may be unknown and is left to evaluation.
 FIELDS = {

@@ -26,14 +26,13 @@ from tierwall.api.algebra.condition_set import ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionsMode
 from tierwall.api.authorizers.demands import demands
-from tierwall.cel.ast import Expr
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import ParseError
-from tierwall.cel.errors import Failure
+from tierwall.cel.errors import Failure, ParseError
+from tierwall.cel.evaluate.program import program
 from tierwall.cel.library import authorizer as checks
 from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
-from tierwall.cel.printer import to_text
-from tierwall.cel.program import program
+from tierwall.cel.syntax.ast import Expr
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN
 
 AUTHORIZER = "authorizer"

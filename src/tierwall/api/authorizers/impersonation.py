@@ -31,8 +31,7 @@ from tierwall.api.authorizers.expression import (
 )
 from tierwall.api.authorizers.settlement import Settlement
 from tierwall.api.wire.condition_sets import CONDITIONS_CHAIN, read_sets, write_set
-from tierwall.cel.errors import ParseError
-from tierwall.cel.errors import Failure
+from tierwall.cel.errors import Failure, ParseError
 from tierwall.cel.partial_evaluation import PartialError, partial
 
 EXTRA_KEY = "k8s.io/impersonation-conditions"

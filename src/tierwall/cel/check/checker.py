@@ -12,12 +12,20 @@ from typing import Any
 
 import msgspec
 
-from tierwall.cel import ast
+from tierwall.cel.check.inference import (
+    Inference,
+    OversizedType,
+    is_oversized,
+    most_general,
+    no_overload,
+    unknown_function,
+)
+from tierwall.cel.check.structural import escape, field_names, field_type
+from tierwall.cel.check.validators import validate
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
-from tierwall.cel.inference import Inference, OversizedType, is_oversized, most_general, no_overload, unknown_function
-from tierwall.cel.structural import escape, field_names, field_type
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
+from tierwall.cel.syntax import ast
 from tierwall.cel.types import (
     BOOL,
     BYTES,
@@ -35,7 +43,6 @@ from tierwall.cel.types import (
     map_of,
     optional_of,
 )
-from tierwall.cel.validators import validate
 from tierwall.cel.values import Uint
 
 _LITERALS: dict[type, Type] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tierwall.cel.environment import Environment, Function, Signature, introduced
 from tierwall.cel.errors import did_you_mean
-from tierwall.cel.table import EXTENSION, Overload
+from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.types import DYN, Object, Param, Type
 
 _ANYTHING = ("dyn", "error")

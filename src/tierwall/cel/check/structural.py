@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tierwall.cel.lexer import RESERVED
+from tierwall.cel.syntax.lexer import RESERVED
 from tierwall.cel.types import (
     BOOL,
     BYTES,

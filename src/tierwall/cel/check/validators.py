@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tierwall.cel import ast
 from tierwall.cel.library.regex import compiled
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
+from tierwall.cel.syntax import ast
 from tierwall.cel.types import Type
 
 Report = Callable[[int, str], None]

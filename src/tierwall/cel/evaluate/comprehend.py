@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tierwall.cel import ast, cost
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library import cost
 from tierwall.cel.library.lists import sort_by_keys
+from tierwall.cel.syntax import ast
 from tierwall.cel.values import map_key, map_keys, no_such_overload
 
 if TYPE_CHECKING:
-    from tierwall.cel.evaluate import Planner
-    from tierwall.cel.evaluate_steps import Closure, Frame
+    from tierwall.cel.evaluate.evaluator import Planner
+    from tierwall.cel.evaluate.steps import Closure, Frame
 
 # Cost of one step besides the expressions in it; of going on to look at the next element; of the result.
 _ALL_STEP, _ALL_STOP = 3, 2

@@ -14,7 +14,7 @@ from tierwall.cel.environment import Environment, Function
 from tierwall.cel.errors import CostExceeded
 from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import index_optional, optional_index
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import Param, Type
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload, type_name
 

@@ -11,8 +11,8 @@ import binascii
 import math
 from collections.abc import Callable
 
-from tierwall.cel.cost import nodes
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library.cost import nodes
 from tierwall.cel.library.ip import text_of as ip_text
 from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
 from tierwall.cel.values import (

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tierwall.cel import ast, comprehend, cost
-from tierwall.cel import evaluate_steps as steps
-from tierwall.cel.ast import dotted_name, is_attribute, is_constant, is_selection
-from tierwall.cel.dispatch import dispatcher, exceeded
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, no_such_key
-from tierwall.cel.evaluate_steps import Closure, Frame
+from tierwall.cel.evaluate import comprehend, steps
+from tierwall.cel.evaluate.dispatch import dispatcher, exceeded
+from tierwall.cel.evaluate.steps import Closure, Frame
+from tierwall.cel.library import cost
 from tierwall.cel.library.regex import literal_cost
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.ast import dotted_name, is_attribute, is_constant, is_selection
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
 
 _MISSING = object()

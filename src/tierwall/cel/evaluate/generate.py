@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 import re
 
-from tierwall.cel import ast, cost
-from tierwall.cel.ast import dotted_name, is_constant, is_selection
-from tierwall.cel.comprehend import iterate, iterate_pairs
-from tierwall.cel.dispatch import exceeded, has_field, index, optional_field
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.evaluate.comprehend import iterate, iterate_pairs
+from tierwall.cel.evaluate.dispatch import exceeded, has_field, index, optional_field
+from tierwall.cel.library import cost
 from tierwall.cel.library.operators import in_list, in_map
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.ast import dotted_name, is_constant, is_selection
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
 
 
@@ -204,7 +205,7 @@ class Generator:
 
     def call(self, node: ast.Call) -> Value:
         """The value of a call."""
-        from tierwall.cel.generate_calls import generate
+        from tierwall.cel.evaluate.generate_calls import generate
 
         return generate(self, node)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tierwall.cel import ast
-from tierwall.cel.ast import dotted_name, is_constant
-from tierwall.cel.dispatch import Dispatcher, dispatcher
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.generate import _EXACT, Generator, Unsupported, Value
+from tierwall.cel.evaluate.dispatch import Dispatcher, dispatcher
+from tierwall.cel.evaluate.generate import _EXACT, Generator, Unsupported, Value
 from tierwall.cel.library.regex import pattern_size, searcher
+from tierwall.cel.syntax import ast
+from tierwall.cel.syntax.ast import dotted_name, is_constant
 
 _ORDER = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _PREFIXES = {"startsWith": "startswith", "endsWith": "endswith"}

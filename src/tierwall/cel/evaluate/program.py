@@ -14,13 +14,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 
-from tierwall.cel import ast
-from tierwall.cel.cost import CALL_LIMIT
-from tierwall.cel.dispatch import Meter
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure
-from tierwall.cel.evaluate import Evaluator
-from tierwall.cel.generate import Generator, Unsupported
+from tierwall.cel.evaluate.dispatch import Meter
+from tierwall.cel.evaluate.evaluator import Evaluator
+from tierwall.cel.evaluate.generate import Generator, Unsupported
+from tierwall.cel.library.cost import CALL_LIMIT
+from tierwall.cel.syntax import ast
 
 # Takes the variables and the cost limit; raises anything at all where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]

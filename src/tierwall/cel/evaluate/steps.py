@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
-from tierwall.cel import cost
-from tierwall.cel.dispatch import Dispatcher, Meter, has_field, optional_field
 from tierwall.cel.errors import CostExceeded, EvaluationError
+from tierwall.cel.evaluate.dispatch import Dispatcher, Meter, has_field, optional_field
+from tierwall.cel.library import cost
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import OptionalValue, equal, no_such_overload
 

@@ -19,7 +19,7 @@ from tierwall.cel.library import (
     time,
     url,
 )
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 
 OVERLOADS: tuple[Overload, ...] = tuple(
     overload

@@ -13,7 +13,7 @@ import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.format import dns_label, dns_subdomain
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, STRING, Type
 from tierwall.cel.values import Opaque, size_of
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library import ip
+from tierwall.cel.library import cost, ip
 from tierwall.cel.library.ip import IP_TYPE
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import CIDR, IP, size_of
 

@@ -11,10 +11,10 @@ import math
 import re
 from decimal import Decimal
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.library.time import format_duration, format_timestamp, parse_duration, parse_timestamp
-from tierwall.cel.table import EXTENSION, Overload
 from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, type_of
 from tierwall.cel.values import (
     NANOS,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from datetime import date
 
+from tierwall.cel.library.table import Overload
 from tierwall.cel.library.url import request_uri_problem
-from tierwall.cel.table import Overload
 from tierwall.cel.types import STRING, Type, list_of, optional_of
 from tierwall.cel.values import NONE, Format, OptionalValue, size_of
 

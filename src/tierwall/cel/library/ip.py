@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.table import Overload
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import IP
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import cmp_to_key
 from itertools import pairwise
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library import cost
 from tierwall.cel.library.operators import add, in_list
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import (
     BOOL,
     BYTES,

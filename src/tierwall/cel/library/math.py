@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.table import EXTENSION, Overload
+from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
 from tierwall.cel.values import NUMERIC, Uint, compare, int64, no_such_overload
 

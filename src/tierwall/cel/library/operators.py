@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError, no_such_key
-from tierwall.cel.table import Overload
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import (
     BOOL,
     BYTES,

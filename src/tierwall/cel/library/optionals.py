@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.operators import list_place
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, INT, A, B, list_of, map_of, optional_of
 from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
 

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import re2
 
-from tierwall.cel import cost
 from tierwall.cel.errors import CostExceeded, EvaluationError
-from tierwall.cel.table import Overload
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import INT, STRING, list_of
 
 _OPTIONS = re2.Options()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library import cost
 from tierwall.cel.library.conversions import bytes_to_string, double_to_string
 from tierwall.cel.library.regex import computed_cost, matches
+from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.library.time import format_duration, format_timestamp
-from tierwall.cel.table import EXTENSION, Overload
 from tierwall.cel.types import BOOL, DYN, INT, STRING, Type, list_of
 from tierwall.cel.values import Duration, Timestamp, TypeValue, Uint, map_keys, type_name
 

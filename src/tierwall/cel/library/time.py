@@ -14,7 +14,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.table import Overload
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
 from tierwall.cel.values import INT_MAX, NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
 

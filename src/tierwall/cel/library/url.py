@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from tierwall.cel import cost
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.table import Overload
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
 from tierwall.cel.values import URL
 

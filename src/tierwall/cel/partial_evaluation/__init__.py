@@ -1,6 +1,6 @@
 """Partial evaluation: what is left of an expression when only some of its variables are known (KEP-5681).
 
->>> from tierwall.cel.parser import parse
+>>> from tierwall.cel.syntax.parser import parse
 >>> policy = parse('request.verb == "create" && object.x == request.name')
 >>> partial(policy, {"request": {"verb": "create", "name": "n"}}, ["object"]).text
 'object.x == "n"'

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from tierwall.cel.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.format import FORMATS
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial_evaluation.outcomes import PartialError
+from tierwall.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.types import DYN, Object, Type
 from tierwall.cel.values import (
     CIDR,

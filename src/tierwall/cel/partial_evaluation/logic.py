@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tierwall.cel.ast import Call, Expr, Literal
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn
 from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, Residual, Result, failing, is_failing
 from tierwall.cel.partial_evaluation.signature import certain, fits
 from tierwall.cel.partial_evaluation.tree import operands, rebuilt
+from tierwall.cel.syntax.ast import Call, Expr, Literal
 from tierwall.cel.types import BOOL
 from tierwall.cel.values import OptionalValue, no_such_overload
 

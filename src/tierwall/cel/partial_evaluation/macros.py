@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tierwall.cel.ast import Bind, Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.errors import CostExceeded
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.logic import Joined
 from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result
 from tierwall.cel.partial_evaluation.signature import certain
+from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.types import BOOL, list_of
 from tierwall.cel.values import NONE, OptionalValue, map_keys, no_such_overload
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tierwall.cel.ast import Call, Expr, Literal, MapExpr
+from tierwall.cel.syntax.ast import Call, Expr, Literal, MapExpr
 from tierwall.cel.types import Type
 
 TRUE: Final = 1

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tierwall.cel.library import OVERLOADS
+from tierwall.cel.library.table import Overload
 from tierwall.cel.partial_evaluation import outcomes
-from tierwall.cel.table import Overload
 from tierwall.cel.types import BOOL, DYN, Object, Param, Type
 
 

@@ -9,19 +9,19 @@ from collections.abc import Collection, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from tierwall.cel.ast import Expr
-from tierwall.cel.checker import Checked, check
-from tierwall.cel.encode import encode
+from tierwall.cel.check.checker import Checked, check
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
-from tierwall.cel.parser import parse
+from tierwall.cel.evaluate.encode import encode
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import constant
 from tierwall.cel.partial_evaluation.names import Unknowns
 from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial_evaluation.specialiser import MAX_LENGTH, Scope, Specialiser, start
 from tierwall.cel.partial_evaluation.tree import depth
-from tierwall.cel.printer import to_text
+from tierwall.cel.syntax.ast import Expr
+from tierwall.cel.syntax.parser import parse
+from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN, Type
 
 

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from tierwall.cel.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
-from tierwall.cel.cost import CALL_LIMIT
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CostExceeded, EvaluationError
+from tierwall.cel.evaluate.program import Program
+from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.partial_evaluation import outcomes, signature
 from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn, typed, value_type
 from tierwall.cel.partial_evaluation.logic import conditional, connective, fallback, negation
@@ -25,7 +25,7 @@ from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknown
 from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial_evaluation.tree import length, operands, own_length, rebuilt, renamed
 from tierwall.cel.partial_evaluation.writing import Apply, writer
-from tierwall.cel.program import Program
+from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
 from tierwall.cel.types import BOOL, Type, optional_of
 from tierwall.cel.values import TypeValue
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tierwall.cel.ast import (
+from tierwall.cel.library import OVERLOADS
+from tierwall.cel.syntax.ast import (
     Bind,
     Call,
     Comprehension,
@@ -18,7 +19,6 @@ from tierwall.cel.ast import (
     Message,
     Select,
 )
-from tierwall.cel.library import OVERLOADS
 
 # Functions with a dotted name: their namespace is parsed as the target of a member call, but is no value.
 _QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)

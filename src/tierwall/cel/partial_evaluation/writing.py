@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tierwall.cel.ast import Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn, value_type
@@ -19,6 +18,7 @@ from tierwall.cel.partial_evaluation.names import path_of
 from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
 from tierwall.cel.partial_evaluation.signature import can_be, certain, fits, signatures
 from tierwall.cel.partial_evaluation.tree import own_length, qualified, rebuilt
+from tierwall.cel.syntax.ast import Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
 from tierwall.cel.types import BOOL, DYN, Object, Type
 from tierwall.cel.values import OptionalValue, TypeValue, Uint, map_key, no_such_overload, type_name
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tierwall.cel import ast
+from tierwall.cel.syntax import ast
 from tierwall.cel.values import equal
 
 Path = tuple[str, ...]

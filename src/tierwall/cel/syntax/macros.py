@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tierwall.cel import ast
+from tierwall.cel.syntax import ast
 
 # Variables whose use as an iteration variable cel-go refuses, because its expansions once used them.
 ACCUMULATORS = ("__result__", "@result")

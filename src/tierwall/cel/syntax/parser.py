@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tierwall.cel import ast, lexer
 from tierwall.cel.errors import ParseError, Problem, problem_at
-from tierwall.cel.lexer import BAD, DOUBLE, END, ESCAPED, IDENT, INT, LITERALS, RESERVED
-from tierwall.cel.macros import Syntax, expand_has, expand_member, syntax_of
+from tierwall.cel.syntax import ast, lexer
+from tierwall.cel.syntax.lexer import BAD, DOUBLE, END, ESCAPED, IDENT, INT, LITERALS, RESERVED
+from tierwall.cel.syntax.macros import Syntax, expand_has, expand_member, syntax_of
 
 MAX_SOURCE = 100_000
 MAX_DEPTH = 250

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tierwall.cel import ast
+from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
 
 _CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)

@@ -15,7 +15,7 @@ from typing import Any
 
 from cel.expr import syntax_pb2
 
-from tierwall.cel import ast
+from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
 from tierwall.engines.envoy.names import HEADER_PREFIX, MCP, NAME
 

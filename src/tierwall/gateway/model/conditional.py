@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, assert_never
 
 from tierwall.cel import Environment, Failure, ParseError, Program
-from tierwall.cel.program import compile
+from tierwall.cel.evaluate.program import compile
 from tierwall.gateway.model.fields import Written
 from tierwall.gateway.model.profile import Profile
 

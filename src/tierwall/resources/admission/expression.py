@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tierwall.cel import Environment, Failure, Program, ast, program
-from tierwall.cel.structural import unescape
+from tierwall.cel import Environment, Failure, Program, program
+from tierwall.cel.check.structural import unescape
+from tierwall.cel.syntax import ast
 from tierwall.cel.types import DYN
 
 Evaluate = Callable[[Any, Any], Any]

@@ -49,7 +49,7 @@ def nftables() -> None:
     """A port of one NetworkPolicy changes."""
     from tierwall.engines.nftables.apply import Enforcer
     from tierwall.engines.nftables.compile import compile_snapshot
-    from tierwall.engines.nftables.cut import cut
+    from tierwall.engines.nftables.conntrack import cut
     from tierwall.engines.nftables.namespaces import NetworkNamespace
     from tierwall.engines.nftables.options import Options
     from tierwall.serve import nftables as keeping

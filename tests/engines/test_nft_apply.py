@@ -21,10 +21,20 @@ from hypothesis import strategies as st
 from tests.labs.nft_kernel import fresh_namespace
 from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.apply import Enforcer, apply, check, difference, execute, remove, script_to
+from tierwall.engines.nftables.apply import (
+    Enforcer,
+    apply,
+    check,
+    difference,
+    execute,
+    exists,
+    held,
+    listing,
+    remove,
+    script_to,
+)
 from tierwall.engines.nftables.compile import Compiled, compile_model
 from tierwall.engines.nftables.follow import PodChange
-from tierwall.engines.nftables.held import exists, held, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.programs import find
 from tierwall.engines.nftables.table import Kind, Table, text

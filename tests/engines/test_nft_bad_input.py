@@ -23,7 +23,7 @@ from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, p
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables import apply, probe, programs
-from tierwall.engines.nftables.held import exists, listing
+from tierwall.engines.nftables.apply import exists, listing
 from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.options import Options
 from tierwall.policytest.run import replies

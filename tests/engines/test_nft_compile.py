@@ -19,9 +19,9 @@ from tierwall.cli.main import root
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
 from tierwall.engines.nftables.compile import Compiled, compile_model
-from tierwall.engines.nftables.label import Label
+from tierwall.engines.nftables.names import Label
 from tierwall.engines.nftables.options import Log, Options
-from tierwall.engines.nftables.spans import merged, without
+from tierwall.engines.nftables.sets import merged, without
 from tierwall.engines.nftables.table import Kind, text
 from tierwall.engines.nftables.transaction import transaction
 from tierwall.network.model.addresses import LAST_IPV4, Block, Span

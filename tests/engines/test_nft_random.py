@@ -13,7 +13,7 @@ from tests.labs.nft_kernel import asker, nft_engine
 from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
-from tierwall.engines.nftables import index
+from tierwall.engines.nftables import parts
 from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.compile import compile_model
 from tierwall.engines.nftables.options import Options
@@ -55,11 +55,11 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
 
 
 @settings(max_examples=60, **IN_KERNEL)
-@given(clusters(), st.permutations(PORTS), st.sampled_from((1, index.FEW)))
+@given(clusters(), st.permutations(PORTS), st.sampled_from((1, parts.FEW)))
 def test_packets_do_what_the_library_decides(
     nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
 ) -> None:
-    monkeypatch.setattr(index, "FEW", few)
+    monkeypatch.setattr(parts, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
     for question, found in zip(questions, replies(asked, nft_engine), strict=True):

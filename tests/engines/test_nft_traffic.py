@@ -14,7 +14,7 @@ from tests.labs.nft_kernel import need_kernel
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod
 from tierwall.engines.nftables.apply import apply, execute, remove
 from tierwall.engines.nftables.compile import Compiled, compile_model
-from tierwall.engines.nftables.cut import cut
+from tierwall.engines.nftables.conntrack import cut
 from tierwall.engines.nftables.options import Options
 from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.topology import Topology

@@ -49,7 +49,7 @@ def _stream(output: str, group: int, count: int | None, seconds: float | None) -
 
 def show_hits(output: str) -> None:
     """Print the counters of every rule."""
-    from tierwall.engines.nftables.hits import hits
+    from tierwall.engines.nftables.audit import hits
     from tierwall.render.audit_text import hits_lines
     from tierwall.render.json import line
     from tierwall.render.json.audit import hits_document

@@ -17,7 +17,7 @@ from tierwall.engines.nftables.apply import Enforcer
 from tierwall.engines.nftables.asking import Asker
 from tierwall.engines.nftables.audit import events
 from tierwall.engines.nftables.compile import Compiled, compile_snapshot
-from tierwall.engines.nftables.cut import cut
+from tierwall.engines.nftables.conntrack import cut
 from tierwall.engines.nftables.follow import PodChange, pod_changes
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.options import Options

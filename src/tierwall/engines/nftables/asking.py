@@ -20,7 +20,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.engines.nftables.apply import replace
 from tierwall.engines.nftables.compile import compile_model
 from tierwall.engines.nftables.conntrack import forget_all
-from tierwall.engines.nftables.label import Label
+from tierwall.engines.nftables.names import Label
 from tierwall.engines.nftables.netlink import NetlinkError
 from tierwall.engines.nftables.nflog import Log
 from tierwall.engines.nftables.options import GROUP, Options

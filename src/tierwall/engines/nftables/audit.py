@@ -1,4 +1,4 @@
-"""The audit trail: what the table logs, in the names of pods, policies and rules.
+"""The audit trail: what the table logs and counts, in the names of pods, policies and rules.
 
 Names of pods come from the table itself, so what is read fits what is enforced; they are read again when an address
 is not known, though not more often than once a second.
@@ -15,14 +15,13 @@ from typing import Any
 import msgspec
 
 from tierwall.core.event import Event
-from tierwall.engines.nftables.held import exists
-from tierwall.engines.nftables.label import Label, may_be_shortened
-from tierwall.engines.nftables.names import MOST_PREFIX
+from tierwall.engines.nftables.apply import counts, exists
+from tierwall.engines.nftables.names import MOST_PREFIX, Label, may_be_shortened
 from tierwall.engines.nftables.nflog import Log, Logged
 from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.table import FAMILIES, FAMILY, NODES, PODS, TABLE
 from tierwall.engines.nftables.table import address as show
-from tierwall.network.event import ConnectionSeen, Seen
+from tierwall.network.event import ConnectionSeen, Hits, Seen
 from tierwall.network.model.addresses import Address
 from tierwall.network.model.rules import claimed
 
@@ -126,3 +125,20 @@ def event(logged: Logged, names: Names) -> Event:
             names.end(flow.destination, flow.port),
         ),
     )
+
+
+def hits() -> list[Hits]:
+    """The counters of the table in this network namespace, in the order of their policies."""
+    found = [
+        Hits(
+            decided_by=label.decided_by,
+            direction=label.direction,
+            action=label.action,
+            shadow=label.shadow,
+            packets=packets,
+            bytes=octets,
+        )
+        for comment, packets, octets in counts()
+        if (label := Label.parse(comment)) is not None
+    ]
+    return sorted(found, key=lambda hit: ([str(decider) for decider in hit.decided_by], hit.direction, hit.action))

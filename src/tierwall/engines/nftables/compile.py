@@ -11,14 +11,13 @@ while the old one goes miss it and its catch-all, and are dropped by the rule be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
 from tierwall.core.stack import Combining, Stack
-from tierwall.engines.nftables.findings import findings
 from tierwall.engines.nftables.matches import subject_field
 from tierwall.engines.nftables.names import Names, comment, marked
 from tierwall.engines.nftables.options import Options, Wire
@@ -40,9 +39,11 @@ from tierwall.engines.nftables.table import (
     Word,
 )
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
+from tierwall.network.model.addresses import show
 from tierwall.network.model.ends import End
+from tierwall.network.model.matching import domains
 from tierwall.network.model.model import Model, model_with_shadow
-from tierwall.network.model.rules import Direction, Policy
+from tierwall.network.model.rules import Action, Direction, Policy
 from tierwall.resources.snapshot import Snapshot
 
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
@@ -213,3 +214,47 @@ def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:
     """A chain whose name says nothing of its rules."""
     lines, mark = marked(rules)
     return Chain(lines, note, hook, mark)
+
+
+_SHOWN = 5
+
+
+def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
+    """Every such place."""
+    for policy in model.policies:
+        for direction in Direction:
+            for rule in policy.rules(direction) or ():
+                if names := domains(rule):
+                    yield Diagnostic(
+                        "TW605",
+                        f"{rule} names domains ({', '.join(f'`{one}`' for one in names)}), which the kernel does not"
+                        f" know: {_closed(rule.action)}",
+                        rule.resource.position(rule.path),
+                        reference=rule.policy,
+                    )
+    pods = sorted((one for one in model.pods if one.under_policy), key=lambda one: (one.namespace, one.name))
+    bare = [str(pod) for pod in pods if not wire.addresses(pod)]
+    if bare:
+        shown = ", ".join(f"`{name}`" for name in bare[:_SHOWN]) + (", …" if len(bare) > _SHOWN else "")
+        words = "1 pod has" if len(bare) == 1 else f"{len(bare)} pods have"
+        yield Diagnostic("TW606", f"{words} no address, so nothing can be enforced there yet: {shown}")
+    first: dict[int, End] = {}
+    for pod in pods:
+        for address in pod.addresses:
+            other = first.setdefault(address, pod)
+            if other is not pod:
+                words = f"pods `{other}` and `{pod}` have the same address {show(address)}; it is judged as `{other}`"
+                yield Diagnostic("TW607", words)
+
+
+def _closed(action: Action) -> str:
+    """What becomes of a rule by domain name."""
+    match action:
+        case Action.ALLOW:
+            return "it opens nothing"
+        case Action.DENY:
+            return "it drops traffic to every address"
+        case Action.PASS:
+            return "only what both the rest of the tier and the tiers below allow passes"
+        case _:
+            assert_never(action)

@@ -2,16 +2,34 @@
 
 Peers are a set of the other end's addresses; ports are looked at on the destination, in both directions. Named ports
 are a set of (destination, protocol, number), because each pod has its own.
+
+A rule whose peers do not mention the subject is the same for every subject, and so is everything compiled from it.
+Self, NotSelf, sameLabels and notSameLabels (docs/semantics.md#same-labels-need-every-key) are selectors once the
+subject's namespace is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
+from tierwall.core.labels import Requirement, Selector
 from tierwall.engines.nftables.sets import Sets
-from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
-from tierwall.network.model.rules import Direction, NamedPort, Peer, Port, PortRange
+from tierwall.network.model.ends import LAST_PORT, NAMESPACE_NAME, PROTOCOLS
+from tierwall.network.model.rules import (
+    AddressPeer,
+    Direction,
+    DomainPeer,
+    NamedPort,
+    NodePeer,
+    Peer,
+    PodPeer,
+    Port,
+    PortRange,
+    Related,
+    Relation,
+    Rule,
+)
 
 _IP = {4: "ip", 6: "ip6"}
 
@@ -132,3 +150,43 @@ def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
         else:
             out.append(one)
     return tuple(out)
+
+
+def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Peer, ...] | None:
+    """The peers of a rule for subjects of one namespace, domain names left out; None is everybody."""
+    if rule.peers is None:
+        return None
+    found: dict[Peer, None] = {}
+    for peer in rule.peers:
+        match peer:
+            case PodPeer(Related() as wanted, pods):
+                found.update((PodPeer(selector, pods), None) for selector in _selectors(wanted, namespace, labels))
+            case PodPeer() | AddressPeer() | NodePeer():
+                found[peer] = None
+            case DomainPeer():
+                pass
+            case _:
+                assert_never(peer)
+    return tuple(sorted(found, key=repr))
+
+
+def _selectors(related: Related, namespace: str, labels: Mapping[str, str]) -> Iterator[Selector]:
+    comparable = bool(related.keys) and all(key in labels for key in related.keys)
+    match related.relation:
+        case Relation.SELF:
+            yield Selector((Requirement(NAMESPACE_NAME, "In", (namespace,)),))
+        case Relation.NOT_SELF:
+            yield Selector((Requirement(NAMESPACE_NAME, "NotIn", (namespace,)),))
+        case Relation.SAME_LABELS:
+            if comparable:
+                yield _selector(Requirement(key, "In", (labels[key],)) for key in related.keys)
+        case Relation.NOT_SAME_LABELS:
+            having = [Requirement(key, "Exists") for key in related.keys]
+            for key in related.keys if comparable else ():
+                yield _selector((*having, Requirement(key, "NotIn", (labels[key],))))
+        case _:
+            assert_never(related.relation)
+
+
+def _selector(requirements: Iterator[Requirement] | tuple[Requirement, ...]) -> Selector:
+    return Selector(tuple(sorted(set(requirements))))

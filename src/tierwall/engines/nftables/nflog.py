@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.nftables.label import Label
+from tierwall.engines.nftables.names import Label
 from tierwall.engines.nftables.netlink import (
     NFNL_SUBSYS_ULOG,
     NFPROTO_UNSPEC,

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
-from tierwall.engines.nftables.checksum import crc32c
 from tierwall.engines.nftables.nflog import Flow, Log, Logged, socket_family
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
@@ -190,3 +189,27 @@ def sctp_init(source_port: int, port: int) -> bytes:
     header = struct.pack("!HHI", source_port, port, 0)
     checksum = struct.pack("<I", crc32c(header + b"\0\0\0\0" + chunk))
     return header + checksum + chunk
+
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _table() -> list[int]:
+    out = []
+    for octet in range(256):
+        value = octet
+        for _ in range(8):
+            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
+        out.append(value)
+    return out
+
+
+_TABLE = _table()
+
+
+def crc32c(data: bytes) -> int:
+    """The checksum of some octets."""
+    value = 0xFFFFFFFF
+    for octet in data:
+        value = (value >> 8) ^ _TABLE[(value ^ octet) & 0xFF]
+    return value ^ 0xFFFFFFFF

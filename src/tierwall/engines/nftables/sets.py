@@ -14,9 +14,8 @@ from typing import NamedTuple, TypeAlias, assert_never
 from tierwall.core.labels import Selector
 from tierwall.engines.nftables.names import Names
 from tierwall.engines.nftables.options import Wire
-from tierwall.engines.nftables.spans import merged, without
 from tierwall.engines.nftables.table import FAMILIES, Attached, Element, Kind, Set, Verdict
-from tierwall.network.model.addresses import IPV6, Block
+from tierwall.network.model.addresses import IPV6, LAST_IPV4, Address, Block, Span
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
 from tierwall.network.model.model import Model
@@ -177,3 +176,40 @@ def family_of(element: Element) -> int:
 def families_of(ends: Iterable[End], wire: Wire) -> frozenset[int]:
     """The address families that some end has."""
     return frozenset(family_of(address) for end in ends for address in wire.addresses(end))
+
+
+def merged(blocks: Iterable[Block]) -> list[Span]:
+    """All addresses that one of the blocks holds."""
+    return _joined(part for block in blocks for part in _minus([block.span], block.excepts))
+
+
+def without(spans: Iterable[Span], addresses: Iterable[Address]) -> list[Span]:
+    """Spans without some single addresses."""
+    return _minus(spans, [Span(one, one) for one in addresses])
+
+
+def _minus(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
+    found = list(spans)
+    for low, high in sorted(holes):
+        left: list[Span] = []
+        for span in found:
+            if high < span.low or low > span.high:
+                left.append(span)
+                continue
+            if span.low < low:
+                left.append(Span(span.low, low - 1))
+            if high < span.high:
+                left.append(Span(high + 1, span.high))
+        found = left
+    return found
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    out: list[Span] = []
+    for span in sorted(spans):
+        # The last IPv4 address and the first IPv6 one are neighbours as numbers only.
+        if out and span.low <= out[-1].high + (out[-1].high != LAST_IPV4):
+            out[-1] = Span(out[-1].low, max(out[-1].high, span.high))
+        else:
+            out.append(span)
+    return out

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
-from tierwall.engines.nftables.index import by_port
-from tierwall.engines.nftables.label import Label
-from tierwall.engines.nftables.matches import Line, matches
-from tierwall.engines.nftables.parts import ALLOW, Parts
-from tierwall.engines.nftables.resolve import resolved
+from tierwall.engines.nftables.matches import Line, matches, resolved
+from tierwall.engines.nftables.names import Label
+from tierwall.engines.nftables.parts import ALLOW, Parts, by_port
 from tierwall.engines.nftables.table import ACCEPT, DROP, RETURN, Verdict, Word
 from tierwall.network.model.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 from tierwall.network.model.matching import covered, domains

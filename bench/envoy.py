@@ -39,11 +39,9 @@ from tierwall.engines.envoy.routes import Destination, empty_configuration, guar
 from tierwall.engines.envoy.standalone import Standalone
 from tierwall.engines.envoy.tls import Tls, transport_socket
 from tierwall.resources.resource import Resource
-from tierwall.tool.methods import Method
+from tierwall.tool.methods import Method, Names
 from tierwall.tool.request import CALL, Backend
-from tierwall.tool.rules import Policy, Rule, Rules
-from tierwall.tool.scope import Names
-from tierwall.tool.sources import Identity
+from tierwall.tool.rules import Identity, Policy, Rule, Rules
 
 ROUNDS, REQUESTS, PROCESSES = 6, 1280, 6
 AT_ONCE = (1, 16)

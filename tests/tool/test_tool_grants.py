@@ -26,7 +26,7 @@ from tierwall.core.diagnostics import InputError, UnknownName
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.tool.grants import grants, nearest_caller
-from tierwall.tool.passages import is_unrouted
+from tierwall.tool.ways import is_unrouted
 
 GATEWAY, BACKEND = Reference("Gateway", "prod", "prod-gateway"), Reference("XBackend", "prod", "payment-service")
 PLAIN = [gateway(), backend(), route("r", "prod-gateway", "payment-service")]

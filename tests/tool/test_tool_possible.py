@@ -26,9 +26,9 @@ from tierwall.core.verdict import Verdict
 from tierwall.tool.decide import decide
 from tierwall.tool.grants import Grants, grants, known_tools
 from tierwall.tool.model import model
-from tierwall.tool.passages import combinations
 from tierwall.tool.possible import OTHER, possible
 from tierwall.tool.request import request
+from tierwall.tool.ways import combinations
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY)
 

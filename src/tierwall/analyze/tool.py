@@ -18,8 +18,7 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
 from tierwall.tool.model import model
 from tierwall.tool.request import CALL
-from tierwall.tool.rules import Policy, Rule
-from tierwall.tool.sources import TRUST_DOMAIN, Everybody, Identity, Nobody, Source, named_caller
+from tierwall.tool.rules import TRUST_DOMAIN, Everybody, Identity, Nobody, Policy, Rule, Source, named_caller
 
 NEVER_SOURCE, NO_ACCOUNT, NO_BASE = "TW403", "TW404", "TW405"
 OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "TW412"

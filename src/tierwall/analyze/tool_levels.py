@@ -13,14 +13,12 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import declared_tools, offered_tools
-from tierwall.tool.methods import as_method
+from tierwall.tool.methods import Scoped, as_method
 from tierwall.tool.model import BACKENDS, Level, Model, is_on_gateways, model
-from tierwall.tool.passages import Passage, passages
 from tierwall.tool.possible import possible
 from tierwall.tool.request import CALL, request
-from tierwall.tool.rules import Policy, Rule
-from tierwall.tool.scope import Scoped
-from tierwall.tool.sources import Everybody, Identity, Nobody
+from tierwall.tool.rules import Everybody, Identity, Nobody, Policy, Rule
+from tierwall.tool.ways import Passage, passages
 
 ONE_LEVEL, AMBIGUOUS, NO_SCOPE = "TW406", "TW407", "TW408"
 MOST_SHOWN = 5

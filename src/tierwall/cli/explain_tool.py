@@ -107,7 +107,7 @@ def _arguments(text: str | None) -> Any:
 
 def _note_missing_route(answer: Answer, world: World) -> None:
     """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
-    from tierwall.tool.passages import is_unrouted
+    from tierwall.tool.ways import is_unrouted
 
     request = answer.detail.request
     if is_unrouted(world.snapshot, request.gateway, request.backend):

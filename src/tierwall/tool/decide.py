@@ -28,6 +28,9 @@ NO_AUTHORIZERS: ExternalAuth = {}
 # Looking up a member of an enum costs as much as matching a rule.
 _ALLOW, _DENY, _ALLOWED = StepVerdict.ALLOW, StepVerdict.DENY, Verdict.ALLOW
 _RULE_MATCHED, _NO_RULE_MATCHED, _NOT_SELECTED = Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED, Reason.NOT_SELECTED
+# What policies claim of a request: one that allows it lets it go on. Who denied it is known to whoever asked.
+NO_CLAIM: tuple[Claim, ...] = ()
+DENIAL = (Claim(None, _DENY, 1),)
 
 
 class Evaluated(Struct, frozen=True, eq=False):
@@ -66,16 +69,11 @@ def decide(stack: Stack[Policy], request: Request, external_auth: ExternalAuth =
     def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
         entry = evaluate(tier.name, policy, request, external_auth)
         evaluated.append(entry)
-        return _NOTHING if entry.verdict is _ALLOW else _DENIAL
+        return NO_CLAIM if entry.verdict is _ALLOW else DENIAL
 
     ((outcome, _),) = fall(stack, 1, ask, False)
     verdict = Verdict.DENY if outcome.verdict is _DENY else Verdict.ALLOW
     return Walk(request, verdict, tuple(evaluated))
-
-
-# What a policy that allows claims: the request goes on. What one that denies claims; `evaluated` knows who it was.
-_NOTHING: tuple[Claim, ...] = ()
-_DENIAL = (Claim(None, _DENY, 1),)
 
 
 def evaluate(level: str, policy: Policy, request: Request, external_auth: ExternalAuth) -> Evaluated:

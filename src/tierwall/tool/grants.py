@@ -25,12 +25,11 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import as_method
 from tierwall.tool.model import Model, backend_of, model
-from tierwall.tool.passages import Passage, combinations, passages
-from tierwall.tool.places import backend_named
 from tierwall.tool.possible import OTHER, TOOL_NAME, possible
 from tierwall.tool.question import caller_of
 from tierwall.tool.request import CALL, Backend, request
 from tierwall.tool.rules import Policy
+from tierwall.tool.ways import Passage, backend_named, combinations, passages
 
 TOOLS_ANNOTATION = "tierwall.io/tools"
 

@@ -1,17 +1,126 @@
 """What of MCP a rule lets through: methods, categories, the base protocol (docs/semantics.md#the-base-set).
 
-A rule has several clauses of which one must match. Each clause is a plain value that an engine can translate.
+A rule has several clauses of which one must match. Each clause is a plain value that an engine can translate. A method
+may be narrowed to names, and to what a CEL expression is true of: it is asked about calls alone
+(docs/semantics.md#expressions-match-calls-only), and one that fails (a header that is missing, say), exceeds its cost
+or gives no bool does not match.
+
+The AccessPolicy proposal ("API Changes") leaves open what a bare name means on a Gateway whose backends offer tools of
+one name. Tierwall's answer (docs/tool.md#one-backends-tool-on-a-gateway): a bare name means the tool at every backend;
+with the name of an XBackend and a slash in front it means the tool there only. `namespace/backend/tool` reaches
+backends elsewhere. A name with a slash that leads with no XBackend is the tool's own name, as everywhere else.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.tool.condition import Condition
+from tierwall.attach.acceptance import ENVIRONMENT
+from tierwall.attach.index import ACCESS_GROUPS
+from tierwall.cel.errors import Failure
+from tierwall.cel.evaluate.program import Program, compile
+from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.request import CALL, SESSION_HEADER, Request
-from tierwall.tool.scope import Names
+
+
+class Scoped(NamedTuple):
+    """A tool of one backend."""
+
+    namespace: str
+    backend: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.backend}/{self.tool}"
+
+
+class Names(Struct, frozen=True):
+    """Some names: bare ones count at every backend, scoped ones at theirs."""
+
+    bare: frozenset[str]
+    scoped: frozenset[Scoped] = frozenset()
+
+    def matches(self, request: Request) -> bool:
+        """Whether the request is about one of these names; one that names nothing is not."""
+        named = request.named
+        if named is None:
+            return False
+        if named in self.bare:
+            return True
+        backend = request.backend
+        return (
+            bool(self.scoped) and backend.kind == "XBackend" and (backend.namespace, backend.name, named) in self.scoped
+        )
+
+    def __str__(self) -> str:
+        return ", ".join([*sorted(self.bare), *map(str, sorted(self.scoped))]) or "no name"
+
+
+def scoped(snapshot: Snapshot, namespace: str, name: str) -> Scoped | None:
+    """The backend and tool that a name on a Gateway in `namespace` stands for, or None if it is a bare name."""
+    first, slash, rest = name.partition("/")
+    if not slash or not rest:
+        return None
+    if is_backend(snapshot, namespace, first):
+        return Scoped(namespace, first, rest)
+    second, slash, tool = rest.partition("/")
+    return Scoped(first, second, tool) if slash and tool and is_backend(snapshot, first, second) else None
+
+
+def is_backend(snapshot: Snapshot, namespace: str, name: str) -> bool:
+    """Whether there is an XBackend of this name, of either group."""
+    return any(snapshot.get(group, "XBackend", namespace, name) is not None for group in ACCESS_GROUPS)
+
+
+def names_of(snapshot: Snapshot, namespace: str, listed: Iterable[str], *, on_gateway: bool) -> Names:
+    """The names that a rule lists; they have a scope only in policies on Gateways."""
+    bare: set[str] = set()
+    with_backend: set[Scoped] = set()
+    for name in listed:
+        tool = scoped(snapshot, namespace, name) if on_gateway else None
+        if tool is None:
+            bare.add(name)
+        else:
+            with_backend.add(tool)
+    return Names(frozenset(bare), frozenset(with_backend))
+
+
+class Condition:
+    """An expression that is known to parse; equal texts are one condition."""
+
+    __slots__ = ("program", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.program: Program = compile(text, ENVIRONMENT)
+
+    def holds(self, request: Request) -> bool:
+        """Whether the expression is true of a request."""
+        try:
+            return self.program.evaluate(request.variables()) is True
+        except Failure:
+            return False
+
+    def why_not(self, request: Request) -> str:
+        """Why the expression does not hold: it is false, it fails, or it gives something else."""
+        outcome = self.program.outcome(request.variables())
+        if isinstance(outcome, Failure):
+            return f"the expression fails: {outcome}"
+        return "the expression is false" if outcome is False else "the expression gives no bool"
+
+    def __str__(self) -> str:
+        return f"`{self.text}`"
+
+
+@lru_cache(maxsize=4096)
+def condition(text: str) -> Condition:
+    """The condition of an expression; ParseError if the text is not CEL."""
+    return Condition(text)
+
 
 # What every client needs before it can use anything.
 BASE_METHODS = frozenset(("initialize", "tools/list", "ping"))

@@ -8,7 +8,7 @@ sections. A policy that admission or a controller would refuse closes its target
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -28,11 +28,10 @@ from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
-from tierwall.tool import v0alpha0, v1alpha1
-from tierwall.tool.methods import as_method
+from tierwall.tool.generations import ReadNames, read
+from tierwall.tool.methods import Names, as_method, names_of
 from tierwall.tool.request import CALL, Backend
 from tierwall.tool.rules import NO_RULES, Policy
-from tierwall.tool.scope import Names, names_of
 
 BACKENDS = tuple((group, "XBackend") for group in ACCESS_GROUPS)
 DEFAULT_PATH = "/mcp"
@@ -193,12 +192,10 @@ def _read(snapshot: Snapshot, resource: Resource) -> Policy:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
     if refused:
         return Policy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
-    spec = with_defaults(resource.value)["spec"]
-    read = v1alpha1.read if resource.version == "v1alpha1" else v0alpha0.read
-    return read(resource, spec, _names(snapshot, resource))
+    return read(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
 
 
-def _names(snapshot: Snapshot, resource: Resource) -> Callable[[str, Iterable[str]], Names]:
+def _names(snapshot: Snapshot, resource: Resource) -> ReadNames:
     on_gateway = is_on_gateways(resource)
 
     def names(method: str, listed: Iterable[str]) -> Names:

@@ -21,9 +21,9 @@ from tierwall.core.answer import Decider, deciders
 from tierwall.core.outcome import Claim
 from tierwall.core.stack import Stack, Tier, fall
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.tool.condition import Condition
+from tierwall.tool.decide import DENIAL, NO_CLAIM
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
-from tierwall.tool.methods import NOT_NARROWED, Method
+from tierwall.tool.methods import NOT_NARROWED, Condition, Method
 from tierwall.tool.request import Request
 from tierwall.tool.rules import EVERY_RULE, Policy, Rule
 
@@ -71,17 +71,13 @@ def possible(stack: Stack[Policy], request: Request) -> Possibility:
     def ask(tier: Tier[Policy], policy: Policy) -> tuple[Claim, ...]:
         part = _part(policy, request)
         parts.append(Part(policy, ()) if part is None else part)
-        return _DENIES if part is None else _ALLOWS
+        return DENIAL if part is None else NO_CLAIM
 
     ((outcome, _),) = fall(stack, 1, ask, False)
     if outcome.verdict is StepVerdict.DENY:
         return Possibility(Verdict.DENY, (parts[-1],))
     conditional = any(part.conditions for part in parts)
     return Possibility(Verdict.CONDITIONAL if conditional else Verdict.ALLOW, tuple(parts))
-
-
-_ALLOWS: tuple[Claim, ...] = ()
-_DENIES = (Claim(None, StepVerdict.DENY, 1),)
 
 
 def _part(policy: Policy, request: Request) -> Part | None:

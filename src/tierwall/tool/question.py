@@ -26,11 +26,10 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk, decide
 from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.model import Level
-from tierwall.tool.places import Way, way
 from tierwall.tool.request import Request, request
-from tierwall.tool.rules import EVERY_RULE
+from tierwall.tool.rules import EVERY_RULE, is_spiffe_id, service_account_id
 from tierwall.tool.sentence import note, sentence
-from tierwall.tool.sources import is_spiffe_id, service_account_id
+from tierwall.tool.ways import Way, way
 
 HTTP_KEYS = ("method", "path", "host", "headers")
 _DENY = StepVerdict.DENY

@@ -1,4 +1,4 @@
-"""One request as policies see it: who asks, what in MCP, what in HTTP, and which backend it is for.
+"""One request as policies see it: who asks, what in MCP, what in HTTP, and which backend it is for; and as engines do.
 
 docs/policy-tests.md#tool.
 """
@@ -139,3 +139,25 @@ def _unread(method: str | None, headers: Mapping[str, str]) -> str:
         return ""
     media_type = content_type.partition(";")[0].strip().lower()
     return "" if media_type == "application/json" else f"content type `{content_type}` is not read as MCP"
+
+
+class RequestSeen(Struct, frozen=True, kw_only=True):
+    """A request as an engine saw it; what it does not know is None. `Event.detail` on the tool plane."""
+
+    # What the request claims is what it is about: `method`, `tool`, `uri` and `http`. All else the engine knows itself.
+    caller: str | None = None
+    gateway: str | None = None
+    listener: str | None = None
+    backend: str | None = None
+    method: str | None = None
+    tool: str | None = None
+    uri: str | None = None
+    http: str
+    status: int
+    # The level of the policy that decided.
+    level: str | None = None
+    # What the engine has to say about the reply, in its own words.
+    said: str
+    # Refused before every policy was asked: what cannot be read, or leads nowhere, is never let through.
+    refused: bool = False
+    seconds: float

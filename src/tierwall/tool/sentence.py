@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import listed
 from tierwall.tool.decide import Evaluated, Walk
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
-from tierwall.tool.places import Way
+from tierwall.tool.methods import Method, as_method
 from tierwall.tool.request import CALL, Request
 from tierwall.tool.rules import Policy, Rule
+from tierwall.tool.ways import Way
 
 # A note gives this many reasons why a policy is invalid.
 MOST_REASONS = 3
@@ -102,18 +100,6 @@ def _why_not(rule: Rule, request: Request) -> str:
                 return f"{named} is not among {method.names}"
             if method.condition is not None:
                 return method.condition.why_not(request)
-    granted = ", ".join(map(_granted, rule.clauses))
+    # What the clauses are about, without the names and conditions that may narrow them.
+    granted = ", ".join(clause.name if isinstance(clause, Method) else str(clause) for clause in rule.clauses)
     return f"{request.method} is not among {granted or 'anything, because no method can match'}"
-
-
-def _granted(clause: Clause) -> str:
-    """What a clause is about, without the names and the condition that may narrow it."""
-    match clause:
-        case Method(name=name):
-            return name
-        case Category(name=name):
-            return f"{name}/*"
-        case Anything() | BaseProtocol() | SessionHttp() | AllButCalls():
-            return str(clause)
-        case _:
-            assert_never(clause)

@@ -23,7 +23,7 @@ from tierwall.core.event import Event
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
-from tierwall.tool.event import RequestSeen
+from tierwall.tool.request import RequestSeen
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")

@@ -40,10 +40,10 @@ from tierwall.engines.envoy.tls import Tls, transport_socket
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk
-from tierwall.tool.places import Way
 from tierwall.tool.question import ToolQuestion, answer, read
 from tierwall.tool.request import Request
 from tierwall.tool.rules import Policy, Rule
+from tierwall.tool.ways import Way
 
 WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"

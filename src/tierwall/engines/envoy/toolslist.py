@@ -25,9 +25,9 @@ from tierwall.engines.envoy.listing import May, filtered
 from tierwall.engines.envoy.matchers import header, lookup, matcher, typed
 from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.places import way
 from tierwall.tool.possible import possible
 from tierwall.tool.request import CALL, request
+from tierwall.tool.ways import way
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"

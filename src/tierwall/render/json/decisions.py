@@ -9,7 +9,7 @@ import msgspec
 
 from tierwall.core.event import Event
 from tierwall.render.json import given
-from tierwall.tool.event import RequestSeen
+from tierwall.tool.request import RequestSeen
 
 
 def request_document(event: Event) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""AccessPolicy in its three generations, read into the one form (docs/tool.md#three-generations-one-form).
+
+Both `v0alpha0` groups: a caller that no rule names is denied everything. One that a rule names may use every method but
+`tools/call`, open and end its session, and call what the rule grants: the listed tools, or what the expression is true
+of. An ExternalAuth rule sends every request of its caller to the authorizer. Where other rules name the same caller as
+well, the stricter reading holds: the authorizer must say Allow, and one of the others must grant the request
+(docs/semantics.md#a-caller-that-no-rule-names-is-denied, docs/semantics.md#a-named-caller-may-use-all-but-calls).
+
+`agentic.networking.x-k8s.io/v1alpha1`: an Allow policy allows what a rule matches. An ExternalAuth policy asks its
+authorizer about what a rule matches and lets the rest pass. Without `rules` either is about every request. An empty
+list is read the stricter way: nothing is allowed, everything is asked about (docs/semantics.md#the-stricter-reading).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+from tierwall.resources.resource import Resource
+from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch, http_match
+from tierwall.tool.methods import (
+    ALL_BUT_CALLS,
+    ANYTHING,
+    BASE_PROTOCOL,
+    CATEGORIES,
+    SESSION_HTTP,
+    AllButCalls,
+    Anything,
+    BaseProtocol,
+    Category,
+    Clause,
+    Condition,
+    Method,
+    Names,
+    SessionHttp,
+    condition,
+)
+from tierwall.tool.request import CALL
+from tierwall.tool.rules import EVERY_RULE, NO_RULES, Policy, Rule, Rules, Source, source_of
+
+MATCH_BASE = "MATCH_BASE_PROTOCOL_METHODS"
+# Reads the names that a method may be used on.
+ReadNames: TypeAlias = Callable[[str, Iterable[str]], Names]
+
+
+def read(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
+    """An admitted policy of any generation; `spec` has its defaults, and its nulls pruned."""
+    return (_v1alpha1 if policy.version == "v1alpha1" else _v0alpha0)(policy, spec, names)
+
+
+def _rule(
+    index: int, rule: Mapping[str, Any], source: Source, clauses: tuple[Clause, ...], http: HttpMatch = EVERY_REQUEST
+) -> Rule:
+    return Rule(f"rules[{index}]", ("spec", "rules", index), rule.get("name"), source, http, clauses)
+
+
+class Grant(StrEnum):
+    """How a rule of v0alpha0 says which calls it grants."""
+
+    INLINE_TOOLS = "InlineTools"
+    CEL = "CEL"
+    EXTERNAL_AUTH = "ExternalAuth"
+
+
+def _v0alpha0(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
+    asks: list[Rule] = []
+    authorizer: Mapping[str, Any] | None = None
+    allows: list[Rule] = []
+    for index, rule in enumerate(spec["rules"]):
+        authorization = rule.get("authorization") or {"type": "InlineTools", "tools": rule.get("tools") or ()}
+        call, kept = Method(CALL), allows
+        kind = Grant(authorization["type"])
+        match kind:
+            case Grant.EXTERNAL_AUTH:
+                kept = asks
+                authorizer = authorization["externalAuth"]  # admission takes one such rule a policy
+            case Grant.CEL:
+                call = Method(CALL, None, condition(authorization["cel"]["expression"]))
+            case Grant.INLINE_TOOLS:
+                call = Method(CALL, names(CALL, authorization["tools"]))
+            case _:
+                assert_never(kind)
+        source = source_of(rule["source"], policy.namespace)
+        kept.append(_rule(index, rule, source, (ALL_BUT_CALLS, SESSION_HTTP, call)))
+    named = {rule.source for rule in allows}
+    allows += [rule for rule in asks if rule.source not in named]
+    return Policy(policy, Rules(allows), Rules(asks), (), policy.reference, authorizer)
+
+
+class Action(StrEnum):
+    """What a policy of v1alpha1 does with the requests that its rules match."""
+
+    ALLOW = "Allow"
+    EXTERNAL_AUTH = "ExternalAuth"
+
+
+class Authorization(StrEnum):
+    """How a rule of v1alpha1 says which requests it matches."""
+
+    INLINE = "Inline"
+    CEL = "CEL"
+
+
+def _v1alpha1(policy: Resource, spec: Mapping[str, Any], names: ReadNames) -> Policy:
+    listed = spec.get("rules")
+    rules = None if listed is None else Rules(_rules(policy, listed, names))
+    reference, everything = policy.reference, Rules((EVERY_RULE,))
+    action = Action(spec["action"])
+    match action:
+        case Action.ALLOW:
+            return Policy(policy, everything if rules is None else rules, NO_RULES, (), reference)
+        case Action.EXTERNAL_AUTH:
+            asks = rules if listed and rules else everything
+            return Policy(policy, everything, asks, (), reference, spec["externalAuth"], only_asks=True)
+        case _:
+            assert_never(action)
+
+
+def _rules(policy: Resource, listed: Iterable[Mapping[str, Any]], names: ReadNames) -> Iterator[Rule]:
+    for index, rule in enumerate(listed):
+        source = source_of(rule.get("source"), policy.namespace)
+        authorization = rule.get("authorization")
+        if not authorization:
+            yield _rule(index, rule, source, (ANYTHING,))
+            continue
+        http = http_match(authorization)
+        clauses = tuple(_clauses(authorization, names))
+        yield _rule(index, rule, source, clauses, EVERY_REQUEST if http == EVERY_REQUEST else http)
+
+
+def _clauses(authorization: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
+    mcp = _mcp(authorization.get("mcp") or {}, names)
+    kind = Authorization(authorization["type"])
+    match kind:
+        case Authorization.INLINE:
+            yield from mcp
+        case Authorization.CEL:
+            holds = condition(authorization["cel"]["expression"])
+            yield from (call for clause in mcp if (call := _calls(clause, holds)) is not None)
+        case _:
+            assert_never(kind)
+
+
+def _calls(clause: Clause, holds: Condition) -> Method | None:
+    """What of a clause a CEL rule is about, which is about calls only: beside `mcp` both must match."""
+    match clause:
+        case Anything():
+            return Method(CALL, None, holds)
+        case Category(name=name):
+            return Method(CALL, None, holds) if CALL.startswith(f"{name}/") else None
+        case Method(name=name, names=names):
+            return Method(CALL, names, holds) if name == CALL else None
+        case BaseProtocol() | SessionHttp() | AllButCalls():
+            return None
+        case _:
+            assert_never(clause)
+
+
+def _mcp(mcp: Mapping[str, Any], names: ReadNames) -> Iterator[Clause]:
+    methods, base = mcp.get("methods") or (), mcp.get("mcpBaseProtocolMethodsOption") == MATCH_BASE
+    if not methods and not base:
+        yield ANYTHING
+    for method in methods:
+        name, params = method["name"], method.get("params")
+        if name in CATEGORIES:
+            yield Category(name)
+        else:
+            yield Method(name, names(name, params) if params else None)
+    if base:
+        yield BASE_PROTOCOL

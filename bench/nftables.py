@@ -91,7 +91,7 @@ def traffic() -> None:
     """Throughput and connection rate."""
     from tierwall.engines.nftables.apply import remove, replace
     from tierwall.engines.nftables.topology import Topology
-    from tierwall.network.model.addresses import parse_address
+    from tierwall.values.addresses import parse_address
 
     ends = [parse_address(one) for one in (CLIENT, SERVER)]
     topology = Topology([(one,) for one in ends if one is not None])

@@ -23,7 +23,6 @@ from tierwall.api.authorizers.webhook import (
     Webhook,
     WebhookError,
     WebhookSettings,
-    duration,
     read_settings,
 )
 from tierwall.api.model import chain_of
@@ -33,6 +32,7 @@ from tierwall.api.wire.condition_sets import CONDITION_SET_CHAIN, CONDITIONS_CHA
 from tierwall.api.wire.review import AccessReview, Review, Shape, WireError, review_of, spec_of
 from tierwall.api.wire.seal import Seal, SealError
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.time import parse_seconds
 
 RESOURCE = {"verb": "create", "group": "apps", "version": "v1", "resource": "deployments", "namespace": "dev"}
 SERIES_TYPES = ["Allow", "Deny", "NoOpinion", "ConditionsMap", "Union"]
@@ -638,7 +638,7 @@ def test_settings_and_durations() -> None:
     ]
     for wrong in (5, "true", {"expression": "true"}):
         assert [path for path, _ in read_settings({"matchConditions": wrong})[1]] == [("matchConditions",)]
-    assert [duration(text) for text in ("1h", "1.5s", "100ms", "0", "", "1", "s", 5)] == [
+    assert [parse_seconds(text) for text in ("1h", "1.5s", "100ms", "0", "", "1", "s", 5)] == [
         3600,
         1.5,
         0.1,

@@ -24,11 +24,11 @@ from tierwall.engines.nftables.options import Log, Options
 from tierwall.engines.nftables.sets import merged, without
 from tierwall.engines.nftables.table import Kind, text
 from tierwall.engines.nftables.transaction import transaction
-from tierwall.network.model.addresses import LAST_IPV4, Block, Span
 from tierwall.network.model.model import model_with_shadow
 from tierwall.network.model.rules import Action, Direction
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import LAST_IPV4, Block, Span
 
 PLAIN = ("forward", "input", "output", "egress", "ingress")
 

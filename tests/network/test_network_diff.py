@@ -16,10 +16,10 @@ from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model
 from tierwall.network.reach.compare import Difference, compare, differences
+from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
 Fate = dict[tuple[str, str, str, int], tuple[Verdict, tuple[str, ...]]]

@@ -61,7 +61,7 @@ def _spelled(classes: Classes, name: str, possible: int) -> int:
 
 
 def naming_address(text: str) -> int:
-    from tierwall.network.model.addresses import parse_address
+    from tierwall.values.addresses import parse_address
 
     found = parse_address(text)
     assert found is not None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.worlds.network_snapshots import document, snapshot
-from tierwall.network.model.addresses import Span, joined, parse_address, parse_cidr, show
 from tierwall.network.model.model import Model
+from tierwall.values.addresses import Span, joined, parse_address, parse_cidr, show
 
 Object = dict[str, Any]
 

@@ -10,11 +10,11 @@ from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model
 from tierwall.network.reach.classes import Classes, EndClass, bits
 from tierwall.network.reach.matrix import Matrix, Passages, matrix
+from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
 

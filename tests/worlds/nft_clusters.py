@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.worlds.network_clusters import NAMESPACES, admin_policies, baselines, labels, network_policies, pods
-from tierwall.network.model.addresses import Address, parse_address
 from tierwall.policytest.suite import Case, Suite
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Address, parse_address
 
 Object = dict[str, Any]
 

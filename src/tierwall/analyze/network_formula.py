@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
 from tierwall.core.labels import Selector
-from tierwall.network.model.addresses import LAST, Span
 from tierwall.network.model.ends import LAST_PORT
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import (
@@ -32,6 +31,7 @@ from tierwall.network.model.rules import (
 )
 from tierwall.network.reach.attention import Attention
 from tierwall.network.reach.portspace import PortSpace
+from tierwall.values.addresses import LAST, Span
 
 Condition: TypeAlias = Callable[[Case], Case | None]
 

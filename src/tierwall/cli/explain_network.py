@@ -39,7 +39,7 @@ def command(source: str, destination: str, port: int, protocol: str, paths: tupl
 
 
 def _end(text: str) -> str | dict[str, str]:
-    from tierwall.network.model.addresses import parse_address
+    from tierwall.values.addresses import parse_address
 
     if parse_address(text) is not None:
         return {"ip": text}

@@ -81,5 +81,5 @@ def loses_tie(winner: Candidate, loser: Candidate) -> str:
 
 def seniority(winner: Resource, loser: Resource) -> str:
     """What puts one object before another."""
-    older = winner.seniority[:3] != loser.seniority[:3]
+    older = winner.seniority[:2] != loser.seniority[:2]
     return "is older" if older else "is as old and comes first by name"

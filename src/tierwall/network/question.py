@@ -17,13 +17,13 @@ from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.decide import decide
 from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow
-from tierwall.network.model.addresses import parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
 from tierwall.network.model.rules import Rule, by_kind
 from tierwall.network.model.shadow import is_shadow
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import parse_address
 
 _DIRECTION_WORDS = (Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL, StepVerdict.NOT_APPLICABLE)
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 Address: TypeAlias = int
+IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # The first IPv6 address; every IPv4 address is below it.
 IPV6 = 1 << 32
 LAST_IPV4 = IPV6 - 1
 LAST = IPV6 + (1 << 128) - 1
 
-_LEADING_ZEROS = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9]+(?:\.|/|$))")
+_LEADING_ZEROS = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9]+(?:\.|$))", re.ASCII)
 
 
 class Span(NamedTuple):
@@ -44,37 +45,54 @@ class Block(NamedTuple):
 
 
 def parse_address(text: object) -> Address | None:
-    """An address, or None if the text is none; an IPv4 address written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 one."""
-    if not isinstance(text, str) or "%" in text or "/" in text:
-        return None
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(found, ipaddress.IPv6Address):
-        return int(found.ipv4_mapped) if found.ipv4_mapped is not None else IPV6 + int(found)
-    return int(found)
+    """An address, or None if the text is not one; IPv4 written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
+    address = read_ip(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        return int(address.ipv4_mapped) if address.ipv4_mapped is not None else IPV6 + int(address)
+    return None if address is None else int(address)
 
 
 def parse_cidr(text: object) -> Span | None:
-    """A CIDR with its host bits masked, or None if the text is none; octets with leading zeros are decimal."""
-    if not isinstance(text, str) or "/" not in text or "%" in text:
+    """A CIDR with its host bits masked, or None if the text is not one."""
+    network = read_cidr(text)
+    if network is None:
         return None
-    if "." in text:
-        text = _LEADING_ZEROS.sub("", text)
-    address, _, length = text.partition("/")
-    if not (length.isascii() and length.isdigit()):
-        return None
-    try:
-        found = ipaddress.ip_network((address, int(length)), strict=False)
-    except ValueError:
-        return None
-    low, high = int(found.network_address), int(found.broadcast_address)
-    if isinstance(found, ipaddress.IPv6Network):
-        if found.network_address.ipv4_mapped is not None and found.prefixlen >= 96:
+    low, high = int(network.network_address), int(network.broadcast_address)
+    if isinstance(network, ipaddress.IPv6Network):
+        if network.network_address.ipv4_mapped is not None and network.prefixlen >= 96:
             return None  # Kubernetes refuses IPv4 blocks written as IPv6: implementations disagree on their meaning
         return Span(IPV6 + low, IPV6 + high)
     return Span(low, high)
+
+
+def read_ip(text: object) -> IP | None:
+    """An address without a zone, as Go's `net.ParseIP` reads it: no leading zeros; None if the text is not one."""
+    if not isinstance(text, str) or "%" in text or "/" in text:
+        return None
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def read_ip_sloppily(text: str) -> IP | None:
+    """An address as Go before 1.17 read it, which fields older than that still are: numbers may begin with zeros."""
+    return read_ip(_LEADING_ZEROS.sub("", text) if "." in text else text)
+
+
+def read_cidr(text: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """A CIDR as Go's sloppy parser reads it, masked: host bits and leading zeros pass; None if the text is not one."""
+    if not isinstance(text, str):
+        return None
+    address, slash, bits = text.partition("/")
+    # Python refuses to read a number of thousands of digits.
+    if not slash or not (bits.isascii() and bits.isdigit()) or len(bits) > 1000:
+        return None
+    ip = read_ip_sloppily(address)
+    length = int(bits)
+    if ip is None or length > ip.max_prefixlen:
+        return None
+    return ipaddress.ip_network((ip, length), strict=False)
 
 
 def show(address: Address) -> str:

@@ -17,6 +17,7 @@ from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.values import names
 
 MAX_CONDITION_BYTES = 1024
 
@@ -30,9 +31,6 @@ NODE_TYPE = "k8s.io/node-authorizer"
 # Where the expression of a policy stands.
 EXPRESSION: Path = ("spec", "expression")
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 # What Kubernetes itself has put under its reserved prefix so far; later CEL generations carry a version.
 _KUBERNETES_TYPE = re.compile(r"k8s\.io/(?:(?:authorization-)?cel(?:-v[0-9]+)?|node-authorizer)", re.ASCII)
 
@@ -127,9 +125,9 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 def label_key_problem(key: str) -> str | None:
     """Why `key` is not a label key (`[prefix/]name`), or None if it is one."""
     prefix, slash, name = key.rpartition("/")
-    if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
+    if slash and names.dns_subdomain(prefix):
         return "has a prefix that is not a DNS subdomain"
-    if not _NAME.fullmatch(name):
+    if names.label_key(name):
         return "is not a label key: expected at most 63 of `-A-Za-z0-9_.`, a letter or digit first and last"
     return None
 

@@ -13,7 +13,6 @@ API server's commit series.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from threading import Lock
@@ -34,9 +33,8 @@ from tierwall.cel.errors import ParseError
 from tierwall.core.answer import Reason, Step
 from tierwall.core.source import Path
 from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.values.time import parse_seconds
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 MAX_MATCH_CONDITIONS = 64
 
 
@@ -67,7 +65,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
     def seconds(key: str, default: float) -> float:
         if key not in value:
             return default
-        found = duration(value[key])
+        found = parse_seconds(value[key])
         if found is None:
             problem(f"`{key}` must be a duration such as `30s`, found `{value[key]}`", key)
         return default if found is None else found
@@ -110,15 +108,6 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         shape=shape,
     )
     return settings, problems
-
-
-def duration(text: Any) -> float | None:
-    """Seconds of a Go duration (`1m30s`), or None if it is none."""
-    if text == "0":
-        return 0.0
-    if not isinstance(text, str) or not re.fullmatch(rf"(?:{_PART.pattern})+", text):
-        return None
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 _REASONS = {

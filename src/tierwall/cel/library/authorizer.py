@@ -12,10 +12,10 @@ from typing import ClassVar
 import msgspec
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.format import dns_label, dns_subdomain
 from tierwall.cel.library.table import Overload
 from tierwall.cel.types import BOOL, STRING, Type
 from tierwall.cel.values import Opaque, size_of
+from tierwall.values.names import dns_label, dns_subdomain
 
 _CHECK_COST = 350_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -16,54 +16,27 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.table import Overload
 from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
-from tierwall.cel.values import INT_MAX, NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
+from tierwall.cel.values import NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
+from tierwall.values import time
+from tierwall.values.time import DAY, parse_time
 
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
-_UNITS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": NANOS,
-    "m": 60 * NANOS,
-    "h": 3600 * NANOS,
-}
-_DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _OFFSET = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
-_DAY = 86_400
 
 
 def parse_timestamp(text: str) -> Timestamp:
     """RFC 3339 with up to nine digits of fraction that count."""
-    match = _RFC3339.fullmatch(text)
-    if match is None:
+    moment = parse_time(text)
+    if moment is None:
         raise EvaluationError("type conversion error from 'string' to 'timestamp'")
-    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
-    offset = 0
-    if match[8]:
-        zone_hour, zone_minute = int(match[9]), int(match[10])
-        if zone_hour > 24 or zone_minute > 60:
-            raise EvaluationError("type conversion error from 'string' to 'timestamp'")
-        offset = (zone_hour * 60 + zone_minute) * 60 * (-1 if match[8] == "-" else 1)
-    try:
-        days = date(year, month, day).toordinal() - _EPOCH_DAY
-    except ValueError:
-        raise EvaluationError("type conversion error from 'string' to 'timestamp'") from None
-    if hour > 23 or minute > 59 or second > 59:
-        raise EvaluationError("type conversion error from 'string' to 'timestamp'")
-    fraction = int((match[7] or "0")[:9].ljust(9, "0"))
-    ns = (days * _DAY + hour * 3600 + minute * 60 + second - offset) * NANOS + fraction
-    if TIMESTAMP_MIN <= ns <= TIMESTAMP_MAX:
-        return Timestamp(ns, offset)
+    if TIMESTAMP_MIN <= moment.ns <= TIMESTAMP_MAX:
+        return Timestamp(*moment)
     raise EvaluationError("timestamp overflow")
 
 
 def format_timestamp(value: Timestamp) -> str:
     """RFC 3339 with the offset it was written with, and as many digits of fraction as needed."""
     seconds, fraction = divmod(value.ns, NANOS)
-    days, second = divmod(seconds + value.offset, _DAY)
+    days, second = divmod(seconds + value.offset, DAY)
     year, month, day = _civil(days)
     text = f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
     if fraction:
@@ -76,31 +49,10 @@ def format_timestamp(value: Timestamp) -> str:
 
 def parse_duration(text: str) -> Duration:
     """A Go duration: signed, a sequence of decimal numbers with units."""
-    failed = EvaluationError("type conversion error from 'string' to 'duration'")
-    body = text[1:] if text[:1] in ("+", "-") else text
-    if body == "0":
-        return Duration(0)
-    # Go allows any number of parts; more than a few hundred characters say nothing more.
-    if not body or len(body) > 1000:
-        raise failed
-    total, position = 0, 0
-    while position < len(body):
-        match = _DURATION_PART.match(body, position)
-        if match is None or not (match[1] or match[2]):
-            raise failed
-        unit = _UNITS[match[3]]
-        total += int(match[1] or "0") * unit
-        if match[2]:
-            digits = match[2][:18]
-            total += int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
-        position = match.end()
-        if total > INT_MAX + 1:
-            raise failed
-    if text[0] == "-":
-        return Duration(-total)
-    if total > INT_MAX:
-        raise failed
-    return Duration(total)
+    ns = time.parse_duration(text)
+    if ns is None:
+        raise EvaluationError("type conversion error from 'string' to 'duration'")
+    return Duration(ns)
 
 
 def format_duration(value: Duration) -> str:
@@ -142,7 +94,7 @@ def _offset(zone: ZoneInfo | int, seconds: int) -> int:
     if isinstance(zone, int):
         return zone
     # The first and last days of the range have no local time that Python could hold.
-    day = 2 * _DAY
+    day = 2 * DAY
     clamped = min(max(seconds, TIMESTAMP_MIN // NANOS + day), TIMESTAMP_MAX // NANOS - day)
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=clamped)
     shift = moment.astimezone(zone).utcoffset()
@@ -186,7 +138,7 @@ _DURATION_UNITS = {"getHours": 3600 * NANOS, "getMinutes": 60 * NANOS, "getSecon
 def _accessor(field: Callable[[int, int, int], int]) -> Callable[..., int]:
     def get(value: Timestamp, zone: str = "") -> int:
         seconds, ns = divmod(value.ns, NANOS)
-        days, second = divmod(seconds + _offset(_zone(zone), seconds), _DAY)
+        days, second = divmod(seconds + _offset(_zone(zone), seconds), DAY)
         return field(days, second, ns)
 
     return get

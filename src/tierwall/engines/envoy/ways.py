@@ -26,6 +26,7 @@ from tierwall.engines.envoy.route_match import precedence, route_match
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
+from tierwall.values.time import parse_seconds
 
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 
@@ -194,21 +195,4 @@ def _timeout(rule: Mapping[str, Any]) -> float | None:
     timeouts = rule.get("timeouts")
     # Without retries, the time for one request to the backend is the time for all.
     text = (timeouts.get("request") or timeouts.get("backendRequest")) if isinstance(timeouts, dict) else None
-    return _seconds(text) if isinstance(text, str) else None
-
-
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-def _seconds(text: str) -> float:
-    """A Gateway API Duration, such as `1m30s`; admission has checked it."""
-    total, number, unit = 0.0, "", ""
-    for char in f"{text}0":
-        if char.isdigit():
-            if unit:
-                total += int(number or 0) * _UNITS.get(unit, 0.0)
-                number, unit = "", ""
-            number += char
-        else:
-            unit += char
-    return total
+    return parse_seconds(text)

@@ -34,7 +34,7 @@ from tierwall.engines.nftables.table import (
     text,
 )
 from tierwall.engines.nftables.transaction import transaction
-from tierwall.network.model.addresses import parse_address
+from tierwall.values.addresses import parse_address
 
 # Declaring the table first makes deleting it right whether it was there or not.
 _GONE = f"table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n"

@@ -33,11 +33,11 @@ from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
 from tierwall.network.decide import decide
 from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
-from tierwall.network.model.addresses import Address
 from tierwall.network.model.model import model
 from tierwall.network.model.rules import Direction
 from tierwall.network.question import NetworkQuestion, answer, ask
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Address
 
 
 class Asker:

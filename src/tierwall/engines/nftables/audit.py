@@ -22,8 +22,8 @@ from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.table import FAMILIES, FAMILY, NODES, PODS, TABLE
 from tierwall.engines.nftables.table import address as show
 from tierwall.network.event import ConnectionSeen, Hits, Seen
-from tierwall.network.model.addresses import Address
 from tierwall.network.model.rules import claimed
+from tierwall.values.addresses import Address
 
 _AGAIN = 1.0
 

@@ -39,12 +39,12 @@ from tierwall.engines.nftables.table import (
     Word,
 )
 from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
-from tierwall.network.model.addresses import show
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import domains
 from tierwall.network.model.model import Model, model_with_shadow
 from tierwall.network.model.rules import Action, Direction, Policy
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import show
 
 # Neighbour discovery is how a pod and its node find each other at all; it is no connection.
 _NEIGHBOURS = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"

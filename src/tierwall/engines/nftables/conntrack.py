@@ -30,9 +30,9 @@ from tierwall.engines.nftables.netlink import (
 )
 from tierwall.engines.nftables.nflog import Flow
 from tierwall.network.decide import decide
-from tierwall.network.model.addresses import IPV6, Address
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model
+from tierwall.values.addresses import IPV6, Address
 
 _GET, _DELETE = 1, 2
 _TUPLE_ORIG, _TUPLE_REPLY, _ID, _ZONE = 1, 2, 12, 18

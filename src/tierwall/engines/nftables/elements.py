@@ -23,7 +23,7 @@ from tierwall.engines.nftables.netlink import (
 from tierwall.engines.nftables.nflog import Flow, address_bytes
 from tierwall.engines.nftables.table import CUT, TABLE, Attached, Element, Verdict, Word
 from tierwall.engines.nftables.transaction import ElementChange
-from tierwall.network.model.addresses import IPV6
+from tierwall.values.addresses import IPV6
 
 _NEW, _DELETE = 12, 14
 _LIST_TABLE, _LIST_SET, _LIST_ELEMENTS = 1, 2, 3

@@ -23,7 +23,7 @@ from tierwall.engines.nftables.netlink import (
     number,
 )
 from tierwall.engines.nftables.parts import LEAD
-from tierwall.network.model.addresses import IPV6, Address
+from tierwall.values.addresses import IPV6, Address
 
 _PACKET, _CONFIG = 0, 1
 _CFG_CMD, _CFG_MODE, _CFG_TIMEOUT, _CFG_QTHRESH = 1, 2, 4, 5

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tierwall.network.model.addresses import Address
 from tierwall.network.model.ends import End
+from tierwall.values.addresses import Address
 
 
 class Log(StrEnum):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from tierwall.engines.nftables.options import Wire
 from tierwall.engines.nftables.sets import family_of
-from tierwall.network.model.addresses import Address, parse_address
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model
+from tierwall.values.addresses import Address, parse_address
 
 _MOST_ENDS = 64
 

@@ -17,8 +17,8 @@ from typing import NamedTuple, cast
 from tierwall.engines.nftables.nflog import Flow, Log, Logged, socket_family
 from tierwall.engines.nftables.table import address as show
 from tierwall.engines.nftables.topology import Topology
-from tierwall.network.model.addresses import IPV6, Address
 from tierwall.network.model.rules import Action
+from tierwall.values.addresses import IPV6, Address
 
 _AT_ONCE = 256
 # Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.

@@ -15,11 +15,11 @@ from tierwall.core.labels import Selector
 from tierwall.engines.nftables.names import Names
 from tierwall.engines.nftables.options import Wire
 from tierwall.engines.nftables.table import FAMILIES, Attached, Element, Kind, Set, Verdict
-from tierwall.network.model.addresses import IPV6, LAST_IPV4, Address, Block, Span
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import AddressPeer, DomainPeer, NamedPort, NodePeer, Peer, PodPeer, PortRange, by_kind
+from tierwall.values.addresses import IPV6, LAST_IPV4, Address, Block, Span
 
 _NOBODY = End("address", "")
 # Looked up once: every end is compared with it for every set.

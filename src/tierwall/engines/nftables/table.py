@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.network.model.addresses import IPV6, Address
+from tierwall.values.addresses import IPV6, Address
 
 FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)

@@ -17,10 +17,10 @@ from tierwall.engines.nftables.matches import Line, matches, resolved
 from tierwall.engines.nftables.names import Label
 from tierwall.engines.nftables.parts import ALLOW, Parts, by_port
 from tierwall.engines.nftables.table import ACCEPT, DROP, RETURN, Verdict, Word
-from tierwall.network.model.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
 from tierwall.network.model.shadow import is_shadow
+from tierwall.values.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 
 
 class Subject(NamedTuple):

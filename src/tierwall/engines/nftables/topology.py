@@ -12,7 +12,7 @@ from tierwall.engines.nftables.namespaces import NetworkNamespace
 from tierwall.engines.nftables.programs import run
 from tierwall.engines.nftables.sets import family_of
 from tierwall.engines.nftables.table import address as show
-from tierwall.network.model.addresses import Address
+from tierwall.values.addresses import Address
 
 _ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}

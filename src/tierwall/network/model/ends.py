@@ -15,8 +15,8 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.network.model.addresses import Address, parse_address, show
 from tierwall.resources.resource import Resource
+from tierwall.values.addresses import Address, parse_address, show
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 PROTOCOLS = ("TCP", "UDP", "SCTP")

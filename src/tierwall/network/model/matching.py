@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.addresses import Address
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import (
     AddressPeer,
@@ -28,6 +27,7 @@ from tierwall.network.model.rules import (
     Rule,
     by_kind,
 )
+from tierwall.values.addresses import Address
 
 
 class Match(Enum):

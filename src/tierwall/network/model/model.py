@@ -12,7 +12,6 @@ from typing import Final, assert_never
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
 from tierwall.network.model import admin, networkpolicy
-from tierwall.network.model.addresses import Address
 from tierwall.network.model.ends import NAMESPACE_NAME, End, namespace_labels, node_end
 from tierwall.network.model.matching import Nodes
 from tierwall.network.model.rules import TIERS, Direction, Policy, TierName
@@ -20,6 +19,7 @@ from tierwall.network.model.shadow import enforced, watched
 from tierwall.network.model.workloads import WORKLOADS, pods
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Address
 
 # Looked up once: every decision compares with it.
 _EGRESS: Final = Direction.EGRESS

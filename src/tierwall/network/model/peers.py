@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tierwall.core.labels import EVERYTHING, Selector
-from tierwall.network.model.addresses import Block, Span, parse_cidr
 from tierwall.network.model.malformed import Malformed, items, one_of, selector, text
 from tierwall.network.model.rules import AddressPeer, Direction, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation
+from tierwall.values.addresses import Block, Span, parse_cidr
 
 NESTED = ("namespaceSelector", "sameLabels", "notSameLabels", "related")
 INGRESS_PEER = ("namespaces", "pods")

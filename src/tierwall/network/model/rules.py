@@ -22,8 +22,8 @@ from tierwall.core.labels import EVERYTHING, Selector
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Combining, Tier
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.model.addresses import Block
 from tierwall.resources.resource import Resource
+from tierwall.values.addresses import Block
 
 E = TypeVar("E")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from tierwall.network.model.addresses import IPV6, LAST, Address, Block, Span, joined
+from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, joined
 
 
 class AddressSpace:

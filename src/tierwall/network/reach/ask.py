@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
 from tierwall.core.progress import Progress
-from tierwall.network.model.addresses import Block, Span, parse_address
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.classes import Classes, mask_of
 from tierwall.network.reach.matrix import Matrix, matrix
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Block, Span, parse_address
 
 _PORT = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.network.model.addresses import Block
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import (
@@ -23,6 +22,7 @@ from tierwall.network.model.rules import (
     Relation,
     Rule,
 )
+from tierwall.values.addresses import Block
 
 # Stands for any value of a key that no policy names.
 OTHER = None

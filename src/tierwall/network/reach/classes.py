@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from tierwall.network.model.addresses import Block, Span
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import PortRange
 from tierwall.network.reach.addressspace import AddressSpace
 from tierwall.network.reach.attention import Attention
+from tierwall.values.addresses import Block, Span
 
 
 class EndClass(Struct, frozen=True, eq=False):

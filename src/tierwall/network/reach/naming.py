@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tierwall.network.model.addresses import joined
 from tierwall.network.model.ends import End
 from tierwall.network.reach.classes import Classes, EndClass, mask_of
+from tierwall.values.addresses import joined
 
 EVERYONE, EVERY_POD = "*", "*/*"
 # Bits a chunk has at least: what is remembered is remembered by chunk.

@@ -1,0 +1,96 @@
+"""Times and durations as Go's `time` package reads them: RFC 3339 to the nanosecond, and `1h30m1.5s`."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import NamedTuple
+
+NANOS = 1_000_000_000
+DAY = 86_400
+MAX_DURATION = 2**63 - 1
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_is_rfc3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+).fullmatch
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": NANOS,
+    "m": 60 * NANOS,
+    "h": 3600 * NANOS,
+}
+_next_part = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII).match
+
+
+class Moment(NamedTuple):
+    """A time as nanoseconds since 1970 in UTC, and the offset in seconds with which it was written."""
+
+    ns: int
+    offset: int
+
+
+# What protobuf's Timestamp and Python's datetime can hold: the years 1 to 9999.
+FIRST_NS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * DAY * NANOS
+LAST_NS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * DAY * NANOS - 1
+
+
+def parse_time(text: object) -> Moment | None:
+    """An RFC 3339 time with up to nine digits of fraction that count; None if the text is not one."""
+    match = _is_rfc3339(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
+    offset = 0
+    if match[8]:
+        zone_hour, zone_minute = int(match[9]), int(match[10])
+        if zone_hour > 24 or zone_minute > 60:
+            return None
+        offset = (zone_hour * 60 + zone_minute) * (-60 if match[8] == "-" else 60)
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH_DAY
+    except ValueError:
+        return None
+    fraction = int((match[7] or "0")[:9].ljust(9, "0"))
+    return Moment((days * DAY + hour * 3600 + minute * 60 + second - offset) * NANOS + fraction, offset)
+
+
+def parse_duration(text: object) -> int | None:
+    """Nanoseconds of a Go duration: signed, a sequence of decimal numbers with units; None if the text is not one."""
+    if not isinstance(text, str):
+        return None
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return 0
+    # Go allows any number of parts; more than a few hundred characters say nothing more.
+    if not body or len(body) > 1000:
+        return None
+    total, position = 0, 0
+    while position < len(body):
+        match = _next_part(body, position)
+        if match is None or not (match[1] or match[2]):
+            return None
+        unit = _UNITS[match[3]]
+        total += int(match[1] or "0") * unit
+        if match[2]:
+            # Go adds the fraction as a double.
+            digits = match[2][:18]
+            total += int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
+        position = match.end()
+        if total > MAX_DURATION + 1:
+            return None
+    if text[0] == "-":
+        return -total
+    return total if total <= MAX_DURATION else None
+
+
+def parse_seconds(text: object) -> float | None:
+    """Seconds of a Go duration that is not negative; None if the text is not one."""
+    ns = parse_duration(text)
+    return None if ns is None or ns < 0 else ns / NANOS

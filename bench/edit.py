@@ -47,11 +47,11 @@ def saved(objects: list[dict[str, Any]]) -> Iterator[list[Path]]:
 
 def nftables() -> None:
     """A port of one NetworkPolicy changes."""
-    from tierwall.engines.nftables.apply import Enforcer
-    from tierwall.engines.nftables.compile import compile_snapshot
-    from tierwall.engines.nftables.conntrack import cut
-    from tierwall.engines.nftables.namespaces import NetworkNamespace
-    from tierwall.engines.nftables.options import Options
+    from tierwall.engines.nftables.kernel.apply import Enforcer
+    from tierwall.engines.nftables.kernel.conntrack import cut
+    from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+    from tierwall.engines.nftables.table.compile import compile_snapshot
+    from tierwall.engines.nftables.table.options import Options
     from tierwall.serve import nftables as keeping
     from tierwall.serve.follower import Outcome
 

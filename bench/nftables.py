@@ -71,7 +71,7 @@ def policies(rules: int, spread: int) -> list[Object]:
 
 def tables() -> dict[str, Any]:
     """The tables to compare, by name; None is no table."""
-    from tierwall.engines.nftables.compile import compile_model
+    from tierwall.engines.nftables.table.compile import compile_model
     from tierwall.network.model.model import Model
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
@@ -89,8 +89,8 @@ def tables() -> dict[str, Any]:
 
 def traffic() -> None:
     """Throughput and connection rate."""
-    from tierwall.engines.nftables.apply import remove, replace
-    from tierwall.engines.nftables.topology import Topology
+    from tierwall.engines.nftables.kernel.apply import remove, replace
+    from tierwall.engines.nftables.probe.topology import Topology
     from tierwall.values.addresses import parse_address
 
     ends = [parse_address(one) for one in (CLIENT, SERVER)]
@@ -164,11 +164,11 @@ def connections(listener: socket.socket) -> float:
 
 def applying(size: int = 1_000) -> None:
     """The time to apply, to follow one pod, and the kernel's memory."""
-    from tierwall.engines.nftables.apply import Enforcer, check, execute, remove
-    from tierwall.engines.nftables.compile import compile_model
-    from tierwall.engines.nftables.follow import PodChange
-    from tierwall.engines.nftables.namespaces import NetworkNamespace
-    from tierwall.engines.nftables.table import text
+    from tierwall.engines.nftables.kernel.apply import Enforcer, check, execute, remove
+    from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+    from tierwall.engines.nftables.table.compile import compile_model
+    from tierwall.engines.nftables.table.pods import PodChange
+    from tierwall.engines.nftables.table.table import text
     from tierwall.network.model.model import Model
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot

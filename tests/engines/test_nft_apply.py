@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.labs.nft_kernel import fresh_namespace
 from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.apply import (
+from tierwall.engines.nftables.kernel.apply import (
     Enforcer,
     apply,
     check,
@@ -33,11 +33,11 @@ from tierwall.engines.nftables.apply import (
     remove,
     script_to,
 )
-from tierwall.engines.nftables.compile import Compiled, compile_model
-from tierwall.engines.nftables.follow import PodChange
-from tierwall.engines.nftables.namespaces import NetworkNamespace
-from tierwall.engines.nftables.programs import find
-from tierwall.engines.nftables.table import Kind, Table, text
+from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+from tierwall.engines.nftables.kernel.programs import find
+from tierwall.engines.nftables.table.compile import Compiled, compile_model
+from tierwall.engines.nftables.table.pods import PodChange
+from tierwall.engines.nftables.table.table import Kind, Table, text
 from tierwall.network.model.model import Model
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot

@@ -17,14 +17,14 @@ from tests.labs.nft_kernel import need_kernel
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
 from tierwall.core.diagnostics import InputError
 from tierwall.core.event import Event
-from tierwall.engines.nftables.apply import apply
-from tierwall.engines.nftables.audit import Names, event, hits
-from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.nflog import Log as Reader
-from tierwall.engines.nftables.nflog import parse_packet
-from tierwall.engines.nftables.options import Log, Options
-from tierwall.engines.nftables.probe import Fate, Probe, probe, sctp_init
-from tierwall.engines.nftables.topology import Topology
+from tierwall.engines.nftables.kernel.apply import apply
+from tierwall.engines.nftables.kernel.audit import Names, event, hits
+from tierwall.engines.nftables.kernel.nflog import Log as Reader
+from tierwall.engines.nftables.kernel.nflog import parse_packet
+from tierwall.engines.nftables.probe.packets import Fate, Probe, probe, sctp_init
+from tierwall.engines.nftables.probe.topology import Topology
+from tierwall.engines.nftables.table.compile import compile_model
+from tierwall.engines.nftables.table.options import Log, Options
 from tierwall.network.model.model import Model
 from tierwall.render.audit_text import event_line, hits_lines
 from tierwall.render.json.audit import event_document, hits_document
@@ -238,7 +238,7 @@ def test_a_packet_that_is_none_is_passed_over(packet: bytes) -> None:
 
 def test_an_sctp_packet_has_the_checksum_that_the_kernel_wants() -> None:
     # The example of RFC 3720, appendix B.4: CRC32c of 32 zero octets is 0x8a9136aa.
-    from tierwall.engines.nftables.probe import crc32c
+    from tierwall.engines.nftables.probe.packets import crc32c
 
     assert crc32c(b"\0" * 32) == 0x8A9136AA
     assert len(sctp_init(1, 2)) == 32

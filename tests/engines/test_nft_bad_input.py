@@ -22,10 +22,11 @@ from tests.labs.nft_kernel import fresh_namespace, nft_engine
 from tests.worlds.nft_clusters import admin_policy, namespace, network_policy, pod, suite
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables import apply, probe, programs
-from tierwall.engines.nftables.apply import exists, listing
-from tierwall.engines.nftables.namespaces import NetworkNamespace
-from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.kernel import apply, programs
+from tierwall.engines.nftables.kernel.apply import exists, listing
+from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+from tierwall.engines.nftables.probe import packets
+from tierwall.engines.nftables.table.options import Options
 from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
 from tierwall.serve.nftables import Keeper, Nftables
@@ -163,9 +164,9 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, mon
     asked = suite(OBJECTS, [{**question, "protocol": protocol} for protocol in ("SCTP", "TCP")])
     assert [bool(one.skipped) for one in replies(asked, nft_engine)] == [False, False]
     monkeypatch.setattr(socket, "socket", refuse)
-    assert "protocol not supported" in probe.sctp_problem()
+    assert "protocol not supported" in packets.sctp_problem()
     monkeypatch.undo()
-    monkeypatch.setattr("tierwall.engines.nftables.asking.sctp_problem", lambda: "SCTP needs raw sockets")
+    monkeypatch.setattr("tierwall.engines.nftables.probe.asking.sctp_problem", lambda: "SCTP needs raw sockets")
     first, second = replies(asked, nft_engine)
     assert first.skipped == "not testable here: SCTP needs raw sockets"
     assert second.answer is not None

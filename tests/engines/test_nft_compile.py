@@ -18,12 +18,12 @@ from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
-from tierwall.engines.nftables.compile import Compiled, compile_model
-from tierwall.engines.nftables.names import Label
-from tierwall.engines.nftables.options import Log, Options
-from tierwall.engines.nftables.sets import merged, without
-from tierwall.engines.nftables.table import Kind, text
-from tierwall.engines.nftables.transaction import transaction
+from tierwall.engines.nftables.table.compile import Compiled, compile_model
+from tierwall.engines.nftables.table.names import Label
+from tierwall.engines.nftables.table.options import Log, Options
+from tierwall.engines.nftables.table.sets import merged, without
+from tierwall.engines.nftables.table.table import Kind, text
+from tierwall.engines.nftables.table.transaction import transaction
 from tierwall.network.model.model import model_with_shadow
 from tierwall.network.model.rules import Action, Direction
 from tierwall.resources.load import load_objects

@@ -13,12 +13,12 @@ from tests.labs.nft_kernel import asker, nft_engine
 from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
-from tierwall.engines.nftables import parts
-from tierwall.engines.nftables.asking import Asker
-from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.options import Options
-from tierwall.engines.nftables.placement import Placement
-from tierwall.engines.nftables.probe import Probe
+from tierwall.engines.nftables.probe.asking import Asker
+from tierwall.engines.nftables.probe.packets import Probe
+from tierwall.engines.nftables.probe.placement import Placement
+from tierwall.engines.nftables.table import parts
+from tierwall.engines.nftables.table.compile import compile_model
+from tierwall.engines.nftables.table.options import Options
 from tierwall.network.detail import NetworkDetail
 from tierwall.network.model.model import model
 from tierwall.network.question import NetworkQuestion, ask

@@ -12,12 +12,12 @@ import pytest
 
 from tests.labs.nft_kernel import need_kernel
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod
-from tierwall.engines.nftables.apply import apply, execute, remove
-from tierwall.engines.nftables.compile import Compiled, compile_model
-from tierwall.engines.nftables.conntrack import cut
-from tierwall.engines.nftables.options import Options
-from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.topology import Topology
+from tierwall.engines.nftables.kernel.apply import apply, execute, remove
+from tierwall.engines.nftables.kernel.conntrack import cut
+from tierwall.engines.nftables.kernel.programs import run
+from tierwall.engines.nftables.probe.topology import Topology
+from tierwall.engines.nftables.table.compile import Compiled, compile_model
+from tierwall.engines.nftables.table.options import Options
 from tierwall.network.model.model import Model
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot

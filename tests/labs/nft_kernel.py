@@ -10,8 +10,8 @@ import pytest
 
 from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.asking import Asker
-from tierwall.engines.nftables.namespaces import NetworkNamespace
+from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+from tierwall.engines.nftables.probe.asking import Asker
 from tierwall.serve.nftables import Nftables
 
 

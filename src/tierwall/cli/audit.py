@@ -35,7 +35,7 @@ def command(output: str, log_group: int, count: int | None, seconds: float | Non
 
 
 def _stream(output: str, group: int, count: int | None, seconds: float | None) -> None:
-    from tierwall.engines.nftables.options import Options
+    from tierwall.engines.nftables.table.options import Options
     from tierwall.engines.table import engine
     from tierwall.render.audit_text import event_line
     from tierwall.render.json import line
@@ -49,7 +49,7 @@ def _stream(output: str, group: int, count: int | None, seconds: float | None) -
 
 def show_hits(output: str) -> None:
     """Print the counters of every rule."""
-    from tierwall.engines.nftables.audit import hits
+    from tierwall.engines.nftables.kernel.audit import hits
     from tierwall.render.audit_text import hits_lines
     from tierwall.render.json import line
     from tierwall.render.json.audit import hits_document

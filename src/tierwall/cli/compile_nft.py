@@ -16,7 +16,7 @@ from tierwall.cli.nft_options import options, table_options
 def command(paths: tuple[str, ...], **given: Any) -> None:
     """Print the nftables table that enforces the network policies on the pods."""
     from tierwall.core.diagnostics import InputError
-    from tierwall.engines.nftables.table import text
+    from tierwall.engines.nftables.table.table import text
     from tierwall.engines.table import engine
 
     try:

@@ -62,7 +62,7 @@ def command(
         raise click.UsageError("--remove takes no PATH" if remove else "Missing argument 'PATH...'.")
     try:
         if remove:
-            from tierwall.engines.nftables.apply import remove as remove_table
+            from tierwall.engines.nftables.kernel.apply import remove as remove_table
 
             remove_table()
             return
@@ -84,7 +84,7 @@ def command(
 
 def _preview(nft: Engine[Any, Any, Any], source: Files, diff: bool) -> None:
     from tierwall.core.diagnostics import InputError, errors_of, in_order
-    from tierwall.engines.nftables.apply import difference, script_to
+    from tierwall.engines.nftables.kernel.apply import difference, script_to
     from tierwall.serve.follower import problems
 
     loaded = source.read()

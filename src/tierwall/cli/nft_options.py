@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from tierwall.engines.nftables.options import Options
+    from tierwall.engines.nftables.table.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,6 +48,6 @@ def table_options(function: F) -> F:
 
 def options(given: dict[str, Any]) -> Options:
     """The compiler's options from those of the command line."""
-    from tierwall.engines.nftables.options import Log, Options
+    from tierwall.engines.nftables.table.options import Log, Options
 
     return Options(given["node"], Log(given["log"]), given["log_group"], given["log_rate"], given["exempt_own_node"])

@@ -13,14 +13,14 @@ from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.core.event import Event
 from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
-from tierwall.engines.nftables.apply import Enforcer
-from tierwall.engines.nftables.asking import Asker
-from tierwall.engines.nftables.audit import events
-from tierwall.engines.nftables.compile import Compiled, compile_snapshot
-from tierwall.engines.nftables.conntrack import cut
-from tierwall.engines.nftables.follow import PodChange, pod_changes
-from tierwall.engines.nftables.netlink import NetlinkError
-from tierwall.engines.nftables.options import Options
+from tierwall.engines.nftables.kernel.apply import Enforcer
+from tierwall.engines.nftables.kernel.audit import events
+from tierwall.engines.nftables.kernel.conntrack import cut
+from tierwall.engines.nftables.kernel.netlink import NetlinkError
+from tierwall.engines.nftables.probe.asking import Asker
+from tierwall.engines.nftables.table.compile import Compiled, compile_snapshot
+from tierwall.engines.nftables.table.options import Options
+from tierwall.engines.nftables.table.pods import PodChange, pod_changes
 from tierwall.network.model.model import model
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, Prepared, Source, until_signalled

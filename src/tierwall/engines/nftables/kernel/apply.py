@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.compile import Compiled
-from tierwall.engines.nftables.elements import send
-from tierwall.engines.nftables.follow import FollowedTable, PodChange
-from tierwall.engines.nftables.namespaces import NetworkNamespace
-from tierwall.engines.nftables.netlink import NetlinkError
-from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.table import (
+from tierwall.engines.nftables.kernel.elements import send
+from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+from tierwall.engines.nftables.kernel.netlink import NetlinkError
+from tierwall.engines.nftables.kernel.programs import run
+from tierwall.engines.nftables.table.compile import Compiled
+from tierwall.engines.nftables.table.pods import FollowedTable, PodChange
+from tierwall.engines.nftables.table.table import (
     EVERY_OTHER,
     FAMILY,
     MAPS,
@@ -33,7 +33,7 @@ from tierwall.engines.nftables.table import (
     Word,
     text,
 )
-from tierwall.engines.nftables.transaction import transaction
+from tierwall.engines.nftables.table.transaction import transaction
 from tierwall.values.addresses import parse_address
 
 # Declaring the table first makes deleting it right whether it was there or not.

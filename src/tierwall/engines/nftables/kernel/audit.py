@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from tierwall.core.event import Event
-from tierwall.engines.nftables.apply import counts, exists
-from tierwall.engines.nftables.names import MOST_PREFIX, Label, may_be_shortened
-from tierwall.engines.nftables.nflog import Log, Logged
-from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.table import FAMILIES, FAMILY, NODES, PODS, TABLE
-from tierwall.engines.nftables.table import address as show
+from tierwall.engines.nftables.kernel.apply import counts, exists
+from tierwall.engines.nftables.kernel.nflog import Log, Logged
+from tierwall.engines.nftables.kernel.programs import run
+from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
+from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
+from tierwall.engines.nftables.table.table import address as show
 from tierwall.network.event import ConnectionSeen, Hits, Seen
 from tierwall.network.model.rules import claimed
 from tierwall.values.addresses import Address

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tierwall.core.verdict import StepVerdict
-from tierwall.engines.nftables.compile import Compiler
-from tierwall.engines.nftables.elements import add_flows
-from tierwall.engines.nftables.netlink import (
+from tierwall.engines.nftables.kernel.elements import add_flows
+from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_CTNETLINK,
     NFPROTO_IPV4,
     NFPROTO_IPV6,
@@ -28,7 +27,8 @@ from tierwall.engines.nftables.netlink import (
     attributes,
     number,
 )
-from tierwall.engines.nftables.nflog import Flow
+from tierwall.engines.nftables.kernel.nflog import Flow
+from tierwall.engines.nftables.table.compile import Compiler
 from tierwall.network.decide import decide
 from tierwall.network.model.ends import End, address_end
 from tierwall.network.model.model import Model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tierwall.engines.nftables.netlink import (
+from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_NFTABLES,
     NFPROTO_INET,
     NLM_F_CREATE,
@@ -20,9 +20,9 @@ from tierwall.engines.nftables.netlink import (
     number,
     text,
 )
-from tierwall.engines.nftables.nflog import Flow, address_bytes
-from tierwall.engines.nftables.table import CUT, TABLE, Attached, Element, Verdict, Word
-from tierwall.engines.nftables.transaction import ElementChange
+from tierwall.engines.nftables.kernel.nflog import Flow, address_bytes
+from tierwall.engines.nftables.table.table import CUT, TABLE, Attached, Element, Verdict, Word
+from tierwall.engines.nftables.table.transaction import ElementChange
 from tierwall.values.addresses import IPV6
 
 _NEW, _DELETE = 12, 14

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.nftables.names import Label
-from tierwall.engines.nftables.netlink import (
+from tierwall.engines.nftables.kernel.netlink import (
     NFNL_SUBSYS_ULOG,
     NFPROTO_UNSPEC,
     Message,
@@ -22,7 +21,8 @@ from tierwall.engines.nftables.netlink import (
     attributes,
     number,
 )
-from tierwall.engines.nftables.parts import LEAD
+from tierwall.engines.nftables.table.names import Label
+from tierwall.engines.nftables.table.parts import LEAD
 from tierwall.values.addresses import IPV6, Address
 
 _PACKET, _CONFIG = 0, 1

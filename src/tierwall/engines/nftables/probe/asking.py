@@ -17,20 +17,20 @@ from tierwall.core.outcome import DENY, Outcome
 from tierwall.core.protocols import Reply
 from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
-from tierwall.engines.nftables.apply import replace
-from tierwall.engines.nftables.compile import compile_model
-from tierwall.engines.nftables.conntrack import forget_all
-from tierwall.engines.nftables.names import Label
-from tierwall.engines.nftables.netlink import NetlinkError
-from tierwall.engines.nftables.nflog import Log
-from tierwall.engines.nftables.options import GROUP, Options
-from tierwall.engines.nftables.placement import Placement
-from tierwall.engines.nftables.probe import Fate, Probe, sctp_problem
-from tierwall.engines.nftables.probe import probe as tried
-from tierwall.engines.nftables.programs import find
-from tierwall.engines.nftables.table import Table
-from tierwall.engines.nftables.table import address as show
-from tierwall.engines.nftables.topology import Topology
+from tierwall.engines.nftables.kernel.apply import replace
+from tierwall.engines.nftables.kernel.conntrack import forget_all
+from tierwall.engines.nftables.kernel.netlink import NetlinkError
+from tierwall.engines.nftables.kernel.nflog import Log
+from tierwall.engines.nftables.kernel.programs import find
+from tierwall.engines.nftables.probe.packets import Fate, Probe, sctp_problem
+from tierwall.engines.nftables.probe.packets import probe as tried
+from tierwall.engines.nftables.probe.placement import Placement
+from tierwall.engines.nftables.probe.topology import Topology
+from tierwall.engines.nftables.table.compile import compile_model
+from tierwall.engines.nftables.table.names import Label
+from tierwall.engines.nftables.table.options import GROUP, Options
+from tierwall.engines.nftables.table.table import Table
+from tierwall.engines.nftables.table.table import address as show
 from tierwall.network.decide import decide
 from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
 from tierwall.network.model.model import model

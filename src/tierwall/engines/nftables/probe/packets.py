@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
-from tierwall.engines.nftables.nflog import Flow, Log, Logged, socket_family
-from tierwall.engines.nftables.table import address as show
-from tierwall.engines.nftables.topology import Topology
+from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged, socket_family
+from tierwall.engines.nftables.probe.topology import Topology
+from tierwall.engines.nftables.table.table import address as show
 from tierwall.network.model.rules import Action
 from tierwall.values.addresses import IPV6, Address
 

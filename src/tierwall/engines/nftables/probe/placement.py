@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tierwall.engines.nftables.options import Wire
-from tierwall.engines.nftables.sets import family_of
+from tierwall.engines.nftables.table.options import Wire
+from tierwall.engines.nftables.table.sets import family_of
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model
 from tierwall.values.addresses import Address, parse_address

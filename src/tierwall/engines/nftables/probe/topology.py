@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tierwall.engines.nftables.namespaces import NetworkNamespace
-from tierwall.engines.nftables.programs import run
-from tierwall.engines.nftables.sets import family_of
-from tierwall.engines.nftables.table import address as show
+from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
+from tierwall.engines.nftables.kernel.programs import run
+from tierwall.engines.nftables.table.sets import family_of
+from tierwall.engines.nftables.table.table import address as show
 from tierwall.values.addresses import Address
 
 _ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"

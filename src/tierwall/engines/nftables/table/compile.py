@@ -18,12 +18,12 @@ from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, near_miss
 from tierwall.core.stack import Combining, Stack
-from tierwall.engines.nftables.matches import subject_field
-from tierwall.engines.nftables.names import Names, comment, marked
-from tierwall.engines.nftables.options import Options, Wire
-from tierwall.engines.nftables.parts import ALLOW, Parts
-from tierwall.engines.nftables.sets import Sets, family_of
-from tierwall.engines.nftables.table import (
+from tierwall.engines.nftables.table.matches import subject_field
+from tierwall.engines.nftables.table.names import Names, comment, marked
+from tierwall.engines.nftables.table.options import Options, Wire
+from tierwall.engines.nftables.table.parts import ALLOW, Parts
+from tierwall.engines.nftables.table.sets import Sets, family_of
+from tierwall.engines.nftables.table.table import (
     CUT,
     EVERY_OTHER,
     FAMILIES,
@@ -38,7 +38,7 @@ from tierwall.engines.nftables.table import (
     Verdict,
     Word,
 )
-from tierwall.engines.nftables.tiers import Subject, first_match, shadow_union, union
+from tierwall.engines.nftables.table.tiers import Subject, first_match, shadow_union, union
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import domains
 from tierwall.network.model.model import Model, model_with_shadow

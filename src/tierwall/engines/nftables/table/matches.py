@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Requirement, Selector
-from tierwall.engines.nftables.sets import Sets
+from tierwall.engines.nftables.table.sets import Sets
 from tierwall.network.model.ends import LAST_PORT, NAMESPACE_NAME, PROTOCOLS
 from tierwall.network.model.rules import (
     AddressPeer,

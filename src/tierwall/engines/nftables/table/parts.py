@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tierwall.engines.nftables.matches import Line
-from tierwall.engines.nftables.names import MOST_PREFIX, Label, Names, comment
-from tierwall.engines.nftables.options import Log, Options
-from tierwall.engines.nftables.sets import Sets
-from tierwall.engines.nftables.table import ACCEPT, RETURN, Chain, Verdict, Word
+from tierwall.engines.nftables.table.matches import Line
+from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, Names, comment
+from tierwall.engines.nftables.table.options import Log, Options
+from tierwall.engines.nftables.table.sets import Sets
+from tierwall.engines.nftables.table.table import ACCEPT, RETURN, Chain, Verdict, Word
 from tierwall.network.model.rules import Action, Direction
 
 # How logged packets are told from those of other programs.

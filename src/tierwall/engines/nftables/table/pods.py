@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.engines.nftables.compile import Compiled
-from tierwall.engines.nftables.names import comment
-from tierwall.engines.nftables.sets import Definition, NamedPortEnds, PeerEnds, family_of
-from tierwall.engines.nftables.table import PODS, Attached, Element, Set, Table, Verdict, Word
-from tierwall.engines.nftables.transaction import ElementChange
+from tierwall.engines.nftables.table.compile import Compiled
+from tierwall.engines.nftables.table.names import comment
+from tierwall.engines.nftables.table.sets import Definition, NamedPortEnds, PeerEnds, family_of
+from tierwall.engines.nftables.table.table import PODS, Attached, Element, Set, Table, Verdict, Word
+from tierwall.engines.nftables.table.transaction import ElementChange
 from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
 from tierwall.network.model.rules import Direction, by_kind
 from tierwall.resources.resource import Resource

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.core.labels import Selector
-from tierwall.engines.nftables.names import Names
-from tierwall.engines.nftables.options import Wire
-from tierwall.engines.nftables.table import FAMILIES, Attached, Element, Kind, Set, Verdict
+from tierwall.engines.nftables.table.names import Names
+from tierwall.engines.nftables.table.options import Wire
+from tierwall.engines.nftables.table.table import FAMILIES, Attached, Element, Kind, Set, Verdict
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
 from tierwall.network.model.model import Model

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, assert_never
 
-from tierwall.engines.nftables.matches import Line, matches, resolved
-from tierwall.engines.nftables.names import Label
-from tierwall.engines.nftables.parts import ALLOW, Parts, by_port
-from tierwall.engines.nftables.table import ACCEPT, DROP, RETURN, Verdict, Word
+from tierwall.engines.nftables.table.matches import Line, matches, resolved
+from tierwall.engines.nftables.table.names import Label
+from tierwall.engines.nftables.table.parts import ALLOW, Parts, by_port
+from tierwall.engines.nftables.table.table import ACCEPT, DROP, RETURN, Verdict, Word
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
 from tierwall.network.model.shadow import is_shadow

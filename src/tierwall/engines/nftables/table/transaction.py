@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.engines.nftables.table import (
+from tierwall.engines.nftables.table.table import (
     FAMILY,
     MAPS,
     TABLE,

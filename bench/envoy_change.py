@@ -70,8 +70,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
     import ssl
     import tempfile
 
-    from tierwall.engines.envoy.binary import find_envoy
-    from tierwall.engines.envoy.process import Process
+    from tierwall.engines.envoy.process import Process, find_envoy
     from tierwall.engines.envoy.xds.server import Server
 
     authority = certificates.Authority()

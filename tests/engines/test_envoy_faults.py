@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from tests.labs.envoy_lab import Lab, eventually, lab, later, policy
 from tierwall.engines.envoy.compile import compile
+from tierwall.engines.envoy.xds.cache import ROUTE
 from tierwall.engines.envoy.xds.server import SERVICE
-from tierwall.engines.envoy.xds.types import ROUTE
 
 pytestmark = pytest.mark.engine
 BASE = policy("base", "allowed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -20,12 +19,10 @@ from hypothesis import strategies as st
 
 from examples.agents import certificates
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.xds.cache import Cache
-from tierwall.engines.envoy.xds.proxy import Proxy, Standing, programmed
-from tierwall.engines.envoy.xds.server import SERVICE, Server
-from tierwall.engines.envoy.xds.stream import Stream
-from tierwall.engines.envoy.xds.subscription import MOST_NAMES
-from tierwall.engines.envoy.xds.types import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE
+from tierwall.engines.envoy.compile import Resources
+from tierwall.engines.envoy.xds.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, Cache
+from tierwall.engines.envoy.xds.server import SERVICE, Server, Standing, programmed
+from tierwall.engines.envoy.xds.stream import MOST_NAMES, Proxy, Stream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),
@@ -41,17 +38,16 @@ def extension(name: str, text: str) -> Any:
     return out
 
 
-def resources(state: dict[str, dict[str, str]]) -> Any:
+def resources(state: dict[str, dict[str, str]]) -> Resources:
     """A configuration in which each resource says one word."""
     made = {
         type_url: {name: make(name, text) for name, text in state.get(type_url, {}).items()}
         for type_url, make in _MESSAGES.items()
     }
-    return SimpleNamespace(
+    return Resources(
         clusters=made[CLUSTER],
         listeners=made[LISTENER],
         routes=made[ROUTE],
-        secrets={},
         extension_configs=made[EXTENSION],
     )
 

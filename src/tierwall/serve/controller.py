@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.engines.envoy.compile import Resources, State, compile, straightened
-from tierwall.engines.envoy.listing import May
 from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.toolslist import permitted
+from tierwall.engines.envoy.toolslist import May, permitted
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, Prepared
 

@@ -23,11 +23,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.event import Event
 from tierwall.core.protocols import Report
 from tierwall.engines.envoy import accesslog, toolslist
-from tierwall.engines.envoy.binary import find_envoy
 from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
 from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.options import Certificate, Options
-from tierwall.engines.envoy.process import Process
+from tierwall.engines.envoy.process import Process, find_envoy
 from tierwall.engines.envoy.xds.server import Server
 from tierwall.render.json.decisions import request_document
 from tierwall.render.json.proxies import proxies_document

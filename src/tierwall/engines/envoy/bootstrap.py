@@ -1,14 +1,18 @@
-"""The bootstrap of an Envoy that gets everything else over xDS (Envoy API reference, `envoy.config.bootstrap.v3`).
+"""Bootstraps (Envoy API reference, `envoy.config.bootstrap.v3`): for an Envoy that gets all else over xDS, or nothing.
 
-The control plane is the one static cluster, `tierwall`; listeners, clusters, routes, secrets and filters come over one
-aggregated delta stream, access logs and external processing use the same cluster. The admin interface is a Unix socket
-in a folder that only the owner can enter: it could be used to stop the proxy and to read its configuration.
+With xDS, the control plane is the one static cluster, `tierwall`; listeners, clusters, routes, secrets and filters come
+over one aggregated delta stream, access logs and external processing use the same cluster. The admin interface is a
+Unix socket in a folder that only the owner can enter: it could be used to stop the proxy and to read its configuration.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from envoy.config.bootstrap.v3 import bootstrap_pb2
+
+from tierwall.engines.envoy.compile import Resources
 
 CONTROL_PLANE = "tierwall"
 # Envoy's own limit of 100 refuses ordinary patterns; RE2 matches in linear time, whatever the size.
@@ -71,4 +75,18 @@ def bootstrap(host: str, port: int, node: str, admin: Path | None, tls: dict[str
     }
     if admin is not None:
         out["admin"] = {"address": {"pipe": {"path": str(admin), "mode": 0o600}}}
+    return out
+
+
+def static_bootstrap(resources: Resources, admin: Path, largest_pattern: int) -> Any:
+    """A bootstrap with everything in it, for an Envoy without a control plane."""
+    out = bootstrap_pb2.Bootstrap()
+    out.node.id = out.node.cluster = "tierwall"
+    out.admin.address.pipe.path = str(admin)
+    out.admin.address.pipe.mode = 0o600
+    out.static_resources.listeners.extend(resources.listeners.values())
+    out.static_resources.clusters.extend(resources.clusters.values())
+    out.static_resources.secrets.extend(resources.secrets.values())
+    layer = out.layered_runtime.layers.add(name="patterns")
+    layer.static_layer.update({"re2.max_program_size.error_level": largest_pattern})
     return out

@@ -11,7 +11,7 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy import mcp
-from tierwall.engines.envoy.checkpoints import Checkpoint, on
+from tierwall.engines.envoy.checkpoints import Checkpoint, Key, digest, key_of, on
 from tierwall.engines.envoy.external_auth import Authorizer, authorizer
 from tierwall.engines.envoy.names import (
     BODILESS,
@@ -25,7 +25,6 @@ from tierwall.engines.envoy.names import (
 )
 from tierwall.engines.envoy.options import Options
 from tierwall.engines.envoy.rbac import Guard, depends_on, guard
-from tierwall.engines.envoy.tags import Key, digest, key_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import as_method

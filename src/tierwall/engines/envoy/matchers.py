@@ -1,10 +1,14 @@
-"""Predicates and trees of Envoy's matching API (`xds.type.matcher.v3.Matcher`), made without repetition."""
+"""Predicates, trees and patterns of Envoy's matching API (`xds.type.matcher.v3.Matcher`), made without repetition.
+
+HTTP matchers of rules are predicates, too (docs/tool.md#http-matchers).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
+import re2
 from envoy.type.matcher.v3 import http_inputs_pb2
 from google.protobuf import any_pb2
 from xds.core.v3 import extension_pb2
@@ -12,10 +16,17 @@ from xds.type.matcher.v3 import cel_pb2, matcher_pb2, string_pb2
 from xds.type.matcher.v3 import http_inputs_pb2 as xds_inputs_pb2
 from xds.type.v3 import cel_pb2 as cel_expression_pb2
 
+from tierwall.engines.envoy.cel_expression import Inexpressible
+from tierwall.engines.envoy.names import HEADER_PREFIX, PATH
+from tierwall.tool.http_match import Comparison, HttpMatch, TextMatch
+from tierwall.tool.request import SESSION_HEADER
+
 Predicate: TypeAlias = Any
 OnMatch: TypeAlias = Any
 _Matcher = matcher_pb2.Matcher
 _Predicate = _Matcher.MatcherList.Predicate
+_HOST = ":authority"
+_EMPTY = "()"  # Envoy wants a pattern, and for the empty text, too
 
 
 def packed(message: Any) -> Any:
@@ -128,3 +139,82 @@ def matcher(decision: OnMatch | None) -> Any:
     if decision.HasField("matcher"):
         return decision.matcher
     return _Matcher(on_no_match=decision)
+
+
+def refused(pattern: str, largest_pattern: int) -> str:
+    """Why Envoy would refuse a pattern, or nothing."""
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1  # as Envoy reads patterns: byte by byte
+    try:
+        size = re2.compile(pattern.encode(), options).programsize
+    except (re2.error, UnicodeEncodeError):
+        return "which Envoy does not take for one"
+    return f"whose program has size {size} of at most {largest_pattern}" if size > largest_pattern else ""
+
+
+def quoted(text: str) -> str:
+    """A pattern for this text only."""
+    return "".join(one if one.isalnum() or one in "/_-" else f"\\{one}" for one in text)
+
+
+def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
+    """What must hold of the HTTP request: a predicate, None for nothing, False for what this listener never sees."""
+    if match.ports and port not in match.ports:
+        return False
+    families: list[Predicate] = []
+    if match.methods:
+        families.append(any_of([has(":method", exact(one)) for one in sorted(match.methods)]))
+    if match.paths:
+        families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
+    if match.hosts:
+        families.append(any_of([_host(one) for one in sorted(match.hosts)]))
+    families += [_text(_header(one.name), one.value, largest_pattern) for one in match.headers]
+    return all_of(families) if families else None
+
+
+def _header(name: str) -> str:
+    if name.startswith(HEADER_PREFIX):
+        raise Inexpressible(f"header `{name}` is not a caller's to send")
+    return _HOST if name == "host" else name
+
+
+def session_predicate(path: str) -> Predicate:
+    """The stream (GET) or end (DELETE that names it) of a session, at the backend's path."""
+    get = has(":method", exact("GET"))
+    delete = all_of([has(":method", exact("DELETE")), present(SESSION_HEADER)])
+    return all_of([has(PATH, exact(path)), any_of([get, delete])])
+
+
+def _text(header: str, text: TextMatch, largest_pattern: int) -> Predicate:
+    match text.type:
+        case Comparison.EXACT:
+            return has(header, exact(text.value) if text.value else regex(_EMPTY))
+        case Comparison.PREFIX:
+            lead = text.value.removesuffix("/")
+            below = has(header, prefix(f"{lead}/"))
+            return any_of([has(header, exact(lead)), below]) if lead else below
+        case Comparison.REGEX:
+            return has(header, regex(_pattern(text.value, largest_pattern)))
+        case _:
+            assert_never(text.type)
+
+
+def _pattern(pattern: str, largest_pattern: int) -> str:
+    why = refused(pattern, largest_pattern)
+    if why:
+        raise Inexpressible(f"pattern `{pattern}`, {why}")
+    if not pattern.isascii():
+        raise Inexpressible(f"pattern `{pattern}` has letters that are several bytes, and it matches byte by byte")
+    return pattern or _EMPTY
+
+
+def _host(host: str) -> Predicate:
+    """A host name, or every one below `*.x`; requests may add a port, and capitals."""
+    name = host.removeprefix("*")
+    is_wild = name != host
+    bare = has(_HOST, (suffix if is_wild else exact)(name, ignore_case=True))
+    before_port = has(_HOST, (contains if is_wild else prefix)(f"{name}:", ignore_case=True))
+    found = any_of([bare, all_of([has(_HOST, regex("[^:]+:[0-9]+")), before_port])])
+    # At least one character before the dot.
+    return all_of([found, has(_HOST, regex("[^.].*"))]) if is_wild else found

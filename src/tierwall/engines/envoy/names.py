@@ -22,6 +22,7 @@ STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
 ROUTER: Final = "envoy.filters.http.router"
+CORS: Final = "envoy.filters.http.cors"
 
 # The namespace of the metadata of routes: which Gateway and listener.
 PLACE: Final = "tierwall"

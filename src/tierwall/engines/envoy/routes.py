@@ -16,7 +16,7 @@ from msgspec import Struct
 from tierwall.engines.envoy.guards import NO_PROTECTION, Guards, Protection, mcp_settings, open_settings, plain_settings
 from tierwall.engines.envoy.names import CHECKPOINT, FACT_HEADERS, virtual_host_name
 from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.route_match import method
+from tierwall.engines.envoy.route_rules import method
 from tierwall.engines.envoy.ways import Match, Plan, Way
 from tierwall.tool.model import backend_of
 

@@ -11,31 +11,14 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-from envoy.config.bootstrap.v3 import bootstrap_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.binary import find_envoy
+from tierwall.engines.envoy.bootstrap import static_bootstrap
 from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.process import dying_with_owner
+from tierwall.engines.envoy.process import dying_with_owner, find_envoy
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0
-
-
-def static_bootstrap(resources: Resources, admin: Path, largest_pattern: int) -> Any:
-    """A bootstrap with everything in it."""
-    out = bootstrap_pb2.Bootstrap()
-    out.node.id = out.node.cluster = "tierwall"
-    out.admin.address.pipe.path = str(admin)
-    out.admin.address.pipe.mode = 0o600
-    out.static_resources.listeners.extend(resources.listeners.values())
-    out.static_resources.clusters.extend(resources.clusters.values())
-    out.static_resources.secrets.extend(resources.secrets.values())
-    layer = out.layered_runtime.layers.add(name="patterns")
-    layer.static_layer.update({"re2.max_program_size.error_level": largest_pattern})
-    return out
 
 
 class Standalone:

@@ -7,10 +7,11 @@ gets an error instead.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
+import msgspec
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
@@ -21,7 +22,6 @@ from xds.type.matcher.v3 import matcher_pb2
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.listing import May, filtered
 from tierwall.engines.envoy.matchers import header, lookup, matcher, typed
 from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
@@ -33,9 +33,11 @@ SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.tools-list"
 EXT_PROC = "envoy.filters.http.ext_proc"  # the namespace of the attributes
 LIST = "tools/list"
+INTERNAL_ERROR = -32603
 _CALLER, _CLUSTER = "connection.uri_san_peer_certificate", "xds.cluster_name"
 _CHAIN, _HOST = "xds.filter_chain_name", "xds.virtual_host_name"
 
+May = Callable[[str], bool]
 # The tools that a caller may call at a place (`gateway`, `listener`, `backend`); None for a place that is not known.
 Permitted = Callable[[Mapping[str, Any], str | None], May | None]
 
@@ -135,3 +137,64 @@ def _asked(attributes: Any, permitted: Permitted) -> May | None:
 
 def _headers(headers: Any) -> dict[str, str]:
     return {one.key.lower(): (one.raw_value.decode("latin-1") or one.value) for one in headers.headers}
+
+
+def filtered(body: bytes, content_type: str, may: May | None) -> bytes | None:
+    """The body, JSON or server-sent events, with only the tools that a caller may call; None if it may stay as it is.
+
+    Whatever is not recognised is replaced by an error, so that a list in a form we do not know is not shown uncut.
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        return _message(body, may)
+    if media_type == "text/event-stream":
+        return b"".join(_events(body, may))
+    if not body:
+        return None
+    return _refusal(None)
+
+
+def _message(text: bytes, may: May | None) -> bytes:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _refusal(None)
+    if not isinstance(value, dict):
+        return _refusal(None)
+    result = value.get("result")
+    if "result" not in value:
+        # An error, a request or a notification of the server: nothing to cut.
+        return text
+    tools = result.get("tools") if isinstance(result, dict) else None
+    if may is None or not isinstance(result, dict) or not isinstance(tools, list):
+        return _refusal(value.get("id"))
+    kept = [one for one in tools if isinstance(one, dict) and isinstance(one.get("name"), str) and may(one["name"])]
+    if len(kept) == len(tools):
+        return text
+    return msgspec.json.encode({**value, "result": {**result, "tools": kept}})
+
+
+def _refusal(identity: Any) -> bytes:
+    error = {"code": INTERNAL_ERROR, "message": "the list of tools cannot be read, so it is not shown"}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": identity, "error": error})
+
+
+def _events(body: bytes, may: May | None) -> Iterator[bytes]:
+    """Every event with its data cut; fields other than `data` stay as they are."""
+    kept: list[bytes] = []
+    data: list[bytes] = []
+    for line in [*body.removeprefix(b"\xef\xbb\xbf").splitlines(), b""]:
+        if line:
+            name, _, rest = line.partition(b":")
+            if name == b"data":
+                data.append(rest.removeprefix(b" "))
+            else:
+                kept.append(line)
+            continue
+        if data and b"".join(data).strip():
+            kept += (b"data: " + part for part in _message(b"\n".join(data), may).split(b"\n"))
+        elif data:
+            kept.append(b"data: ")
+        if kept:
+            yield b"\n".join(kept) + b"\n\n"
+        kept, data = [], []

@@ -19,10 +19,10 @@ from tierwall.attach.place import HTTP_ROUTE, SERVICE
 from tierwall.attach.route import OnListener
 from tierwall.attach.section import maps, rules
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy import clusters, route_filters
+from tierwall.engines.envoy import clusters
 from tierwall.engines.envoy.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.route_match import precedence, route_match
+from tierwall.engines.envoy.route_rules import apply_filters, precedence, route_match
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
@@ -117,7 +117,7 @@ class Planning:
                 made.metadata.CopyFrom(place(gateway, listener, ways))
                 key = precedence(route, number, index, match)
                 filters = rule.get("filters")
-                lost = route_filters.apply(made, match, filters, listener, self._options.largest_pattern)
+                lost = apply_filters(made, match, filters, listener, self._options.largest_pattern)
                 yield key, self._match(made, lost, route, rule, match, ways)
 
     def _match(

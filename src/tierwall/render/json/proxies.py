@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.xds.proxy import Condition, Standing
 from tierwall.render.json import diagnostic_document
+
+if TYPE_CHECKING:
+    from tierwall.engines.envoy.xds.server import Condition, Standing
 
 
 def proxies_document(

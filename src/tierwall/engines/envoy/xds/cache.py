@@ -1,20 +1,53 @@
-"""What is in force: every resource with its version, which is the hash of its content.
+"""What is in force: every resource with its version, which is the hash of its content, in the order of sending.
 
 Equal content has an equal version, also after a restart of the control plane: a proxy that reconnects is sent only what
 differs from what it has. A message that is the same Python object as before is not serialised again, so a compiler that
 keeps the messages of unchanged policies makes a change as cheap as what it changes.
+
+What is referred to comes first: clusters and their endpoints, secrets and filter configurations, then listeners, then
+routes. Removals go the other way round, so that nothing that is still referred to goes away (xDS protocol, "Eventual
+consistency").
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2
 
-from tierwall.engines.envoy.xds.types import ORDER, Resources, by_type
+from tierwall.engines.envoy.compile import Resources
+
+_PREFIX: Final = "type.googleapis.com/envoy"
+CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"
+ENDPOINT: Final = f"{_PREFIX}.config.endpoint.v3.ClusterLoadAssignment"
+SECRET: Final = f"{_PREFIX}.extensions.transport_sockets.tls.v3.Secret"
+EXTENSION: Final = f"{_PREFIX}.config.core.v3.TypedExtensionConfig"
+LISTENER: Final = f"{_PREFIX}.config.listener.v3.Listener"
+ROUTE: Final = f"{_PREFIX}.config.route.v3.RouteConfiguration"
+
+ORDER: Final = (CLUSTER, ENDPOINT, SECRET, EXTENSION, LISTENER, ROUTE)
+# A proxy that names none of these kinds' resources asks for all of them.
+WILDCARD: Final = frozenset((CLUSTER, LISTENER))
+
+
+def by_type(resources: Resources) -> dict[str, Mapping[str, Any]]:
+    """The messages of a configuration by type URL, in the order of sending."""
+    return {
+        CLUSTER: resources.clusters,
+        ENDPOINT: resources.endpoints,
+        SECRET: resources.secrets,
+        EXTENSION: resources.extension_configs,
+        LISTENER: resources.listeners,
+        ROUTE: resources.routes,
+    }
+
+
+def short(type_url: str) -> str:
+    """A kind as people call it: `Listener`, `RouteConfiguration`."""
+    return type_url.rpartition(".")[2]
 
 
 class Item(NamedTuple):

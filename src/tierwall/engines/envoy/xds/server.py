@@ -8,23 +8,54 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.engines.envoy.compile import Resources
 from tierwall.engines.envoy.xds.cache import Cache
-from tierwall.engines.envoy.xds.proxy import Condition, Standing, programmed
-from tierwall.engines.envoy.xds.stream import Stream
-from tierwall.engines.envoy.xds.types import Resources
+from tierwall.engines.envoy.xds.stream import Proxy, Stream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds what changed of one kind; the first holds all of it.
 LARGEST_MESSAGE = 256 * 1024 * 1024
 # How long a proxy that hung up counts as one that will be back, in seconds, and how many do.
 ABSENT_S, MOST_ABSENT = 600.0, 10_000
+
+
+class Standing(NamedTuple):
+    """How one proxy stands to what is in force."""
+
+    proxy: Proxy
+    is_current: bool
+    refusals: tuple[str, ...]
+
+
+class Condition(NamedTuple):
+    """A condition of the Gateway API."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def programmed(standings: Sequence[Standing], is_published: bool) -> Condition:
+    """Whether every proxy obeys what is in force; a refusal is told in the proxy's own words."""
+    if not is_published:
+        return Condition("False", "Pending", "no configuration is in force yet")
+    refusing = [one for one in standings if one.refusals]
+    if refusing:
+        words = "; ".join(f"{one.proxy.id} refuses {text}" for one in refusing for text in one.refusals)
+        return Condition("False", "Invalid", words)
+    if not standings:
+        return Condition("False", "Pending", "no proxy is connected")
+    waiting = [one.proxy.id for one in standings if not one.is_current]
+    if waiting:
+        return Condition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
+    return Condition("True", "Programmed", f"acknowledged by {', '.join(one.proxy.id for one in standings)}")
 
 
 class Server:

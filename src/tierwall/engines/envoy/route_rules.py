@@ -1,24 +1,29 @@
-"""Filters of HTTPRoute rules that Envoy's routes express: header changes, rewrites, redirects, CORS (Gateway API).
+"""Rules of HTTPRoutes as Envoy's routes say them: matches, which of two comes first, and filters (Gateway API).
 
-A rule with a filter that is not among them, or that says something unknown, must not be served as if the filter were
-not there: it answers 500. So does one that Envoy would refuse, which would refuse all routes of the listener with it.
-RequestMirror is not among them: a copy of a request would get to a backend past that backend's policies.
+A pattern that Envoy would refuse must not get to it: it would refuse all routes of the listener with it. A rule with a
+filter that is not known here, or that says something unknown, must not be served as if the filter were not there: it
+answers 500. RequestMirror is not known: a copy of a request would get to a backend past that backend's policies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
+from envoy.extensions.filters.http.cors.v3 import cors_pb2
+from envoy.type.matcher.v3 import regex_pb2, string_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.section import maps
-from tierwall.engines.envoy import cors
-from tierwall.engines.envoy.route_match import quoted, refused, unusable
+from tierwall.engines.envoy.matchers import packed, quoted, refused
+from tierwall.engines.envoy.names import CORS
+from tierwall.resources.resource import Resource
 
+_RANK = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
+_NEVER = r"[^\s\S]"  # no character at all
 _SET = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 _REDIRECTS = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
@@ -27,9 +32,98 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Headers that say where a message ends and whom it is for; a change would make one message another.
 _FIXED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
+_MAX_AGE_S = 5
 
 
-def apply(
+def route_match(value: Mapping[str, Any], largest_pattern: int = 100) -> Any:
+    """One entry of `matches`; an empty one is the prefix `/`, one with a pattern that is unusable matches nothing."""
+    out = route_components_pb2.RouteMatch()
+    kind, path = _path(value)
+    if unusable(value, largest_pattern):
+        out.safe_regex.CopyFrom(_regex(_NEVER))
+        return out
+    if kind == "Exact":
+        out.path = path
+    elif kind == "RegularExpression":
+        out.safe_regex.CopyFrom(_regex(path))
+    elif path == "/":
+        out.prefix = "/"
+    else:
+        out.path_separated_prefix = path
+    if isinstance(value.get("method"), str):
+        out.headers.append(method(value["method"]))
+    for name, one in _by_name(value.get("headers"), fold=True):
+        _text(out.headers.add(name=name).string_match, one)
+    for name, one in _by_name(value.get("queryParams"), fold=False):
+        _text(out.query_parameters.add(name=name).string_match, one)
+    return out
+
+
+def unusable(value: Mapping[str, Any], largest_pattern: int) -> str:
+    """The pattern of a match that Envoy would refuse, and why; or nothing."""
+    kind, path = _path(value)
+    texts = [path] if kind == "RegularExpression" else []
+    for field in ("headers", "queryParams"):
+        texts += [str(one.get("value")) for one in maps(value.get(field)) if one.get("type") == "RegularExpression"]
+    for text in texts:
+        why = refused(text, largest_pattern)
+        if why:
+            return f"pattern `{text}`, {why},"
+    return ""
+
+
+def method(name: str, invert: bool = False) -> Any:
+    """A request with this HTTP method, or with any other."""
+    out = route_components_pb2.HeaderMatcher(name=":method", invert_match=invert)
+    out.string_match.exact = name
+    return out
+
+
+def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The sort key: exact paths, longer paths, a method, more headers, more parameters, older routes, earlier rules."""
+    kind, path = _path(value)
+    return (
+        _RANK.get(kind, 3),
+        -len(path),
+        value.get("method") is None,
+        -len(list(_by_name(value.get("headers"), fold=True))),
+        -len(list(_by_name(value.get("queryParams"), fold=False))),
+        route.seniority,
+        rule,
+        number,
+    )
+
+
+def _path(value: Mapping[str, Any]) -> tuple[str, str]:
+    path = value.get("path")
+    path = path if isinstance(path, dict) else {}
+    kind, text = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")
+    return kind, (text.rstrip("/") or "/") if kind == "PathPrefix" else text
+
+
+def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Matches by name; of those with equivalent names only the first counts."""
+    seen: set[str] = set()
+    for one in maps(value):
+        name = str(one.get("name"))
+        key = name.lower() if fold else name
+        if key not in seen:
+            seen.add(key)
+            yield name, one
+
+
+def _text(into: Any, value: Mapping[str, Any]) -> None:
+    if value.get("type") == "RegularExpression":
+        into.safe_regex.CopyFrom(_regex(str(value.get("value"))))
+    else:
+        into.exact = str(value.get("value"))
+
+
+def _regex(pattern: str) -> Any:
+    return regex_pb2.RegexMatcher(regex=pattern)
+
+
+def apply_filters(
     route: Any, match: Mapping[str, Any], filters: object, listener: Listener | None = None, largest_pattern: int = 100
 ) -> str:
     """Apply a rule's filters to a route of Envoy; what cannot be applied, or nothing."""
@@ -47,7 +141,7 @@ def apply(
         elif kind == "RequestRedirect":
             lost = lost or _redirect(route, match, one.get("requestRedirect"), listener, largest_pattern)
         elif kind == "CORS":
-            lost = lost or cors.apply(route, one.get("cors"), largest_pattern)
+            lost = lost or _cors(route, one.get("cors"), largest_pattern)
         else:
             lost = lost or f"filter {kind}"
     return lost
@@ -163,3 +257,51 @@ def _port(value: Mapping[str, Any], listener: Listener | None) -> int:
     if port == _PORTS.get(scheme) and (isinstance(value.get("hostname"), str) or here == _PORTS.get(protocol)):
         return 0
     return port
+
+
+def _cors(route: Any, value: object, largest_pattern: int) -> str:
+    """Say to the CORS filter which origins' pages browsers let read answers (`HTTPCORSFilter`).
+
+    It stands before policies. A browser's question beforehand (preflight) is answered there and goes no further; it
+    gets nothing of the backend. Every other request goes on to the policies, whatever its origin: CORS protects
+    browsers, not backends.
+    """
+    value = value if isinstance(value, dict) else {}
+    with_credentials = value.get("allowCredentials") is True
+    out = cors_pb2.CorsPolicy()
+    for origin in _texts(value, "allowOrigins"):
+        matcher = out.allow_origin_string_match.add()
+        if "*" not in origin:
+            matcher.exact = origin
+            continue
+        pattern = _origins(origin)
+        if refused(pattern, largest_pattern):
+            return f"origin `{origin}`, which is too long for Envoy,"
+        matcher.CopyFrom(string_pb2.StringMatcher())
+        matcher.safe_regex.regex = pattern
+    if with_credentials and "*" in _texts(value, "exposeHeaders"):
+        # To browsers that send credentials `*` is a header of that name.
+        return "`exposeHeaders` for every header together with credentials"
+    # Envoy says what a browser asks for where these are `*`.
+    out.allow_methods = ", ".join(_texts(value, "allowMethods"))
+    out.allow_headers = ", ".join(_texts(value, "allowHeaders"))
+    out.expose_headers = ", ".join(_texts(value, "exposeHeaders"))
+    age = value.get("maxAge")
+    out.max_age = str(age if type(age) is int else _MAX_AGE_S)
+    out.allow_credentials.value = with_credentials
+    out.forward_not_matching_preflights.value = False
+    route.typed_per_filter_config[CORS].CopyFrom(packed(out))
+    return ""
+
+
+def _origins(text: str) -> str:
+    """A pattern for `*`, `https://*` or `https://*.example.com`, where `*` is one or more labels."""
+    if text == "*":
+        return ".*"
+    before, _, after = text.partition("*")
+    return f"{quoted(before)}[^/]+{quoted(after)}"
+
+
+def _texts(value: Mapping[str, Any], field: str) -> list[str]:
+    found = value.get(field)
+    return [str(one) for one in found] if isinstance(found, list) else []

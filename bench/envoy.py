@@ -25,19 +25,19 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
-from tierwall.engines.envoy import clusters, external_auth
-from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.checkpoints import Checkpoint, Filters, on
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.guards import NO_PROTECTION, Protection
-from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.rbac import guard
-from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
-from tierwall.engines.envoy.standalone import Standalone
-from tierwall.engines.envoy.tls import Tls, transport_socket
+from tierwall.engines.envoy.config import clusters, external_auth
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, Filters, on
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.guards import NO_PROTECTION, Protection
+from tierwall.engines.envoy.config.listeners import chain, connection_manager, http_filters, listener
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.config.rbac import guard
+from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
+from tierwall.engines.envoy.config.tls import Tls, transport_socket
+from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.resource import Resource
 from tierwall.tool.methods import Method, Names
 from tierwall.tool.request import CALL, Backend

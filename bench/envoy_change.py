@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.agents import certificates
-from tierwall.engines.envoy.compile import compile
-from tierwall.engines.envoy.options import Address, Certificate, Options
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.options import Address, Certificate, Options
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -70,8 +70,8 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
     import ssl
     import tempfile
 
-    from tierwall.engines.envoy.process import Process, find_envoy
-    from tierwall.engines.envoy.xds.server import Server
+    from tierwall.engines.envoy.control.process import Process, find_envoy
+    from tierwall.engines.envoy.control.server import Server
 
     authority = certificates.Authority()
     pair, agent = authority.server("localhost"), authority.agent("agents", "shopper")

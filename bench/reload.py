@@ -25,8 +25,8 @@ from bench.envoy_change import objects, policy
 from examples.agents import certificates
 from tierwall.analyze.admission import admission
 from tierwall.cli.collector import CommandLoader
-from tierwall.engines.envoy.compile import compile
-from tierwall.engines.envoy.options import Address, Certificate, Options
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.options import Address, Certificate, Options
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths

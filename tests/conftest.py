@@ -37,7 +37,7 @@ def shared() -> Path:
 def needs_envoy() -> None:
     """There is an Envoy of a version that will do."""
     from tierwall.core.diagnostics import InputError
-    from tierwall.engines.envoy.process import find_envoy
+    from tierwall.engines.envoy.control.process import find_envoy
 
     try:
         find_envoy()

@@ -10,8 +10,7 @@ from envoy.data.accesslog.v3 import accesslog_pb2
 from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
-from tierwall.engines.envoy.accesslog import Settled, event, settled
-from tierwall.engines.envoy.names import (
+from tierwall.engines.envoy.config.names import (
     BACKEND_SLOTS,
     GATEWAY_SLOTS,
     MCP,
@@ -20,6 +19,7 @@ from tierwall.engines.envoy.names import (
     decider,
     place_of,
 )
+from tierwall.engines.envoy.control.accesslog import Settled, event, settled
 from tierwall.render.json.decisions import request_document
 
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]

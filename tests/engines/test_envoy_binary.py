@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.process import OLDEST, find_envoy
+from tierwall.engines.envoy.control.process import OLDEST, find_envoy
 
 
 def script(folder: Path, text: str) -> str:

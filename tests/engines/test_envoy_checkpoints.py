@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from tests.labs.envoy_attacks import calls, policy, thing
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
-from tierwall.engines.envoy.compile import Resources, State, compile, straightened
-from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
+from tierwall.engines.envoy.config.options import Options
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -395,7 +395,7 @@ def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
 
 
 def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierwall.engines.envoy.checkpoints.MOST_LEFT", 20)
+    monkeypatch.setattr("tierwall.engines.envoy.config.checkpoints.MOST_LEFT", 20)
     plane = ControlPlane()
     sizes = []
     for number in range(60):

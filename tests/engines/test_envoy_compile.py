@@ -22,9 +22,9 @@ from google.protobuf import json_format
 from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy, thing
 from tests.labs.envoy_passed import Policy, passed
 from tierwall.cli.compile_envoy import command
-from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import Resources, State, compile
-from tierwall.engines.envoy.options import Address, Denial, Options, Reveal
+from tierwall.engines.envoy.config.compile import Resources, State, compile
+from tierwall.engines.envoy.config.options import Address, Denial, Options, Reveal
+from tierwall.engines.envoy.probe.certificates import Authority
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

@@ -22,9 +22,9 @@ from envoy.service.discovery.v3 import discovery_pb2
 from msgspec.structs import replace
 
 from tests.labs.envoy_lab import Lab, eventually, lab, later, policy
-from tierwall.engines.envoy.compile import compile
-from tierwall.engines.envoy.xds.cache import ROUTE
-from tierwall.engines.envoy.xds.server import SERVICE
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.control.cache import ROUTE
+from tierwall.engines.envoy.control.server import SERVICE
 
 pytestmark = pytest.mark.engine
 BASE = policy("base", "allowed")

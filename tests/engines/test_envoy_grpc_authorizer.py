@@ -17,9 +17,9 @@ from envoy.service.auth.v3 import external_auth_pb2
 
 from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
 from tests.labs.http2_client import Answer, Header, Http2, post
-from tierwall.engines.envoy import external_auth
-from tierwall.engines.envoy.options import Address
-from tierwall.engines.envoy.rbac import NO_AUTHORIZER
+from tierwall.engines.envoy.config import external_auth
+from tierwall.engines.envoy.config.options import Address
+from tierwall.engines.envoy.config.rbac import NO_AUTHORIZER
 from tierwall.tool.question import ToolQuestion, ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]

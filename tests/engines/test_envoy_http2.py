@@ -27,8 +27,8 @@ from tests.labs.envoy_attacks import (
 from tests.labs.envoy_lab import PATH, Lab, eventually, lab
 from tests.labs.envoy_lab import policy as lab_policy
 from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
-from tierwall.engines.envoy import listeners
-from tierwall.engines.envoy.names import FACT_HEADERS
+from tierwall.engines.envoy.config import listeners
+from tierwall.engines.envoy.config.names import FACT_HEADERS
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 

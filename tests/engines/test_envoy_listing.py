@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierwall.engines.envoy.toolslist import filtered
+from tierwall.engines.envoy.control.toolslist import filtered
 
 JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
 

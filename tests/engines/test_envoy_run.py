@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from examples.agents import certificates
 from tests import ROOT
 from tests.labs.envoy_lab import EXAMPLE, Caller, eventually, free_port
-from tierwall.engines.envoy.process import Process, find_envoy
+from tierwall.engines.envoy.control.process import Process, find_envoy
 
 pytestmark = pytest.mark.engine
 AGENTS = [("agents", "shopper"), ("agents", "clerk")]

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from examples.agents import certificates
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.xds.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, Cache
-from tierwall.engines.envoy.xds.server import SERVICE, Server, Standing, programmed
-from tierwall.engines.envoy.xds.stream import MOST_NAMES, Proxy, Stream
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, Cache
+from tierwall.engines.envoy.control.server import SERVICE, Server, Standing, programmed
+from tierwall.engines.envoy.control.stream import MOST_NAMES, Proxy, Stream
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),

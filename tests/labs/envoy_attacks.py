@@ -17,11 +17,11 @@ from urllib.parse import unquote_to_bytes
 
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
-from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import compile
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.recorder import Recorded, Recorder
-from tierwall.engines.envoy.standalone import Standalone
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.recorder import Recorded, Recorder
+from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

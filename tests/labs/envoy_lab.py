@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 from examples.agents import certificates
 from tests import ROOT
 from tierwall.core.event import Event
-from tierwall.engines.envoy import accesslog, toolslist
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.process import Process, find_envoy
-from tierwall.engines.envoy.xds.server import Server
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.control import accesslog, toolslist
+from tierwall.engines.envoy.control.process import Process, find_envoy
+from tierwall.engines.envoy.control.server import Server
 from tierwall.render.json.decisions import request_document
 from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read

@@ -13,8 +13,8 @@ from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
-from tierwall.engines.envoy.checkpoints import UNKNOWN, filter_names
-from tierwall.engines.envoy.names import CHECKPOINT, FACTS
+from tierwall.engines.envoy.config.checkpoints import UNKNOWN, filter_names
+from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS
 
 ORDER = {name: slot for slot, name in filter_names()}
 POSITION = {name: number for number, name in enumerate(ORDER)}

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.labs.envoy_attacks import GATEWAY_API, Object, free_port, thing
-from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.compile import compile
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.recorder import Recorded, Recorder
-from tierwall.engines.envoy.standalone import Standalone
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.recorder import Recorded, Recorder
+from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

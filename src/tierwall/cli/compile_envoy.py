@@ -34,8 +34,8 @@ def command(paths: tuple[str, ...], output: str, gateways: tuple[str, ...], deni
 
     from tierwall.cli.input import fail
     from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, near_miss
-    from tierwall.engines.envoy.options import Denial, Options, Reveal
-    from tierwall.engines.envoy.text import document, text
+    from tierwall.engines.envoy.config.options import Denial, Options, Reveal
+    from tierwall.engines.envoy.config.text import document, text
     from tierwall.engines.table import engine
 
     snapshot = world_from(paths).snapshot

@@ -9,7 +9,7 @@ import click
 from tierwall.cli.input import fail, tell
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.options import Address, Certificate
+    from tierwall.engines.envoy.config.options import Address, Certificate
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
@@ -87,7 +87,7 @@ def command(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
-    from tierwall.engines.envoy.options import Denial, Options, Reveal
+    from tierwall.engines.envoy.config.options import Denial, Options, Reveal
     from tierwall.engines.table import engine
     from tierwall.serve.run import Settings
     from tierwall.serve.watch import Files
@@ -133,14 +133,14 @@ def _check_xds(host: str, no_envoy: bool, given: tuple[str | None, ...]) -> None
 
 
 def _certificate(chain: str | None, key: str | None) -> Certificate | None:
-    from tierwall.engines.envoy.options import Certificate
+    from tierwall.engines.envoy.config.options import Certificate
 
     if (chain is None) is not (key is None):
         raise click.UsageError("--certificate and --key go together")
     if chain is None:
         return None
     from tierwall.core.diagnostics import Diagnostic, InputError
-    from tierwall.engines.envoy.tls import BAD_CERTIFICATE, unusable
+    from tierwall.engines.envoy.config.tls import BAD_CERTIFICATE, unusable
 
     found = Certificate(_bytes(chain) or b"", _bytes(key) or b"")
     why = unusable(found)
@@ -157,7 +157,7 @@ def _bytes(path: str | None) -> bytes | None:
 
 
 def _placed(text: str, option: str) -> tuple[str, Address]:
-    from tierwall.engines.envoy.options import Address
+    from tierwall.engines.envoy.config.options import Address
 
     name, sign, where = text.partition("=")
     if not sign or not name:

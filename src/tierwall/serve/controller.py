@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.compile import Resources, State, compile, straightened
-from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.toolslist import May, permitted
+from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
+from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.control.toolslist import May, permitted
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, Prepared
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
-from tierwall.engines.envoy.compile import Resources, compile
-from tierwall.engines.envoy.options import Options
+from tierwall.engines.envoy.config.compile import Resources, compile
+from tierwall.engines.envoy.config.options import Options
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -43,6 +43,6 @@ class Envoy(Engine[Snapshot, "Source", Resources]):
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """Send a real request for each question through an Envoy that is started for them."""
-        from tierwall.engines.envoy.asking import ask
+        from tierwall.engines.envoy.probe.asking import ask
 
         return ask(snapshot, questions)

@@ -22,12 +22,12 @@ from starlette.routing import Route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.event import Event
 from tierwall.core.protocols import Report
-from tierwall.engines.envoy import accesslog, toolslist
-from tierwall.engines.envoy.bootstrap import LARGEST_PATTERN
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.options import Certificate, Options
-from tierwall.engines.envoy.process import Process, find_envoy
-from tierwall.engines.envoy.xds.server import Server
+from tierwall.engines.envoy.config.bootstrap import LARGEST_PATTERN
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.options import Certificate, Options
+from tierwall.engines.envoy.control import accesslog, toolslist
+from tierwall.engines.envoy.control.process import Process, find_envoy
+from tierwall.engines.envoy.control.server import Server
 from tierwall.render.json.decisions import request_document
 from tierwall.render.json.proxies import proxies_document
 from tierwall.serve.controller import Compilation, Controller

@@ -9,7 +9,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.render.json import diagnostic_document
 
 if TYPE_CHECKING:
-    from tierwall.engines.envoy.xds.server import Condition, Standing
+    from tierwall.engines.envoy.control.server import Condition, Standing
 
 
 def proxies_document(

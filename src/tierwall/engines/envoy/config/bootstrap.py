@@ -12,7 +12,7 @@ from typing import Any
 
 from envoy.config.bootstrap.v3 import bootstrap_pb2
 
-from tierwall.engines.envoy.compile import Resources
+from tierwall.engines.envoy.config.compile import Resources
 
 CONTROL_PLANE = "tierwall"
 # Envoy's own limit of 100 refuses ordinary patterns; RE2 matches in linear time, whatever the size.

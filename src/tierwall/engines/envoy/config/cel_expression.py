@@ -17,7 +17,7 @@ from cel.expr import syntax_pb2
 
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
-from tierwall.engines.envoy.names import HEADER_PREFIX, MCP, NAME
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, NAME
 
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _OPERATORS = _COMPARISONS | {"!_", "_&&_", "_||_", "_?_:_", "@in", "_[_]"}

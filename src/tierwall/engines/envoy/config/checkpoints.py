@@ -25,9 +25,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.attach.target import entries
-from tierwall.engines.envoy.matchers import OnMatch, header, lookup, matcher, packed
-from tierwall.engines.envoy.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
-from tierwall.engines.envoy.rbac import Guard, Trees, action
+from tierwall.engines.envoy.config.matchers import OnMatch, header, lookup, matcher, packed
+from tierwall.engines.envoy.config.names import CHECKPOINT, SHARDS, SLOTS, SLOTS_PER_LEVEL, Slot
+from tierwall.engines.envoy.config.rbac import Guard, Trees, action
 from tierwall.resources.resource import Resource
 
 # What denies a request at a checkpoint that its filter does not know.

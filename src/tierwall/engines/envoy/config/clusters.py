@@ -19,9 +19,9 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import backend_cluster
-from tierwall.engines.envoy.options import Address, Options
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.names import backend_cluster
+from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.resources.resource import Resource
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"

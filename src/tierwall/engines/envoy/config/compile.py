@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from tierwall.attach.index import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, in_order
-from tierwall.engines.envoy import clusters
-from tierwall.engines.envoy.checkpoints import Change, Filters, Tags
-from tierwall.engines.envoy.guards import Guards, Kept
-from tierwall.engines.envoy.listeners import Serving, serving
-from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.routes import NOWHERE, Routes
+from tierwall.engines.envoy.config import clusters
+from tierwall.engines.envoy.config.checkpoints import Change, Filters, Tags
+from tierwall.engines.envoy.config.guards import Guards, Kept
+from tierwall.engines.envoy.config.listeners import Serving, serving
+from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.routes import NOWHERE, Routes
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import follow, inherit

@@ -20,7 +20,7 @@ from envoy.type.matcher.v3 import string_pb2
 from tierwall.attach.backend import refer
 from tierwall.attach.grant import permitted
 from tierwall.attach.place import SERVICE
-from tierwall.engines.envoy.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -10,10 +10,10 @@ from msgspec import Struct
 from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
-from tierwall.engines.envoy import mcp
-from tierwall.engines.envoy.checkpoints import Checkpoint, Key, digest, key_of, on
-from tierwall.engines.envoy.external_auth import Authorizer, authorizer
-from tierwall.engines.envoy.names import (
+from tierwall.engines.envoy.config import mcp
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest, key_of, on
+from tierwall.engines.envoy.config.external_auth import Authorizer, authorizer
+from tierwall.engines.envoy.config.names import (
     BODILESS,
     CHECKPOINT,
     FACTS,
@@ -23,8 +23,8 @@ from tierwall.engines.envoy.names import (
     STRICT,
     STRICT_ARGUMENTS,
 )
-from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.rbac import Guard, depends_on, guard
+from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.methods import as_method

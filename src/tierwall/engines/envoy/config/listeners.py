@@ -24,9 +24,9 @@ from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE
 from tierwall.attach.route import OnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy import external_auth, mcp
-from tierwall.engines.envoy.matchers import matcher, packed
-from tierwall.engines.envoy.names import (
+from tierwall.engines.envoy.config import external_auth, mcp
+from tierwall.engines.envoy.config.matchers import matcher, packed
+from tierwall.engines.envoy.config.names import (
     BODILESS,
     CORS,
     FACTS,
@@ -39,10 +39,10 @@ from tierwall.engines.envoy.names import (
     listener_name,
     route_name,
 )
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.replies import local_replies
-from tierwall.engines.envoy.tls import listener_tls, transport_socket
-from tierwall.engines.envoy.ways import Plan, Planning
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.config.replies import local_replies
+from tierwall.engines.envoy.config.tls import listener_tls, transport_socket
+from tierwall.engines.envoy.config.ways import Plan, Planning
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

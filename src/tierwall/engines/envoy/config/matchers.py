@@ -16,8 +16,8 @@ from xds.type.matcher.v3 import cel_pb2, matcher_pb2, string_pb2
 from xds.type.matcher.v3 import http_inputs_pb2 as xds_inputs_pb2
 from xds.type.v3 import cel_pb2 as cel_expression_pb2
 
-from tierwall.engines.envoy.cel_expression import Inexpressible
-from tierwall.engines.envoy.names import HEADER_PREFIX, PATH
+from tierwall.engines.envoy.config.cel_expression import Inexpressible
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, PATH
 from tierwall.tool.http_match import Comparison, HttpMatch, TextMatch
 from tierwall.tool.request import SESSION_HEADER
 

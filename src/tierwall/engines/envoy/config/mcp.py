@@ -18,8 +18,8 @@ from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
 
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
 # Fields of the filter that the generated messages do not have yet, as they are on the wire.

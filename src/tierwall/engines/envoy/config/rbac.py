@@ -20,9 +20,9 @@ from msgspec import Struct
 from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.cel_expression import Expression, Inexpressible
-from tierwall.engines.envoy.external_auth import Authorizer, route_settings
-from tierwall.engines.envoy.matchers import (
+from tierwall.engines.envoy.config.cel_expression import Expression, Inexpressible
+from tierwall.engines.envoy.config.external_auth import Authorizer, route_settings
+from tierwall.engines.envoy.config.matchers import (
     OnMatch,
     Predicate,
     all_of,
@@ -35,7 +35,7 @@ from tierwall.engines.envoy.matchers import (
     session_predicate,
     typed,
 )
-from tierwall.engines.envoy.names import CALLER, METHOD, NAME, URI
+from tierwall.engines.envoy.config.names import CALLER, METHOD, NAME, URI
 from tierwall.tool.methods import (
     BASE_METHODS,
     BASE_PREFIXES,

@@ -16,9 +16,9 @@ from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.names import MCP, RBAC, SLOTS
-from tierwall.engines.envoy.options import Denial, Options, Reveal
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.names import MCP, RBAC, SLOTS
+from tierwall.engines.envoy.config.options import Denial, Options, Reveal
 
 # Of the range that JSON-RPC leaves to servers.
 DENIED_CODE = -32003

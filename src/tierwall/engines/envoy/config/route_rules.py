@@ -18,8 +18,8 @@ from envoy.type.matcher.v3 import regex_pb2, string_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.section import maps
-from tierwall.engines.envoy.matchers import packed, quoted, refused
-from tierwall.engines.envoy.names import CORS
+from tierwall.engines.envoy.config.matchers import packed, quoted, refused
+from tierwall.engines.envoy.config.names import CORS
 from tierwall.resources.resource import Resource
 
 _RANK = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}

@@ -13,11 +13,18 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
-from tierwall.engines.envoy.guards import NO_PROTECTION, Guards, Protection, mcp_settings, open_settings, plain_settings
-from tierwall.engines.envoy.names import CHECKPOINT, FACT_HEADERS, virtual_host_name
-from tierwall.engines.envoy.options import Options
-from tierwall.engines.envoy.route_rules import method
-from tierwall.engines.envoy.ways import Match, Plan, Way
+from tierwall.engines.envoy.config.guards import (
+    NO_PROTECTION,
+    Guards,
+    Protection,
+    mcp_settings,
+    open_settings,
+    plain_settings,
+)
+from tierwall.engines.envoy.config.names import CHECKPOINT, FACT_HEADERS, virtual_host_name
+from tierwall.engines.envoy.config.options import Options
+from tierwall.engines.envoy.config.route_rules import method
+from tierwall.engines.envoy.config.ways import Match, Plan, Way
 from tierwall.tool.model import backend_of
 
 # Some servers take the HTTP method or the path from these.

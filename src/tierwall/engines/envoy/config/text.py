@@ -12,8 +12,8 @@ from typing import Any
 
 from google.protobuf import any_pb2, json_format, symbol_database
 
-from tierwall.engines.envoy.checkpoints import filter_names
-from tierwall.engines.envoy.compile import Resources
+from tierwall.engines.envoy.config.checkpoints import filter_names
+from tierwall.engines.envoy.config.compile import Resources
 
 HIDDEN = "(left out)"
 _MCP, _OVERRIDE = (f"envoy.extensions.filters.http.mcp.v3.{name}" for name in ("Mcp", "McpOverride"))

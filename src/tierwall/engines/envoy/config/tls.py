@@ -23,8 +23,8 @@ from tierwall.attach.listener import Listener
 from tierwall.attach.place import Place
 from tierwall.attach.section import maps
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.matchers import packed
-from tierwall.engines.envoy.options import Certificate, Options
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.options import Certificate, Options
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -1,5 +1,5 @@
-"""The control plane: aggregated, incremental xDS over gRPC (Envoy API reference, "xDS REST and gRPC protocol").
+"""Envoys that run: one is kept alive, all are fed over aggregated, incremental xDS (Envoy API, "xDS protocol").
 
-`cache` holds what is in force, `subscription` what one proxy asked for and has of one kind, `stream` the conversation
-with one proxy, `proxy` how it stands to what is in force, and `server` all of them.
+`cache` holds what is in force, `stream` the conversation with one proxy, and `server` all of them. `accesslog` takes in
+what proxies decided, and `toolslist` answers what they ask about lists of tools.
 """

@@ -21,8 +21,8 @@ from envoy.type.tracing.v3 import custom_tag_pb2
 from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.event import Event
 from tierwall.core.verdict import StepVerdict
-from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
+from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
+from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
 from tierwall.tool.request import RequestSeen
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"

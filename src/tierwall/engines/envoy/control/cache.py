@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2
 
-from tierwall.engines.envoy.compile import Resources
+from tierwall.engines.envoy.config.compile import Resources
 
 _PREFIX: Final = "type.googleapis.com/envoy"
 CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.bootstrap import bootstrap
+from tierwall.engines.envoy.config.bootstrap import bootstrap
 
 OLDEST = (1, 40, 0)
 _VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)[^/]*/")

@@ -15,9 +15,9 @@ import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.xds.cache import Cache
-from tierwall.engines.envoy.xds.stream import Proxy, Stream
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.control.cache import Cache
+from tierwall.engines.envoy.control.stream import Proxy, Stream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 # A response holds what changed of one kind; the first holds all of it.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from tierwall.engines.envoy.xds.cache import (
+from tierwall.engines.envoy.control.cache import (
     CLUSTER,
     ENDPOINT,
     EXTENSION,

@@ -21,9 +21,9 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
-from tierwall.engines.envoy.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.matchers import header, lookup, matcher, typed
-from tierwall.engines.envoy.names import METHOD, backend_of_cluster, place_of
+from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
+from tierwall.engines.envoy.config.matchers import header, lookup, matcher, typed
+from tierwall.engines.envoy.config.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.possible import possible
 from tierwall.tool.request import CALL, request

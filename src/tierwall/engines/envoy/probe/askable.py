@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tierwall.core.stack import Stack
-from tierwall.engines.envoy.guards import Protection
+from tierwall.engines.envoy.config.guards import Protection
 from tierwall.tool.methods import as_method
 from tierwall.tool.question import ToolQuestion
 from tierwall.tool.request import Request

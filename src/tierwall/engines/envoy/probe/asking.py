@@ -22,21 +22,21 @@ from tierwall.core.protocols import Reply
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.engines.envoy import clusters
-from tierwall.engines.envoy.askable import obstacle
-from tierwall.engines.envoy.certificates import Authority
-from tierwall.engines.envoy.checkpoints import Filters
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.external_auth import Authorizer
-from tierwall.engines.envoy.guards import Guards, Protection
-from tierwall.engines.envoy.listeners import chain, connection_manager, http_filters, listener
-from tierwall.engines.envoy.names import RBAC, Slot
-from tierwall.engines.envoy.options import Address, Options
-from tierwall.engines.envoy.rbac import denier_name, rule_name
-from tierwall.engines.envoy.recorder import AUTHORIZE, REACHED, Recorder
-from tierwall.engines.envoy.routes import Destination, empty_configuration, guarded
-from tierwall.engines.envoy.standalone import Standalone
-from tierwall.engines.envoy.tls import Tls, transport_socket
+from tierwall.engines.envoy.config import clusters
+from tierwall.engines.envoy.config.checkpoints import Filters
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.external_auth import Authorizer
+from tierwall.engines.envoy.config.guards import Guards, Protection
+from tierwall.engines.envoy.config.listeners import chain, connection_manager, http_filters, listener
+from tierwall.engines.envoy.config.names import RBAC, Slot
+from tierwall.engines.envoy.config.options import Address, Options
+from tierwall.engines.envoy.config.rbac import denier_name, rule_name
+from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
+from tierwall.engines.envoy.config.tls import Tls, transport_socket
+from tierwall.engines.envoy.probe.askable import obstacle
+from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.recorder import AUTHORIZE, REACHED, Recorder
+from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk

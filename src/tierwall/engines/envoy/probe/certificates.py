@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tierwall.engines.envoy.options import Certificate
+from tierwall.engines.envoy.config.options import Certificate
 
 _LIFETIME = datetime.timedelta(hours=12)
 # Clocks differ a little.

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from tierwall.core.verdict import Verdict
-from tierwall.engines.envoy.options import Address
+from tierwall.engines.envoy.config.options import Address
 
 REACHED = "x-tierwall-reached"
 AUTHORIZE = "/tierwall-authorize/"

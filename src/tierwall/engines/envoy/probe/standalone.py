@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.engines.envoy.bootstrap import static_bootstrap
-from tierwall.engines.envoy.compile import Resources
-from tierwall.engines.envoy.process import dying_with_owner, find_envoy
+from tierwall.engines.envoy.config.bootstrap import static_bootstrap
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.control.process import dying_with_owner, find_envoy
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0

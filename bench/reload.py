@@ -32,7 +32,7 @@ from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths
 from tierwall.serve import controller as controlling
 from tierwall.serve import follower
-from tierwall.serve.metrics import Metrics
+from tierwall.serve.pages import Metrics
 from tierwall.serve.watch import Files
 
 POLICIES, ROUNDS = 1000, 41

@@ -16,8 +16,8 @@ from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
 from tierwall.serve.authorizer.issued import Issuer
 from tierwall.serve.authorizer.metrics import Metrics
+from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import Reviews
-from tierwall.serve.authorizer.store import Store
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import Outcome
 from tierwall.serve.watch import Files

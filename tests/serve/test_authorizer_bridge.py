@@ -16,8 +16,8 @@ from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer import bridge
-from tierwall.serve.authorizer.admission import AdmissionRequest
-from tierwall.serve.authorizer.policy_set import PolicySet
+from tierwall.serve.authorizer.bridge import AdmissionRequest
+from tierwall.serve.authorizer.policies import PolicySet
 
 
 @pytest.fixture

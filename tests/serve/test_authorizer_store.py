@@ -17,10 +17,9 @@ from tierwall.api.authorizers.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.issued import derived, sealing_key
-from tierwall.serve.authorizer.kept_answers import KeptAnswers
-from tierwall.serve.authorizer.policy_set import PolicySet
+from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicySet, Store
+from tierwall.serve.authorizer.reviews import KeptAnswers
 from tierwall.serve.authorizer.run import Server, Settings
-from tierwall.serve.authorizer.store import MOST_RETAINED, Store
 from tierwall.serve.follower import Outcome
 from tierwall.serve.watch import Files
 

@@ -18,7 +18,7 @@ import tierwall.core.verdict as verdicts
 from tests.labs.authorizer_server import POLICIES, Served, access, readable, series
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
-from tierwall.serve.authorizer.policy_set import PolicySet, policy_set_of
+from tierwall.serve.authorizer.policies import PolicySet, policy_set_of
 
 
 class Upstream:

@@ -12,7 +12,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.resources.load import Loaded, load_text
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, Outcome, Prepared
-from tierwall.serve.metrics import Metrics
+from tierwall.serve.pages import Metrics
 
 TAKEN, UNCHANGED, REFUSED, WAITING = Outcome.TAKEN, Outcome.UNCHANGED, Outcome.REFUSED, Outcome.WAITING
 

@@ -16,9 +16,7 @@ import pytest
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
-from tierwall.serve.health import Health, Readiness
-from tierwall.serve.http import HttpServer, bind
-from tierwall.serve.metrics import Metrics
+from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
 from tierwall.serve.watch import Files
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"

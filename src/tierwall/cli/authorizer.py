@@ -78,8 +78,8 @@ def group(ctx: click.Context, /, **given: Any) -> None:
     from tierwall.cli.collector import CommandLoader
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.table import engine
+    from tierwall.serve.authorizer.connections import TlsFiles
     from tierwall.serve.authorizer.run import Settings
-    from tierwall.serve.authorizer.tls import TlsFiles
     from tierwall.serve.watch import Files
 
     tls = TlsFiles(given["tls_cert"], given["tls_key"], given["client_ca"]) if given["tls_cert"] else None

@@ -42,7 +42,7 @@ ENGINES: Mapping[str, Entry] = {
         "Tool policies, by Envoy.",
     ),
     "authorizer": Entry(
-        "tierwall.serve.authorizer.engine:Authorizer",
+        "tierwall.serve.authorizer.run:Authorizer",
         ("api",),
         ("authorizer",),
         "API policies, by API servers that ask over a webhook.",

@@ -1,17 +1,28 @@
-"""An HTTP server in the event loop of its owner: starts, says where it listens, and stops when told."""
+"""What a process tells over HTTP, in the event loop of its owner: health and metrics, and whatever pages it adds.
+
+Health as Kubernetes probes ask for it: `/healthz` says that the process lives, `/readyz` that it does its job. The
+latter answers 200 when every check holds and 503 otherwise; the body names each check and why it does not hold.
+Metrics are in Prometheus' text format at `/metrics`; every process has its own registry, so tests can have many.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.serve.follower import Load, Outcome
 
 
 class HttpServer:
@@ -60,3 +71,82 @@ def bind(host: str, port: int) -> socket.socket:
         out.close()
         raise InputError([Diagnostic("TW631", f"cannot listen on `{host}:{port}`: {error.strerror}")]) from error
     return out
+
+
+class Readiness(NamedTuple):
+    """Whether a part of the process does its job, and what there is to say about it."""
+
+    holds: bool
+    message: str = ""
+
+
+class Health:
+    """The checks of one process, by name."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Callable[[], Readiness]] = {}
+
+    def add(self, name: str, check: Callable[[], Readiness]) -> None:
+        """Make readiness depend on one more check; it must be quick and must not raise."""
+        self._checks[name] = check
+
+    def readiness(self) -> dict[str, Readiness]:
+        """Every check, asked now."""
+        return {name: check() for name, check in self._checks.items()}
+
+    def routes(self) -> list[Route]:
+        """`/healthz` and `/readyz`."""
+        return [Route("/healthz", _alive), Route("/readyz", self._ready)]
+
+    async def _ready(self, request: Request) -> Response:
+        found = self.readiness()
+        body = {name: {"ready": one.holds, "message": one.message} for name, one in found.items()}
+        return JSONResponse(body, 200 if all(one.holds for one in found.values()) else 503)
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """What every serving process counts. A plane or engine adds its own to `registry`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.decisions = Counter(
+            "tierwall_decisions",
+            "Decisions by plane, verdict, and the policy and rule that settled it.",
+            ("plane", "verdict", "policy", "rule", "name"),
+            registry=self.registry,
+        )
+        self.loads = Counter(
+            "tierwall_loads",
+            "Loads of the manifests, by whether they came into force.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.load_seconds = Histogram(
+            "tierwall_load_seconds",
+            "Time from a change of the manifests to a new configuration.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.objects = Gauge("tierwall_objects", "Objects in force.", registry=self.registry)
+
+    def count(self, load: Load[Any]) -> None:
+        """Count a load that was taken or refused."""
+        is_good = load.outcome is not Outcome.REFUSED
+        self.loads.labels("good" if is_good else "broken").inc()
+        if is_good:
+            self.load_seconds.observe(load.seconds)
+            self.objects.set(len(load.snapshot))
+
+    def routes(self) -> list[Route]:
+        """`/metrics`."""
+        return [Route("/metrics", self._page)]
+
+    async def _page(self, request: Request) -> Response:
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)

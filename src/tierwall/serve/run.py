@@ -33,9 +33,7 @@ from tierwall.render.json.proxies import proxies_document
 from tierwall.serve.controller import Compilation, Controller
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import Load, Source
-from tierwall.serve.health import Health, Readiness
-from tierwall.serve.http import HttpServer, bind
-from tierwall.serve.metrics import Metrics
+from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
 
 # How long nothing must change before names are straightened, in seconds.
 IDLE_S = 2.0

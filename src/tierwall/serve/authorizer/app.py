@@ -21,8 +21,8 @@ from tierwall.api.wire import condition_sets
 from tierwall.render.json import diagnostic_document
 from tierwall.render.json.decisions import review_document
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
+from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
-from tierwall.serve.authorizer.store import Store
 from tierwall.serve.decisionlog import DecisionLog
 
 Message: TypeAlias = MutableMapping[str, Any]

@@ -1,17 +1,22 @@
-"""HTTPS with client certificates, reloaded in place.
+"""HTTPS connections: certificates that are reloaded in place, and clients that have to get on.
 
 A new certificate, key or client CA counts from the next handshake on; files that do not fit together leave the old ones
 in force. Sessions are not resumed, or a client of a CA that was taken away could go on without showing a certificate.
+
+Headers come within a time, from the first byte of the connection on. Uvicorn times idle kept-alive connections but not
+a client that never ends, or never begins, its headers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tierwall.core.diagnostics import Diagnostic, InputError
 
@@ -86,3 +91,51 @@ def _try(what: str, load: Callable[[], None]) -> None:
     except (OSError, ssl.SSLError, ValueError) as why:
         reason = getattr(why, "reason", None) or getattr(why, "strerror", None) or str(why)
         raise InputError([Diagnostic("TW512", f"{what} cannot be used: {reason}")]) from None
+
+
+HEADER_SECONDS = 10.0
+
+
+class PromptProtocol(HttpToolsProtocol):
+    """Closes a connection whose next request's headers do not come in time."""
+
+    header_seconds = HEADER_SECONDS
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Headers are due from now on."""
+        super().connection_made(transport)
+        self._due()
+
+    def data_received(self, data: bytes) -> None:
+        """Headers that came whole, as nearly all do, need no timer; the body is timed by the application."""
+        super().data_received(data)
+        # The scope is made when headers begin to come, and handed to a cycle when they are there.
+        if getattr(self.cycle, "scope", None) is not self.scope:
+            if self._deadline is None:
+                self._due()
+        elif self._deadline is not None:
+            self._done()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._done()
+        super().connection_lost(exc)
+
+    def _due(self) -> None:
+        self._deadline = self.loop.call_later(self.header_seconds, self._late)
+
+    def _done(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def prompt(header_seconds: float) -> type[Any]:
+    """The protocol with another time."""
+    return type("PromptProtocol", (PromptProtocol,), {"header_seconds": header_seconds})

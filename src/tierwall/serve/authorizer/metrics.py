@@ -15,8 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.record import Record
-from tierwall.serve.authorizer.store import Store
 
 SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()

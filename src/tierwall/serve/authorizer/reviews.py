@@ -7,7 +7,7 @@ beside an HTTP status that makes the API server apply its failure policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,11 +20,10 @@ from tierwall.api.wire.answer import ConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
 from tierwall.api.wire.review import KIND, V1, Review, Shape, WireError, concrete_status, review_of
 from tierwall.api.wire.seal import SealError
-from tierwall.serve.authorizer import admission, bridge
+from tierwall.serve.authorizer import bridge
 from tierwall.serve.authorizer.issued import Issuer
-from tierwall.serve.authorizer.kept_answers import KeptAnswers
+from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.record import Record, brief, of_decision
-from tierwall.serve.authorizer.store import Store
 
 AUTHORIZE, CONDITIONS, ADMIT = "authorize", "conditions", "admit"
 # Answers that are kept as they are sent.
@@ -90,7 +89,7 @@ class Reviews:
         """A closed answer to something that is no review."""
         closed = Decision(DENY, "failed closed", why)
         if phase == ADMIT:
-            document = admission.admission_reply(uid, False, why, status)
+            document = bridge.admission_reply(uid, False, why, status)
         elif phase == CONDITIONS:
             document = condition_sets.response(closed)
         else:
@@ -182,7 +181,7 @@ class Reviews:
         return Reply(200, self._encode(review.reply(decision)), record)
 
     def _admit(self, body: bytes) -> Reply:
-        request = admission.read_admission(body)
+        request = bridge.read_admission(body)
         if not self.bridged:
             return self.refusal(ADMIT, 404, "the bridge is off: start with --bridge", request.uid)
         try:
@@ -194,7 +193,7 @@ class Reviews:
         record.operation, record.uid = request.operation, request.uid
         if request.name and not record.name:
             record.name = request.name
-        document = admission.admission_reply(request.uid, judged.allowed, judged.message)
+        document = bridge.admission_reply(request.uid, judged.allowed, judged.message)
         return Reply(200, self._encode(document), record)
 
 
@@ -212,6 +211,58 @@ def _knows_conditions(review: Review) -> bool:
 def _with_requester(data: ConditionData, request: Any) -> ConditionData:
     """Who asks, for checks through `authorizer`; unknown if the request does not say it in full."""
     try:
-        return replace(data, requester=admission.admission_request(request).attributes()[0])
+        return replace(data, requester=bridge.admission_request(request).attributes()[0])
     except WireError:
         return data
+
+
+T = TypeVar("T")
+
+MOST_ENTRIES = 4096
+# A user can blow up a request; long ones are not kept, or a few users could fill the memory.
+LONGEST_OCTETS = 2048
+
+
+class _Kept(NamedTuple, Generic[T]):
+    """The answers of one state."""
+
+    state: object
+    young: dict[bytes, T]
+    old: dict[bytes, T]
+
+
+class KeptAnswers(Generic[T]):
+    """Answers by request, under one state of the world at a time.
+
+    An access review is a pure function of its bytes, the policies and the sealing key. The API server is told to keep
+    no answers, so that a change of policies counts at once; here they are kept for exactly as long as the policies and
+    the key are in force. Two generations bound the memory: when the younger is full, it becomes the older, and what was
+    not asked for again since is forgotten. Policies that ask another server are no such function.
+
+    INVARIANT: a state and its answers are replaced together, so that no thread puts an answer of one state among those
+    of another.
+    """
+
+    def __init__(self, most: int = MOST_ENTRIES) -> None:
+        self._most = most
+        self._kept: _Kept[T] = _Kept(None, {}, {})
+
+    def get(self, state: object, request: bytes) -> T | None:
+        """The answer that was given in this state; another state forgets everything."""
+        kept = self._kept
+        if state != kept.state:
+            self._kept = _Kept(state, {}, {})
+            return None
+        found = kept.young.get(request)
+        if found is None and (found := kept.old.get(request)) is not None:
+            self.put(state, request, found)
+        return found
+
+    def put(self, state: object, request: bytes, answer: T) -> None:
+        """Keep an answer given in this state."""
+        kept = self._kept
+        if state != kept.state or len(request) > LONGEST_OCTETS:
+            return
+        if len(kept.young) >= self._most:
+            kept = self._kept = _Kept(state, {}, kept.young)
+        kept.young[request] = answer

@@ -1,4 +1,4 @@
-"""The authorizer as a process: listeners, watchers and signals around the pure parts."""
+"""The authorizer as a process and as an engine: listeners, watchers and signals around the pure parts."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import uvicorn
 
 from tierwall.api.wire.review import Shape
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.protocols import Engine, Report
 from tierwall.render.json import diagnostic_document
+from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.app import READ_SECONDS, App
+from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates, TlsFiles, prompt
 from tierwall.serve.authorizer.issued import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import Metrics
-from tierwall.serve.authorizer.policy_set import PolicySet
-from tierwall.serve.authorizer.protocol import HEADER_SECONDS, prompt
+from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicySet, Store, policy_set_of
 from tierwall.serve.authorizer.reviews import Reviews
-from tierwall.serve.authorizer.store import GRACE_SECONDS, Store
-from tierwall.serve.authorizer.tls import Certificates, TlsFiles
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import Outcome, Source
-from tierwall.serve.http import bind
+from tierwall.serve.pages import bind
 from tierwall.serve.watch import changes
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -245,3 +245,24 @@ class _Listener(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Catch none."""
         yield
+
+
+class Authorizer(Engine[Snapshot, Source, PolicySet]):
+    """A process that API servers ask. Nothing holds while it is not there, so `apply` is absent."""
+
+    planes: ClassVar[tuple[str, ...]] = ("api",)
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+
+    def compile(self, snapshot: Snapshot) -> PolicySet:
+        """The chain of authorizers, ready to be asked; InputError with everything that is wrong."""
+        return policy_set_of(snapshot)
+
+    def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
+        """Serve until SIGTERM or SIGINT; InputError if it cannot begin.
+
+        The process writes about itself as JSON lines on standard error, and its decisions to the log that the settings
+        name.
+        """
+        run(source, self._settings)

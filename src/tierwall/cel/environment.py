@@ -98,6 +98,15 @@ class Environment:
         """The tree of `source` under this environment's syntax."""
         return parse(source, self.syntax)
 
+    def called(self, node: ast.Call) -> tuple[str, tuple[ast.Expr, ...]]:
+        """The function that a call names and its arguments; the target is one unless it is part of the name."""
+        if node.target is None:
+            return node.function, node.args
+        path = ast.dotted_name(node.target)
+        if path is not None and self.lookup(f"{path}.{node.function}") is not None:
+            return f"{path}.{node.function}", node.args
+        return node.function, (node.target, *node.args)
+
     def lookup(self, name: str) -> Function | None:
         """The function of that name (a leading dot does not count), if this environment has one."""
         return self.functions.get(name.removeprefix("."))

@@ -154,15 +154,17 @@ def encode(value: object, depth: int = 0) -> object:
         case Timestamp():
             return {"$type": "timestamp", "$value": format_timestamp(Timestamp(value.ns))}
         case Duration():
-            return {"$type": "duration", "$value": _seconds(value)}
+            return {"$type": "duration", "$value": exact_text(value)}
         case TypeValue():
             return {"$type": "type", "$value": _LONG_NAMES.get(value.name, value.name)}
         case OptionalValue():
             if not value.present:
                 return {"$type": "optional"}
             return {"$type": "optional", "$value": encode(value.value, depth + 1)}
+        case IP() | CIDR() | URL() | Format() | Quantity() | Semver():
+            return {"$type": value.cel_type, "$value": exact_text(value)}
         case Opaque():
-            return {"$type": value.cel_type, "$value": _opaque_text(value)}
+            return {"$type": value.cel_type, "$value": None}
     raise EncodingError(f"a {type(value).__name__} has no JSON form")
 
 
@@ -174,15 +176,13 @@ def _encode_map(value: dict[object, object], depth: int) -> object:
     return {"$type": "map", "$value": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in pairs]}
 
 
-def _seconds(duration: Duration) -> str:
-    """All nanoseconds, unlike `string(duration)`, which goes through a double."""
-    whole, fraction = divmod(abs(duration.ns), NANOS)
-    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
-    return f"{'-' if duration.ns < 0 else ''}{text}s"
-
-
-def _opaque_text(value: Opaque) -> object:
+def exact_text(value: Duration | IP | CIDR | URL | Format | Quantity | Semver) -> str:
+    """The text that reads back as the value; all nanoseconds of a duration, unlike `string()`, which goes by a double."""
     match value:
+        case Duration():
+            whole, fraction = divmod(abs(value.ns), NANOS)
+            text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
+            return f"{'-' if value.ns < 0 else ''}{text}s"
         case IP():
             return ip_text(value)
         case CIDR():
@@ -197,4 +197,3 @@ def _opaque_text(value: Opaque) -> object:
             text = f"{value.major}.{value.minor}.{value.patch}"
             text += "-" + ".".join(map(str, value.prerelease)) if value.prerelease else ""
             return text + ("+" + ".".join(value.build) if value.build else "")
-    return None

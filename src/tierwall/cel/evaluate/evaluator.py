@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError, no_such_key
-from tierwall.cel.evaluate import comprehend, steps
+from tierwall.cel.evaluate import steps
 from tierwall.cel.evaluate.dispatch import dispatcher, exceeded
 from tierwall.cel.evaluate.steps import Closure, Frame
 from tierwall.cel.library import cost
@@ -82,7 +82,7 @@ class Planner:
             case ast.MapExpr():
                 return self._map(node)
             case ast.Comprehension():
-                return comprehend.plan(self, node)
+                return self._comprehension(node)
             case ast.Bind():
                 return self._bind(node)
             case ast.Message():
@@ -108,8 +108,7 @@ class Planner:
 
             return local
         name = name.removeprefix(".")
-        named_type = self.environment.type_names.get(name)
-        default: object = TypeValue(named_type.params[0].name) if named_type is not None else _MISSING
+        default = self._type_value(name)
 
         def variable(frame: Frame) -> object:
             frame.cost += 1
@@ -120,6 +119,11 @@ class Planner:
 
         return variable
 
+    def _type_value(self, name: str) -> object:
+        """The type of that name, which stands for itself where no variable has the name."""
+        named = self.environment.type_names.get(name)
+        return _MISSING if named is None else TypeValue(named.params[0].name)
+
     def _dotted(self, node: ast.Select) -> Closure | None:
         """The closure of a selection that may be a variable (or type) with a dotted name; the longest name wins."""
         path = dotted_name(node)
@@ -129,8 +133,7 @@ class Planner:
         if root not in self.environment.dotted or (root in self._scope and not path.startswith(".")):
             return None
         name = path.removeprefix(".")
-        named_type = self.environment.type_names.get(name)
-        default: object = TypeValue(named_type.params[0].name) if named_type is not None else _MISSING
+        default = self._type_value(name)
         selected = self._select(node)
 
         def qualified(frame: Frame) -> object:
@@ -165,17 +168,11 @@ class Planner:
         return select
 
     def _call(self, node: ast.Call) -> Closure:
-        function, target, args = node.function, node.target, node.args
+        function, args = self.environment.called(node)
         if function in ast.LOGICAL:
             return steps.logical(list(map(self.plan, args)), absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
             return steps.conditional(self.plan(args[0]), self._branch(args[1]), self._branch(args[2]))
-        if target is not None:
-            path = dotted_name(target)
-            if path is not None and self.environment.lookup(f"{path}.{function}") is not None:
-                function = f"{path}.{function}"
-            else:
-                args = (target, *args)
         found = dispatcher(self.environment, function, len(args))
         if found is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
@@ -243,6 +240,28 @@ class Planner:
             return result
 
         return make
+
+    def _comprehension(self, node: ast.Comprehension) -> Closure:
+        target = self.plan(node.target)
+        slots, arguments = self.within(node.variables, node.args)
+        loop = steps.looping(target, slots)
+        price = steps.ADD_CONSTANT if type(node.args[-1]) is ast.Literal else steps.ADD
+        match node.macro, arguments:
+            case "all" | "exists", [predicate]:
+                return steps.quantifier(loop, predicate, settled=node.macro == "exists")
+            case "exists_one" | "existsOne", [predicate]:
+                return steps.exists_one(loop, predicate)
+            case "filter", [predicate]:
+                return steps.keeping(loop, predicate, slots[-1])
+            case "map" | "transformList", [*tests, transform]:
+                return steps.transforming(loop, tests, transform, price)
+            case "transformMap", [*tests, transform]:
+                return steps.transforming_values(loop, tests, transform, slots[0])
+            case "transformMapEntry", [*tests, transform]:
+                return steps.transforming_entries(loop, tests, transform)
+            case "sortBy", [key]:
+                return steps.sorting(target, slots[0], key, price)
+        raise AssertionError(f"unknown macro {node.macro}")
 
     def _bind(self, node: ast.Bind) -> Closure:
         bound_value = self.plan(node.value)

@@ -19,8 +19,8 @@ import re
 
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.evaluate.comprehend import iterate, iterate_pairs
 from tierwall.cel.evaluate.dispatch import exceeded, has_field, index, optional_field
+from tierwall.cel.evaluate.steps import iterate, iterate_pairs
 from tierwall.cel.library import cost
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.syntax import ast

@@ -7,7 +7,7 @@ from tierwall.cel.evaluate.dispatch import Dispatcher, dispatcher
 from tierwall.cel.evaluate.generate import _EXACT, Generator, Unsupported, Value
 from tierwall.cel.library.regex import pattern_size, searcher
 from tierwall.cel.syntax import ast
-from tierwall.cel.syntax.ast import dotted_name, is_constant
+from tierwall.cel.syntax.ast import is_constant
 
 _ORDER = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _PREFIXES = {"startsWith": "startswith", "endsWith": "endswith"}
@@ -17,7 +17,7 @@ _LONG = 8
 
 def generate(own: Generator, node: ast.Call) -> Value:
     """The value of a call."""
-    function, args = node.function, node.args
+    function, args = own.environment.called(node)
     if function in ast.LOGICAL:
         return _logical(own, args, settling=function == "_||_")
     if function == ast.CONDITIONAL:
@@ -34,12 +34,6 @@ def generate(own: Generator, node: ast.Call) -> Value:
         return _index(own, *args)
     if function in _ORDER and (ordered := _order(own, function, *args)):
         return ordered
-    if node.target is not None:
-        path = dotted_name(node.target)
-        if path is not None and own.environment.lookup(f"{path}.{function}") is not None:
-            function = f"{path}.{function}"
-        else:
-            args = (node.target, *args)
     return _special(own, function, args) or _through_table(own, function, args)
 
 

@@ -1,15 +1,21 @@
-"""The closures of operators and calls in the exact evaluator; see `evaluate`."""
+"""The closures of operators, calls and comprehensions in the exact evaluator; see `evaluator`.
+
+Each macro costs what the loop it stands for costs in cel-go: reading the accumulator, testing it, extending it. A step
+that would cost nothing (`filter(x, false)`) costs 1, so that the limit bounds the number of steps (cel-spec, "Macros";
+cel-go ext.TwoVarComprehensions and sortBy).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn, TypeAlias, TypeVar
 
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.evaluate.dispatch import Dispatcher, Meter, has_field, optional_field
 from tierwall.cel.library import cost
+from tierwall.cel.library.lists import sort_by_keys
 from tierwall.cel.library.operators import in_list, in_map
-from tierwall.cel.values import OptionalValue, equal, no_such_overload
+from tierwall.cel.values import OptionalValue, equal, map_key, map_keys, no_such_overload
 
 
 class Frame(Meter):
@@ -164,3 +170,199 @@ def invoking(found: Dispatcher, steps: list[Closure]) -> Closure:
         return invoke(frame, *[step(frame) for step in steps])
 
     return many
+
+
+# Cost of one step besides the expressions in it; of going on to look at the next element; of the result.
+_ALL_STEP, _ALL_STOP = 3, 2
+_EXISTS_STEP, _EXISTS_STOP = 4, 3
+ADD_CONSTANT, ADD = 2, 12
+_KEEP = 13
+_INSERT, _INSERT_ENTRY = 3, 2
+_FOUND = 2
+_RESULT, _RESULT_ONE, _RESULT_SORTED = 1, 2, 3
+
+Loop: TypeAlias = Callable[[Frame], Iterable[None]]
+
+
+def iterate(value: object) -> list[object]:
+    """What a comprehension with one variable goes through: the elements of a list, the keys of a map."""
+    if type(value) is list:
+        return value
+    if type(value) is dict:
+        return list(map_keys(value))
+    raise no_such_overload("comprehension", value)
+
+
+def iterate_pairs(value: object) -> list[tuple[object, object]]:
+    """What a comprehension with two variables goes through: index and element, key and value."""
+    if type(value) is list:
+        return list(enumerate(value))
+    if type(value) is dict:
+        return list(zip(map_keys(value), value.values(), strict=True))
+    raise no_such_overload("comprehension", value)
+
+
+def looping(target: Closure, slots: tuple[int, ...]) -> Loop:
+    """Set the variables to each element in turn."""
+    if len(slots) == 1:
+        (slot,) = slots
+
+        def single(frame: Frame) -> Iterable[None]:
+            values = frame.locals
+            for item in iterate(target(frame)):
+                values[slot] = item
+                yield
+
+        return single
+    first, second = slots
+
+    def double(frame: Frame) -> Iterable[None]:
+        values = frame.locals
+        for key, item in iterate_pairs(target(frame)):
+            values[first], values[second] = key, item
+            yield
+
+    return double
+
+
+def quantifier(loop: Loop, predicate: Closure, settled: bool) -> Closure:
+    """`exists` if true settles it, `all` if false does; an error counts only where nothing settles it."""
+    name, step, stop = ("exists", _EXISTS_STEP, _EXISTS_STOP) if settled else ("all", _ALL_STEP, _ALL_STOP)
+
+    def quantify(frame: Frame) -> object:
+        failure: EvaluationError | None = None
+        decided = False
+        for _ in loop(frame):
+            if decided:
+                frame.charge(stop)
+                break
+            frame.charge(step)
+            try:
+                value = predicate(frame)
+            except EvaluationError as error:
+                failure = failure or error
+                continue
+            if value is settled:
+                decided = True
+            elif type(value) is not bool and failure is None:
+                failure = no_such_overload(name, value)
+        frame.charge(_RESULT)
+        if decided:
+            return settled
+        if failure is not None:
+            raise failure
+        return not settled
+
+    return quantify
+
+
+def _test(value: object) -> bool:
+    if type(value) is bool:
+        return value
+    raise no_such_overload("_?_:_", value)
+
+
+Gathered = TypeVar("Gathered")
+
+
+def gathering(
+    loop: Loop, tests: list[Closure], start: Callable[[], Gathered], take: Callable[[Frame, Gathered], None]
+) -> Callable[[Frame], Gathered]:
+    """What `take` gathers from the elements that pass the tests."""
+
+    def gather(frame: Frame) -> Gathered:
+        gathered = start()
+        for _ in loop(frame):
+            before = frame.cost
+            for test in tests:
+                if not _test(test(frame)):
+                    break
+            else:
+                take(frame, gathered)
+            frame.charge(frame.cost == before)
+        frame.charge(_RESULT)
+        return gathered
+
+    return gather
+
+
+def exists_one(loop: Loop, predicate: Closure) -> Closure:
+    """`exists_one`, by either of its names."""
+
+    def take(frame: Frame, found: list[None]) -> None:
+        found.append(None)
+        frame.cost += _FOUND
+
+    gather = gathering(loop, [predicate], list, take)
+
+    def one(frame: Frame) -> object:
+        found = gather(frame)
+        frame.charge(_RESULT_ONE - _RESULT)
+        return len(found) == 1
+
+    return one
+
+
+def keeping(loop: Loop, predicate: Closure, slot: int) -> Closure:
+    """`filter`."""
+
+    def take(frame: Frame, kept: list[object]) -> None:
+        kept.append(frame.locals[slot])
+        frame.cost += _KEEP
+
+    return gathering(loop, [predicate], list, take)
+
+
+def transforming(loop: Loop, tests: list[Closure], transform: Closure, step: int) -> Closure:
+    """`map` and `transformList`."""
+
+    def take(frame: Frame, made: list[object]) -> None:
+        made.append(transform(frame))
+        frame.cost += step
+
+    return gathering(loop, tests, list, take)
+
+
+def transforming_values(loop: Loop, tests: list[Closure], transform: Closure, slot: int) -> Closure:
+    """`transformMap`."""
+
+    def take(frame: Frame, made: dict[object, object]) -> None:
+        key = frame.locals[slot]
+        made[map_key(key)] = transform(frame)
+        frame.cost += _INSERT
+
+    return gathering(loop, tests, dict, take)
+
+
+def transforming_entries(loop: Loop, tests: list[Closure], transform: Closure) -> Closure:
+    """`transformMapEntry`."""
+
+    def take(frame: Frame, made: dict[object, object]) -> None:
+        entries = transform(frame)
+        if type(entries) is not dict:
+            raise no_such_overload("cel.@mapInsert", made, entries)
+        frame.charge(_INSERT_ENTRY + len(entries) // 10)
+        for stored, value in entries.items():
+            if stored in made:
+                raise EvaluationError(f"insert failed: key {next(map_keys({stored: None}))} already exists")
+            made[stored] = value
+
+    return gathering(loop, tests, dict, take)
+
+
+def sorting(target: Closure, slot: int, key: Closure, step: int) -> Closure:
+    """`sortBy`."""
+
+    def sort(frame: Frame) -> object:
+        items = target(frame)
+        if type(items) is not list:
+            raise no_such_overload("sortBy", items)
+        keys: list[object] = []
+        for item in items:
+            frame.locals[slot] = item
+            keys.append(key(frame))
+            frame.charge(step)
+        frame.charge(_RESULT_SORTED + cost.self_compare(keys))
+        return sort_by_keys(items, keys)
+
+    return sort

@@ -10,10 +10,10 @@ has no notation (an authorizer) or is nested beyond what the parser takes is ref
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.evaluate.encode import exact_text
 from tierwall.cel.library.format import FORMATS
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
@@ -23,7 +23,6 @@ from tierwall.cel.types import DYN, Object, Type
 from tierwall.cel.values import (
     CIDR,
     IP,
-    NANOS,
     URL,
     Duration,
     Format,
@@ -110,23 +109,24 @@ def value_type(value: object) -> Type:
 
 def _common(values: Iterable[object]) -> Type:
     """The one type of all values, or dyn."""
-    found: Type | None = None
-    for value in values:
-        kind = value_type(value)
-        if found is not None and found != kind:
-            return DYN
-        found = kind
-    return found or DYN
+    types = _types(values)
+    return types[0] if len(types) == 1 else DYN
 
 
 def _mixed(values: Iterable[object]) -> bool:
-    found: Type | None = None
+    return len(_types(values)) > 1
+
+
+def _types(values: Iterable[object]) -> list[Type]:
+    """The types of values, no more than two of them: nobody asks how many more there are."""
+    types: list[Type] = []
     for value in values:
-        kind = value_type(value)
-        if found is not None and found != kind:
-            return True
-        found = kind
-    return False
+        given = value_type(value)
+        if given not in types:
+            types.append(given)
+            if len(types) > 1:
+                break
+    return types
 
 
 def _encodable(text: str) -> None:
@@ -172,53 +172,21 @@ def _timestamp(value: Timestamp) -> Expr:
     return _call("timestamp", text)
 
 
-def _duration(value: Duration) -> Expr:
-    whole, fraction = divmod(abs(value.ns), NANOS)
-    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
-    return _call("duration", f"{'-' if value.ns < 0 else ''}{text}s")
-
-
 def _quantity(value: Quantity) -> Expr:
-    plain = _call("quantity", str(value.value) if value.scale == 0 else f"{value.value}e{value.scale}")
+    text = exact_text(value)
     if value.small and len(str(abs(value.value))) > _SMALL_DIGITS:
         # Kubernetes reads so many digits as a big number, never an integer to it; a sum of small ones stays small.
         high, low = divmod(value.value - 1, 1000)
         more = _call("quantity", f"{low + 1}e{value.scale}")
         return Call("add", _call("quantity", f"{high}e{value.scale + 3}"), (more,))
-    if _read(plain) != value:
+    if parse_quantity(text) != value:
         raise PartialError("a known quantity, computed from others, has no notation in CEL")
-    return plain
+    return _call("quantity", text)
 
 
-def _read(call: Expr) -> Quantity:
-    assert isinstance(call, Call)
-    assert isinstance(call.args[0], Literal)
-    return parse_quantity(str(call.args[0].value))
-
-
-def _ip(value: IP) -> Expr:
-    return _call("ip", _address(value))
-
-
-def _address(value: IP) -> str:
-    return str(IPv4Address(value.number) if value.version == 4 else IPv6Address(value.number))
-
-
-def _cidr(value: CIDR) -> Expr:
-    return _call("cidr", f"{_address(value.address)}/{value.bits}")
-
-
-def _url(value: URL) -> Expr:
-    return _call("url", value.text)
-
-
-def _semver(value: Semver) -> Expr:
-    text = f"{value.major}.{value.minor}.{value.patch}"
-    if value.prerelease:
-        text += "-" + ".".join(map(str, value.prerelease))
-    if value.build:
-        text += "+" + ".".join(value.build)
-    return _call("semver", text)
+def _read_by(function: str) -> Callable[[Any], Expr]:
+    """Values that a function reads from their text."""
+    return lambda value: _call(function, exact_text(value))
 
 
 def _format(value: Format) -> Expr:
@@ -230,8 +198,8 @@ def _format(value: Format) -> Expr:
 
 # What `type()` is asked of where a type's name is not a name CEL reads.
 _SAMPLES: dict[str, Expr] = {
-    "timestamp": _timestamp(Timestamp(0)),
-    "duration": _duration(Duration(0)),
+    "timestamp": _call("timestamp", "1970-01-01T00:00:00Z"),
+    "duration": _call("duration", "0s"),
     "optional_type": Call("none", Ident("optional"), ()),
     "kubernetes.Quantity": _call("quantity", "0"),
     "net.IP": _call("ip", "::"),
@@ -261,13 +229,13 @@ def _type(value: TypeValue) -> Expr:
 
 _WRITERS: dict[type, Callable[[Any], Expr]] = {
     Timestamp: _timestamp,
-    Duration: _duration,
+    Duration: _read_by("duration"),
     TypeValue: _type,
     Quantity: _quantity,
-    IP: _ip,
-    CIDR: _cidr,
-    URL: _url,
-    Semver: _semver,
+    IP: _read_by("ip"),
+    CIDR: _read_by("cidr"),
+    URL: _read_by("url"),
+    Semver: _read_by("semver"),
     Format: _format,
 }
 

@@ -91,7 +91,7 @@ class Joined:
         elif len(args) == 1:
             args.append(Literal(not self._absorbing))
             size += 5
-        can = outcomes.disjunction(cans) if self._absorbing else outcomes.conjunction(cans)
+        can = outcomes.connective(cans, self._bit)
         return settled(Residual(Call(self._function, None, tuple(args)), can, size, BOOL))
 
 

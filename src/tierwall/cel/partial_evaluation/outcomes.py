@@ -38,24 +38,14 @@ def strict(outcomes: int) -> int:
     return (outcomes & ~OTHER) | ERROR if outcomes & OTHER else outcomes
 
 
-def conjunction(operands: list[int]) -> int:
-    """`&&`: false if any operand is, else an error if any is, else true."""
+def connective(operands: list[int], settling: int) -> int:
+    """`&&` (FALSE settles it) or `||` (TRUE does): settled if any operand settles it, else an error if any is one."""
     every, some = ANY, 0
     for outcomes in operands:
         outcomes = strict(outcomes)
         every &= outcomes
         some |= outcomes
-    return (every & TRUE) | (some & (FALSE | ERROR))
-
-
-def disjunction(operands: list[int]) -> int:
-    """`||`: true if any operand is, else an error if any is, else false."""
-    every, some = ANY, 0
-    for outcomes in operands:
-        outcomes = strict(outcomes)
-        every &= outcomes
-        some |= outcomes
-    return (every & FALSE) | (some & (TRUE | ERROR))
+    return (every & (TRUE | FALSE) & ~settling) | (some & (settling | ERROR))
 
 
 def negation(outcomes: int) -> int:

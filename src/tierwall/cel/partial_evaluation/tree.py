@@ -18,6 +18,7 @@ from tierwall.cel.syntax.ast import (
     MapExpr,
     Message,
     Select,
+    dotted_name,
 )
 
 # Functions with a dotted name: their namespace is parsed as the target of a member call, but is no value.
@@ -26,15 +27,10 @@ _QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in ove
 
 def qualified(node: Call) -> str | None:
     """The dotted name of the function that a call names in full (`optional.of`), or None."""
-    parts = [node.function]
-    inner = node.target
-    while type(inner) is Select and not inner.optional:
-        parts.append(inner.field)
-        inner = inner.operand
-    if type(inner) is not Ident:
+    path = None if node.target is None else dotted_name(node.target)
+    if path is None:
         return None
-    parts.append(inner.name.removeprefix("."))
-    name = ".".join(reversed(parts))
+    name = f"{path.removeprefix('.')}.{node.function}"
     return name if name in _QUALIFIED else None
 
 

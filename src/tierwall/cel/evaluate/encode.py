@@ -177,7 +177,7 @@ def _encode_map(value: dict[object, object], depth: int) -> object:
 
 
 def exact_text(value: Duration | IP | CIDR | URL | Format | Quantity | Semver) -> str:
-    """The text that reads back as the value; all nanoseconds of a duration, unlike `string()`, which goes by a double."""
+    """The text that reads back as the value. `string()` of a duration goes by a double and may lose nanoseconds."""
     match value:
         case Duration():
             whole, fraction = divmod(abs(value.ns), NANOS)

@@ -148,6 +148,20 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return ()
 
 
+# How tightly operators bind, loosest first; `?:` alone is looser.
+OR, AND, RELATION, SUM, PRODUCT = 1, 2, 3, 4, 5
+BINARY = {
+    "||": OR,
+    "&&": AND,
+    "+": SUM,
+    "-": SUM,
+    "*": PRODUCT,
+    "/": PRODUCT,
+    "%": PRODUCT,
+    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), RELATION),
+}
+# The functions that binary operators are.
+FUNCTIONS = {text: "@in" if text == "in" else f"_{text}_" for text in BINARY}
 LOGICAL = ("_&&_", "_||_")
 CONDITIONAL = "_?_:_"
 

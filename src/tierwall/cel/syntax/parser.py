@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tierwall.cel.errors import ParseError, Problem, problem_at
 from tierwall.cel.syntax import ast, lexer
+from tierwall.cel.syntax.ast import AND, BINARY, FUNCTIONS, OR, RELATION, SUM
 from tierwall.cel.syntax.lexer import BAD, DOUBLE, END, ESCAPED, IDENT, INT, LITERALS, RESERVED
 from tierwall.cel.syntax.macros import Syntax, expand_has, expand_member, syntax_of
 
@@ -23,11 +24,6 @@ MAX_PROBLEMS = 100
 # Kubernetes' syntax and `cel.bind`: what evaluates without a check.
 DEFAULT = syntax_of(37, bindings=True)
 
-_OR, _AND, _RELATION, _SUM, _PRODUCT = 1, 2, 3, 4, 5
-_LEVELS = {"||": _OR, "&&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT} | dict.fromkeys(
-    ("<", "<=", ">=", ">", "==", "!=", "in"), _RELATION
-)
-_FUNCTIONS = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
 _UNARY = ("!", "-")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _WORD_HINTS = {"and": "write `&&`", "or": "write `||`", "not": "write `!`", "=": "write `==`"}
@@ -117,23 +113,23 @@ class _Parser:
         left = self.unary() if kinds[self.i] in _UNARY else self.member()
         while True:
             operator = kinds[self.i]
-            level = _LEVELS.get(operator, 0)
+            level = BINARY.get(operator, 0)
             if not level or level < lowest:
                 break
             at = self.starts[self.i]
             self.i += 1
-            if level <= _AND:
+            if level <= AND:
                 terms = [left, self.expression(level + 1)]
                 while kinds[self.i] == operator:
                     self.i += 1
                     terms.append(self.expression(level + 1))
-                left = ast.Call(_FUNCTIONS[operator], None, tuple(terms), at)
+                left = ast.Call(FUNCTIONS[operator], None, tuple(terms), at)
                 continue
-            if level == _RELATION:
+            if level == RELATION:
                 self.relations += 1
                 if self.relations > MAX_DEPTH:
                     self.too_deep()
-                right = self.expression(_SUM)
+                right = self.expression(SUM)
                 self.relations -= 1
             else:
                 self.calcs += 1
@@ -141,7 +137,7 @@ class _Parser:
                     self.too_deep()
                 right = self.expression(level + 1)
                 self.calcs -= 1
-            left = ast.Call(_FUNCTIONS[operator], None, (left, right), at)
+            left = ast.Call(FUNCTIONS[operator], None, (left, right), at)
         if lowest == 0 and kinds[self.i] == "?":
             return self.conditional(left)
         return left
@@ -149,7 +145,7 @@ class _Parser:
     def conditional(self, condition: ast.Expr) -> ast.Expr:
         at = self.starts[self.i]
         self.i += 1
-        then = self.expression(_OR)
+        then = self.expression(OR)
         if self.kinds[self.i] != ":":
             self.fail("`:` and the other value of `?`")
         self.i += 1
@@ -373,7 +369,7 @@ class _Parser:
         return True
 
 
-_DEEPENING = frozenset(_FUNCTIONS[text] for text in _LEVELS if _LEVELS[text] > _AND) | {"_[_]", "_[?_]", "_?_:_"}
+_DEEPENING = frozenset(FUNCTIONS[text] for text, level in BINARY.items() if level > AND) | {"_[_]", "_[?_]", "_?_:_"}
 
 
 def _too_deep(tree: ast.Expr) -> bool:

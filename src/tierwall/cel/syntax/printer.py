@@ -15,29 +15,12 @@ from typing import Any
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
 
-_CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
-_BINARY = {
-    "_<_": ("<", _RELATION),
-    "_<=_": ("<=", _RELATION),
-    "_>_": (">", _RELATION),
-    "_>=_": (">=", _RELATION),
-    "_==_": ("==", _RELATION),
-    "_!=_": ("!=", _RELATION),
-    "@in": ("in", _RELATION),
-    "_+_": ("+", _SUM),
-    "_-_": ("-", _SUM),
-    "_*_": ("*", _PRODUCT),
-    "_/_": ("/", _PRODUCT),
-    "_%_": ("%", _PRODUCT),
-}
-_LOGICAL = {"_&&_": (" && ", _AND), "_||_": (" || ", _OR)}
+_CONDITIONAL, _UNARY, _MEMBER = 0, ast.PRODUCT + 1, ast.PRODUCT + 2
+_BINARY = {ast.FUNCTIONS[text]: (text, level) for text, level in ast.BINARY.items()}
 _RESERVED_FIELDS = frozenset(("in", "true", "false", "null"))
 _QUOTED_FIELD = re.compile(r"[A-Za-z0-9_.\-/ ]+")
 _SPECIAL = re.compile(r"[^ !#-\[\]-~]")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"} | {
-    "\t": "\\t",
-    "\v": "\\v",
-}
+_ESCAPES = {char: f"\\{letter}" for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}
 
 
 def to_text(tree: ast.Expr) -> str:
@@ -139,7 +122,7 @@ def _select(node: ast.Select) -> tuple[str, int]:
 def _has(node: ast.Has) -> tuple[str, int]:
     field = _field(node.field)
     if field is None:
-        return f"{_quoted(node.field)} in {_at(node.operand, _SUM)}", _RELATION
+        return f"{_quoted(node.field)} in {_at(node.operand, ast.SUM)}", ast.RELATION
     return f"has({_at(node.operand, _MEMBER)}.{field})", _MEMBER
 
 
@@ -150,11 +133,9 @@ def _call(node: ast.Call) -> tuple[str, int]:
     binary = _BINARY.get(function)
     if binary is not None:
         operator, level = binary
+        if function in ast.LOGICAL:
+            return f" {operator} ".join([_at(arg, level + 1) for arg in args]), level
         return f"{_at(args[0], level)} {operator} {_at(args[1], level + 1)}", level
-    logical = _LOGICAL.get(function)
-    if logical is not None:
-        operator, level = logical
-        return operator.join([_at(arg, level + 1) for arg in args]), level
     unusual = _OTHER_OPERATORS.get(function)
     if unusual is not None:
         return unusual(args)
@@ -181,7 +162,7 @@ def _optional_index(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
 
 def _conditional(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
     condition, then, other = args
-    return f"{_at(condition, _OR)} ? {_at(then, _OR)} : {_at(other, _CONDITIONAL)}", _CONDITIONAL
+    return f"{_at(condition, ast.OR)} ? {_at(then, ast.OR)} : {_at(other, _CONDITIONAL)}", _CONDITIONAL
 
 
 _OTHER_OPERATORS: dict[str, Callable[[tuple[ast.Expr, ...]], tuple[str, int]]] = {

@@ -11,20 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from tierwall.cel.syntax.lexer import RESERVED
-from tierwall.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    Object,
-    Type,
-    list_of,
-    map_of,
-)
+from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Object, Type, list_of, map_of
 
 _SCALARS = {"boolean": BOOL, "number": DOUBLE, "integer": INT}
 _FORMATS = {"byte": BYTES, "duration": DURATION, "date": TIMESTAMP, "date-time": TIMESTAMP}

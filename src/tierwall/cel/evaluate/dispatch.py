@@ -13,7 +13,7 @@ from msgspec import structs
 from tierwall.cel.environment import Environment, Function
 from tierwall.cel.errors import CostExceeded
 from tierwall.cel.library.operators import index_list, index_map
-from tierwall.cel.library.optionals import index_optional, optional_index
+from tierwall.cel.library.optionals import optional_index
 from tierwall.cel.library.table import Overload
 from tierwall.cel.types import Param, Type
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload, type_name
@@ -102,7 +102,7 @@ def index(container: object, key: object) -> object:
     if kind is list:
         return index_list(container, key)  # type: ignore[arg-type]
     if kind is OptionalValue:
-        return index_optional(container, key)  # type: ignore[arg-type]
+        return optional_index(container, key)
     raise no_such_overload("_[_]", container, key)
 
 

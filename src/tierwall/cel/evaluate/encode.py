@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable
 
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library.addresses import cidr_text, ip_text
 from tierwall.cel.library.cost import nodes
-from tierwall.cel.library.ip import text_of as ip_text
 from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
 from tierwall.cel.values import (
     CIDR,
@@ -186,7 +186,7 @@ def exact_text(value: Duration | IP | CIDR | URL | Format | Quantity | Semver) -
         case IP():
             return ip_text(value)
         case CIDR():
-            return f"{ip_text(value.address)}/{value.bits}"
+            return cidr_text(value)
         case URL():
             return value.text
         case Format():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tierwall.cel.library import (
+    addresses,
     authorizer,
-    cidr,
     conversions,
     format,
-    ip,
     lists,
     math,
     operators,
@@ -32,8 +31,7 @@ OVERLOADS: tuple[Overload, ...] = tuple(
         regex,
         url,
         quantity,
-        ip,
-        cidr,
+        addresses,
         format,
         semver,
         optionals,

@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import BOOL, STRING, Type
 from tierwall.cel.values import Opaque, size_of
 from tierwall.values.names import dns_label, dns_subdomain
@@ -133,31 +133,29 @@ def _selector_cost(_: object, text: object) -> int:
     return 10 + -(-size // 10) + requirements * 50
 
 
-def _member(name: str, id: str, params: tuple[Type, ...], result: Type, call: object, **more: object) -> Overload:
-    return Overload(name, id, params, result, call, member=True, **{"since": 27, **more})  # type: ignore[arg-type]
+def _check_cost(*_: object) -> int:
+    return _CHECK_COST
 
 
-def _check(id: str, params: tuple[Type, ...], call: object) -> Overload:
-    return _member("check", id, params, DECISION, call, cost=lambda *_: _CHECK_COST)
-
-
-_RS = (RESOURCE_CHECK, STRING)
+_of_authorizer, _of_decision = members(AUTHORIZER, since=27), members(DECISION, since=27)
+_of_resource = members(RESOURCE_CHECK, since=27)
+_S = (STRING,)
 _SELECTOR = {"cost": _selector_cost, "since": 31}
 
 OVERLOADS: tuple[Overload, ...] = (
-    _member("path", "authorizer_path", (AUTHORIZER, STRING), PATH_CHECK, path),
-    _member("group", "authorizer_group", (AUTHORIZER, STRING), GROUP_CHECK, GroupCheck),
-    _member("serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, service_account),
-    _member("resource", "groupcheck_resource", (GROUP_CHECK, STRING), RESOURCE_CHECK, resource),
-    _member("subresource", "resourcecheck_subresource", _RS, RESOURCE_CHECK, _with("subresource")),
-    _member("namespace", "resourcecheck_namespace", _RS, RESOURCE_CHECK, _with("namespace")),
-    _member("name", "resourcecheck_name", _RS, RESOURCE_CHECK, _with("name")),
-    _member("fieldSelector", "authorizer_fieldselector", _RS, RESOURCE_CHECK, _with("field_selector"), **_SELECTOR),
-    _member("labelSelector", "authorizer_labelselector", _RS, RESOURCE_CHECK, _with("label_selector"), **_SELECTOR),
-    _check("pathcheck_check", (PATH_CHECK, STRING), check_path),
-    _check("resourcecheck_check", _RS, check_resource),
-    _member("errored", "decision_errored", (DECISION,), BOOL, lambda decision: bool(decision.error)),
-    _member("error", "decision_error", (DECISION,), STRING, lambda decision: decision.error),
-    _member("allowed", "decision_allowed", (DECISION,), BOOL, lambda decision: decision.allowed),
-    _member("reason", "decision_reason", (DECISION,), STRING, lambda decision: decision.reason),
+    _of_authorizer("path", "authorizer_path", _S, PATH_CHECK, path),
+    _of_authorizer("group", "authorizer_group", _S, GROUP_CHECK, GroupCheck),
+    _of_authorizer("serviceAccount", "authorizer_serviceaccount", (STRING, STRING), AUTHORIZER, service_account),
+    members(GROUP_CHECK, since=27)("resource", "groupcheck_resource", _S, RESOURCE_CHECK, resource),
+    _of_resource("subresource", "resourcecheck_subresource", _S, RESOURCE_CHECK, _with("subresource")),
+    _of_resource("namespace", "resourcecheck_namespace", _S, RESOURCE_CHECK, _with("namespace")),
+    _of_resource("name", "resourcecheck_name", _S, RESOURCE_CHECK, _with("name")),
+    _of_resource("fieldSelector", "authorizer_fieldselector", _S, RESOURCE_CHECK, _with("field_selector"), **_SELECTOR),
+    _of_resource("labelSelector", "authorizer_labelselector", _S, RESOURCE_CHECK, _with("label_selector"), **_SELECTOR),
+    members(PATH_CHECK, since=27)("check", "pathcheck_check", _S, DECISION, check_path, cost=_check_cost),
+    _of_resource("check", "resourcecheck_check", _S, DECISION, check_resource, cost=_check_cost),
+    _of_decision("errored", "decision_errored", (), BOOL, lambda decision: bool(decision.error)),
+    _of_decision("error", "decision_error", (), STRING, lambda decision: decision.error),
+    _of_decision("allowed", "decision_allowed", (), BOOL, lambda decision: decision.allowed),
+    _of_decision("reason", "decision_reason", (), STRING, lambda decision: decision.reason),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, members
 from tierwall.cel.library.url import request_uri_problem
 from tierwall.cel.types import STRING, Type, list_of, optional_of
 from tierwall.cel.values import NONE, Format, OptionalValue, size_of
@@ -70,18 +70,11 @@ def _constant(format: Format) -> Callable[[], Format]:
     return lambda: format
 
 
+_of_format = members(FORMAT, since=31)
+
 OVERLOADS: tuple[Overload, ...] = (
     Overload("format.named", "format-named", (STRING,), optional_of(FORMAT), named, since=31),
-    Overload(
-        "validate",
-        "format-validate",
-        (FORMAT, STRING),
-        optional_of(list_of(STRING)),
-        validate,
-        member=True,
-        cost=_validate_cost,
-        since=31,
-    ),
+    _of_format("validate", "format-validate", (STRING,), optional_of(list_of(STRING)), validate, cost=_validate_cost),
     *(
         Overload(f"format.{name}", f"format.{name}", (), FORMAT, _constant(format), since=31)
         for name, format in FORMATS.items()

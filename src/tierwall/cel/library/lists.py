@@ -5,27 +5,15 @@ Lists of mixed types follow the Go code: `isSorted`, `min` and `max` step over p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cmp_to_key
 from itertools import pairwise
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.operators import add, in_list
-from tierwall.cel.library.table import Overload
-from tierwall.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    A,
-    Type,
-    list_of,
-)
+from tierwall.cel.library.table import Overload, members
+from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, A, Type, list_of
 from tierwall.cel.values import Duration, Uint, compare, equal, size_of
 
 _COMPARABLE: tuple[Type, ...] = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
@@ -167,100 +155,25 @@ def integers(size: int) -> list[int]:
     return list(range(size))
 
 
+def _sort_cost(_: object, keys: object) -> int:
+    return cost.self_compare(keys)
+
+
+def _slice_cost(_: object, start: int, end: int) -> int:
+    return cost.new_list(max(end - start, 0))
+
+
+def _copy_cost(items: list[object]) -> int:
+    return cost.new_list(len(items))
+
+
+def _range_cost(size: int) -> int:
+    return cost.new_list(min(max(size, 0), _LONGEST_RANGE))
+
+
 def _flatten_cost(items: object, depth: int = 1) -> int:
     # A depth that no value has is not paid for.
     return size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
-
-
-def _kubernetes() -> list[Overload]:
-    result = []
-    for t in _COMPARABLE:
-        items = (list_of(t),)
-        result += [
-            Overload("isSorted", f"list_{t}_is_sorted_bool", items, BOOL, is_sorted, member=True, cost=cost.traversal),
-            Overload("max", f"list_{t}_max_{t}", items, t, greatest, member=True, cost=cost.traversal),
-            Overload("min", f"list_{t}_min_{t}", items, t, smallest, member=True, cost=cost.traversal),
-        ]
-    for t in _SUMMABLE:
-        result.append(
-            Overload("sum", f"list_{t}_sum_{t}", (list_of(t),), t, total, member=True, cost=cost.traversal),
-        )
-    pair = (list_of(A), A)
-    result += [
-        Overload("indexOf", "list_a_index_of_int", pair, INT, index_of, member=True, cost=cost.traversal),
-        Overload("lastIndexOf", "list_a_last_index_of_int", pair, INT, last_index_of, member=True, cost=cost.traversal),
-        Overload(
-            "includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, includes, member=True, cost=cost.traversal, since=37
-        ),
-    ]
-    return result
-
-
-def _extension() -> list[Overload]:
-    items = list_of(A)
-    result = [
-        Overload(
-            "slice",
-            "list_slice",
-            (items, INT, INT),
-            items,
-            slice_list,
-            member=True,
-            since=34,
-            cost=lambda _, start, end: cost.new_list(max(end - start, 0)),
-        ),
-        Overload(
-            "flatten", "list_flatten", (list_of(items),), items, flatten, member=True, since=34, cost=_flatten_cost
-        ),
-        Overload(
-            "flatten",
-            "list_flatten_int",
-            (list_of(DYN), INT),
-            list_of(DYN),
-            flatten,
-            member=True,
-            since=34,
-            cost=_flatten_cost,
-        ),
-        Overload(
-            "lists.range",
-            "lists_range",
-            (INT,),
-            list_of(INT),
-            integers,
-            since=34,
-            cost=lambda size: cost.new_list(min(max(size, 0), _LONGEST_RANGE)),
-        ),
-        Overload(
-            "reverse",
-            "list_reverse",
-            (items,),
-            items,
-            lambda values: values[::-1],
-            member=True,
-            since=34,
-            cost=lambda values: cost.new_list(len(values)),
-        ),
-        Overload("distinct", "list_distinct", (items,), items, distinct, member=True, since=34, cost=cost.self_compare),
-    ]
-    for t in _COMPARABLE:
-        ordered = list_of(t)
-        result += [
-            Overload(
-                "sort", f"list_{t}_sort", (ordered,), ordered, sort, member=True, since=34, cost=cost.self_compare
-            ),
-            Overload(
-                "@sortByAssociatedKeys",
-                f"list_{t}_sortByAssociatedKeys",
-                (items, ordered),
-                items,
-                sort_by_keys,
-                member=True,
-                since=34,
-                cost=lambda _, keys: cost.self_compare(keys),
-            ),
-        ]
-    return result
 
 
 def contains(items: list[object], part: list[object]) -> bool:
@@ -282,11 +195,40 @@ def _twice(left: object, right: object) -> int:
     return 2 * cost.product(left, right) - 1
 
 
-_PAIR = (list_of(A), list_of(A))
+_LIST = list_of(A)
+_PAIR = (_LIST, _LIST)
+_of_list = members(_LIST)
+_of_list_34 = members(_LIST, since=34)
+
+
+def _ordered(kind: Type) -> Iterator[Overload]:
+    """The functions of lists whose elements have an order."""
+    items = list_of(kind)
+    member, member_34 = members(items), members(items, since=34)
+    yield member("isSorted", f"list_{kind}_is_sorted_bool", (), BOOL, is_sorted, cost=cost.traversal)
+    yield member("max", f"list_{kind}_max_{kind}", (), kind, greatest, cost=cost.traversal)
+    yield member("min", f"list_{kind}_min_{kind}", (), kind, smallest, cost=cost.traversal)
+    yield member_34("sort", f"list_{kind}_sort", (), items, sort, cost=cost.self_compare)
+    by_keys = f"list_{kind}_sortByAssociatedKeys"
+    yield _of_list_34("@sortByAssociatedKeys", by_keys, (items,), _LIST, sort_by_keys, cost=_sort_cost)
+
+
+def _summable(kind: Type) -> Overload:
+    return members(list_of(kind))("sum", f"list_{kind}_sum_{kind}", (), kind, total, cost=cost.traversal)
+
 
 OVERLOADS: tuple[Overload, ...] = (
-    *_kubernetes(),
-    *_extension(),
+    *(overload for kind in _COMPARABLE for overload in _ordered(kind)),
+    *map(_summable, _SUMMABLE),
+    _of_list("indexOf", "list_a_index_of_int", (A,), INT, index_of, cost=cost.traversal),
+    _of_list("lastIndexOf", "list_a_last_index_of_int", (A,), INT, last_index_of, cost=cost.traversal),
+    members(DYN, since=37)("includes", "list_includes_dyn_dyn", (DYN,), BOOL, includes, cost=cost.traversal),
+    _of_list_34("slice", "list_slice", (INT, INT), _LIST, slice_list, cost=_slice_cost),
+    members(list_of(_LIST), since=34)("flatten", "list_flatten", (), _LIST, flatten, cost=_flatten_cost),
+    members(list_of(DYN), since=34)("flatten", "list_flatten_int", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
+    Overload("lists.range", "lists_range", (INT,), list_of(INT), integers, cost=_range_cost, since=34),
+    _of_list_34("reverse", "list_reverse", (), _LIST, lambda items: items[::-1], cost=_copy_cost),
+    _of_list_34("distinct", "list_distinct", (), _LIST, distinct, cost=cost.self_compare),
     Overload("sets.contains", "list_sets_contains_list", _PAIR, BOOL, contains, cost=cost.product, since=29),
     Overload("sets.equivalent", "list_sets_equivalent_list", _PAIR, BOOL, equivalent, cost=_twice, since=29),
     Overload("sets.intersects", "list_sets_intersects_list", _PAIR, BOOL, intersects, cost=cost.product, since=29),

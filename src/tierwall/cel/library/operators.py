@@ -6,26 +6,14 @@ Arithmetic never crosses types; order and equality do among numbers. Every resul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
+from itertools import permutations
 
 from tierwall.cel.errors import EvaluationError, no_such_key
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload
-from tierwall.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    A,
-    B,
-    Type,
-    list_of,
-    map_of,
-)
+from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, A, B, Type, list_of, map_of
 from tierwall.cel.values import (
     TIMESTAMP_MAX,
     TIMESTAMP_MIN,
@@ -45,11 +33,6 @@ from tierwall.cel.values import (
 def logical(*operands: object) -> object:
     """`&&`, `||` and `?:` are special forms: operands are not all evaluated, so there is nothing to apply."""
     raise no_such_overload("logical", *operands)
-
-
-def negate_bool(value: bool) -> bool:
-    """`!x`."""
-    return not value
 
 
 def _timestamp(base: Timestamp, shift: int) -> Timestamp:
@@ -99,10 +82,6 @@ def _modulo_uint(left: int, right: int) -> Uint:
     return Uint(left % right)
 
 
-def _add_texts(left: str, right: str) -> str:
-    return left + right
-
-
 def list_place(items: list[object], index: object) -> int | None:
     """The place in a list that an index means, None if it is beyond; a uint or a whole double is an index too."""
     if type(index) is int or type(index) is Uint or (type(index) is float and index.is_integer()):
@@ -138,11 +117,6 @@ def in_map(value: object, mapping: dict[object, object]) -> bool:
     return map_find(mapping, value)[0]
 
 
-def not_equal(left: object, right: object) -> bool:
-    """`!=`."""
-    return not equal(left, right)
-
-
 def _ordering(name: str, holds: Callable[[int], bool]) -> Callable[[object, object], bool]:
     def ordered(left: object, right: object) -> bool:
         sign = compare(left, right)
@@ -154,33 +128,18 @@ def _ordering(name: str, holds: Callable[[int], bool]) -> Callable[[object, obje
     return ordered
 
 
-def _order_overloads(function: str, name: str, holds: Callable[[int], bool]) -> list[Overload]:
+_NUMBERS = {"int64": INT, "uint64": UINT, "double": DOUBLE}
+_ORDERED = {"bool": BOOL, **_NUMBERS, "string": STRING, "bytes": BYTES, "timestamp": TIMESTAMP, "duration": DURATION}
+
+
+def _order_overloads(function: str, name: str, holds: Callable[[int], bool]) -> Iterator[Overload]:
     call = _ordering(name, holds)
-    same: list[tuple[str, Type]] = [
-        ("bool", BOOL),
-        ("int64", INT),
-        ("uint64", UINT),
-        ("double", DOUBLE),
-        ("string", STRING),
-        ("bytes", BYTES),
-        ("timestamp", TIMESTAMP),
-        ("duration", DURATION),
-    ]
-    result = [
-        Overload(
-            function, f"{name}_{word}", (t, t), BOOL, call, cost=cost.scan_shorter if t in (STRING, BYTES) else None
-        )
-        for word, t in same
-    ]
-    numbers = same[1:4]
+    for word, kind in _ORDERED.items():
+        price = cost.scan_shorter if kind in (STRING, BYTES) else None
+        yield Overload(function, f"{name}_{word}", (kind, kind), BOOL, call, cost=price)
     # Order across numeric types came with release 1.28.
-    result += [
-        Overload(function, f"{name}_{a}_{b}", (s, t), BOOL, call, since=28)
-        for a, s in numbers
-        for b, t in numbers
-        if s is not t
-    ]
-    return result
+    for (word, kind), (other_word, other) in permutations(_NUMBERS.items(), 2):
+        yield Overload(function, f"{name}_{word}_{other_word}", (kind, other), BOOL, call, since=28)
 
 
 def _arithmetic() -> list[Overload]:
@@ -188,22 +147,22 @@ def _arithmetic() -> list[Overload]:
         return Overload(function, id, (left, right), result, call)
 
     return [
-        Overload("_+_", "add_bytes", (BYTES, BYTES), BYTES, lambda a, b: a + b, cost=cost.scan_both),
-        Overload("_+_", "add_string", (STRING, STRING), STRING, _add_texts, cost=cost.scan_both),
-        Overload("_+_", "add_list", (list_of(A), list_of(A)), list_of(A), lambda a, b: a + b, cost=cost.concatenate),
-        of("_+_", "add_double", DOUBLE, DOUBLE, DOUBLE, lambda a, b: a + b),
+        Overload("_+_", "add_bytes", (BYTES, BYTES), BYTES, operator.add, cost=cost.scan_both),
+        Overload("_+_", "add_string", (STRING, STRING), STRING, operator.add, cost=cost.scan_both),
+        Overload("_+_", "add_list", (list_of(A), list_of(A)), list_of(A), operator.add, cost=cost.concatenate),
+        of("_+_", "add_double", DOUBLE, DOUBLE, DOUBLE, operator.add),
         of("_+_", "add_int64", INT, INT, INT, lambda a, b: int64(a + b)),
         of("_+_", "add_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) + int(b))),
         of("_+_", "add_duration_duration", DURATION, DURATION, DURATION, lambda a, b: _duration(a.ns + b.ns)),
         of("_+_", "add_duration_timestamp", DURATION, TIMESTAMP, TIMESTAMP, lambda a, b: _timestamp(b, a.ns)),
         of("_+_", "add_timestamp_duration", TIMESTAMP, DURATION, TIMESTAMP, lambda a, b: _timestamp(a, b.ns)),
-        of("_-_", "subtract_double", DOUBLE, DOUBLE, DOUBLE, lambda a, b: a - b),
+        of("_-_", "subtract_double", DOUBLE, DOUBLE, DOUBLE, operator.sub),
         of("_-_", "subtract_int64", INT, INT, INT, lambda a, b: int64(a - b)),
         of("_-_", "subtract_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) - int(b))),
         of("_-_", "subtract_duration_duration", DURATION, DURATION, DURATION, lambda a, b: _duration(a.ns - b.ns)),
         of("_-_", "subtract_timestamp_duration", TIMESTAMP, DURATION, TIMESTAMP, lambda a, b: _timestamp(a, -b.ns)),
         of("_-_", "subtract_timestamp_timestamp", TIMESTAMP, TIMESTAMP, DURATION, lambda a, b: _duration(a.ns - b.ns)),
-        of("_*_", "multiply_double", DOUBLE, DOUBLE, DOUBLE, lambda a, b: a * b),
+        of("_*_", "multiply_double", DOUBLE, DOUBLE, DOUBLE, operator.mul),
         of("_*_", "multiply_int64", INT, INT, INT, lambda a, b: int64(a * b)),
         of("_*_", "multiply_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) * int(b))),
         of("_/_", "divide_double", DOUBLE, DOUBLE, DOUBLE, _divide_double),
@@ -211,7 +170,7 @@ def _arithmetic() -> list[Overload]:
         of("_/_", "divide_uint64", UINT, UINT, UINT, _divide_uint),
         of("_%_", "modulo_int64", INT, INT, INT, _modulo),
         of("_%_", "modulo_uint64", UINT, UINT, UINT, _modulo_uint),
-        Overload("-_", "negate_double", (DOUBLE,), DOUBLE, lambda a: -a),
+        Overload("-_", "negate_double", (DOUBLE,), DOUBLE, operator.neg),
         Overload("-_", "negate_int64", (INT,), INT, lambda a: int64(-a)),
     ]
 
@@ -228,21 +187,19 @@ def add(left: object, right: object) -> object:
     return _ADD[t, t](left, right)
 
 
-def _sizes() -> list[Overload]:
-    result = []
-    for word, t in (("bytes", BYTES), ("list", list_of(A)), ("map", map_of(A, B)), ("string", STRING)):
-        result.append(Overload("size", f"size_{word}", (t,), INT, len))
-        result.append(Overload("size", f"{word}_size", (t,), INT, len, member=True))
-    return result
+def _sizes() -> Iterator[Overload]:
+    for word, kind in (("bytes", BYTES), ("list", list_of(A)), ("map", map_of(A, B)), ("string", STRING)):
+        yield Overload("size", f"size_{word}", (kind,), INT, len)
+        yield Overload("size", f"{word}_size", (kind,), INT, len, member=True)
 
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("_?_:_", "conditional", (BOOL, A, A), A, logical),
     Overload("_&&_", "logical_and", (BOOL, BOOL), BOOL, logical),
     Overload("_||_", "logical_or", (BOOL, BOOL), BOOL, logical),
-    Overload("!_", "logical_not", (BOOL,), BOOL, negate_bool),
+    Overload("!_", "logical_not", (BOOL,), BOOL, operator.not_),
     Overload("_==_", "equals", (A, A), BOOL, equal, cost=cost.scan_shorter),
-    Overload("_!=_", "not_equals", (A, A), BOOL, not_equal, cost=cost.scan_shorter),
+    Overload("_!=_", "not_equals", (A, A), BOOL, lambda a, b: not equal(a, b), cost=cost.scan_shorter),
     Overload("@in", "in_list", (A, list_of(A)), BOOL, in_list, cost=cost.length_of_second),
     Overload("@in", "in_map", (A, map_of(A, B)), BOOL, in_map),
     Overload("_[_]", "index_list", (list_of(A), INT), A, index_list),

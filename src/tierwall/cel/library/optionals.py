@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.operators import list_place
-from tierwall.cel.library.table import Overload
-from tierwall.cel.types import BOOL, INT, A, B, list_of, map_of, optional_of
+from tierwall.cel.library.table import Overload, members
+from tierwall.cel.types import BOOL, INT, A, B, Type, list_of, map_of, optional_of
 from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
 
 _KEYS = frozenset((bool, int, Uint, float, str))
@@ -76,44 +76,31 @@ def optional_index(container: object, key: object) -> OptionalValue:
     return NONE
 
 
-def index_optional(container: OptionalValue, key: object) -> OptionalValue:
-    """`x[key]` of an optional container: none stays none, a missing element is none."""
-    return optional_index(container, key)
+_A, _B, _LIST, _MAP = optional_of(A), optional_of(B), list_of(A), map_of(A, B)
+_of_optional, _of_list = members(_A, since=28), members(_LIST, since=28)
 
 
-def _first(items: list[object]) -> OptionalValue:
-    return OptionalValue(items[0]) if items else NONE
+def _index(function: str, id: str, container: Type, key: Type, result: Type) -> Overload:
+    return Overload(function, id, (container, key), result, optional_index, since=28)
 
-
-def _last(items: list[object]) -> OptionalValue:
-    return OptionalValue(items[-1]) if items else NONE
-
-
-_A, _LIST, _MAP = optional_of(A), list_of(A), map_of(A, B)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("optional.of", "optional_of", (A,), _A, OptionalValue, since=28),
     Overload("optional.ofNonZeroValue", "optional_ofNonZeroValue", (A,), _A, of_non_zero, since=28),
     Overload("optional.none", "optional_none", (), _A, lambda: NONE, since=28),
     Overload("optional.unwrap", "optional_unwrap", (list_of(_A),), _LIST, unwrap, since=28),
-    Overload("unwrapOpt", "optional_unwrapOpt", (list_of(_A),), _LIST, unwrap, member=True, since=28),
-    Overload("value", "optional_value", (_A,), A, value_of, member=True, since=28),
-    Overload("hasValue", "optional_hasValue", (_A,), BOOL, lambda o: o.present, member=True, since=28),
-    Overload("or", "optional_or_optional", (_A, _A), _A, either, member=True, since=28),
-    Overload("orValue", "optional_orValue_value", (_A, A), A, or_value, member=True, since=28),
-    Overload("_[?_]", "list_optindex_optional_int", (_LIST, INT), _A, optional_index, since=28),
-    Overload("_[?_]", "optional_list_optindex_optional_int", (optional_of(_LIST), INT), _A, optional_index, since=28),
-    Overload("_[?_]", "map_optindex_optional_value", (_MAP, A), optional_of(B), optional_index, since=28),
-    Overload(
-        "_[?_]",
-        "optional_map_optindex_optional_value",
-        (optional_of(_MAP), A),
-        optional_of(B),
-        optional_index,
-        since=28,
-    ),
-    Overload("_[_]", "optional_list_index_int", (optional_of(_LIST), INT), _A, index_optional, since=28),
-    Overload("_[_]", "optional_map_index_value", (optional_of(_MAP), A), optional_of(B), index_optional, since=28),
-    Overload("first", "list_first", (_LIST,), _A, _first, member=True, since=28),
-    Overload("last", "list_last", (_LIST,), _A, _last, member=True, since=28),
+    members(list_of(_A), since=28)("unwrapOpt", "optional_unwrapOpt", (), _LIST, unwrap),
+    _of_optional("value", "optional_value", (), A, value_of),
+    _of_optional("hasValue", "optional_hasValue", (), BOOL, lambda optional: optional.present),
+    _of_optional("or", "optional_or_optional", (_A,), _A, either),
+    _of_optional("orValue", "optional_orValue_value", (A,), A, or_value),
+    _index("_[?_]", "list_optindex_optional_int", _LIST, INT, _A),
+    _index("_[?_]", "optional_list_optindex_optional_int", optional_of(_LIST), INT, _A),
+    _index("_[?_]", "map_optindex_optional_value", _MAP, A, _B),
+    _index("_[?_]", "optional_map_optindex_optional_value", optional_of(_MAP), A, _B),
+    # Of an optional container a missing element is none, too.
+    _index("_[_]", "optional_list_index_int", optional_of(_LIST), INT, _A),
+    _index("_[_]", "optional_map_index_value", optional_of(_MAP), A, _B),
+    _of_list("first", "list_first", (), _A, lambda items: OptionalValue(items[0]) if items else NONE),
+    _of_list("last", "list_last", (), _A, lambda items: OptionalValue(items[-1]) if items else NONE),
 )

@@ -9,7 +9,7 @@ import re
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, DOUBLE, INT, STRING, Type
 from tierwall.cel.values import INT_MAX, INT_MIN, Quantity, compare_quantities
 
@@ -72,15 +72,6 @@ def _rounded(value: int, scale: int) -> Quantity:
     return Quantity(value, scale, False)
 
 
-def is_quantity(text: str) -> bool:
-    """Whether `quantity(text)` gives one."""
-    try:
-        parse(text)
-    except EvaluationError:
-        return False
-    return True
-
-
 def _integer(quantity: Quantity) -> int | None:
     if not quantity.small or quantity.scale < 0 or quantity.scale > 40:
         return 0 if quantity.small and quantity.scale > 40 and not quantity.value else None
@@ -132,13 +123,11 @@ def sub(left: Quantity, right: Quantity | int) -> Quantity:
     return _add(left, Quantity(-other.value, other.scale, other.small))
 
 
-def _member(name: str, id: str, more: tuple[Type, ...], result: Type, call: object) -> Overload:
-    return Overload(name, id, (QUANTITY, *more), result, call, member=True, since=28)  # type: ignore[arg-type]
-
+_member = members(QUANTITY, since=28)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("quantity", "string_to_quantity", (STRING,), QUANTITY, parse, cost=cost.scan_first, since=28),
-    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_quantity, cost=cost.scan_first, since=28),
+    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_read_by(parse), cost=cost.scan_first, since=28),
     # Declared as a function, not a member, in Kubernetes.
     Overload("sign", "quantity_sign", (QUANTITY,), INT, sign, since=28),
     _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) > 0),

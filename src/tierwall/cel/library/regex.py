@@ -14,7 +14,7 @@ import re2
 
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import INT, STRING, list_of
 
 _OPTIONS = re2.Options()
@@ -137,12 +137,10 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return found
 
 
-_SS = (STRING, STRING)
+_member = members(STRING)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("find", "string_find_string", _SS, STRING, find, member=True, cost=computed_cost),
-    Overload("findAll", "string_find_all_string", _SS, list_of(STRING), find_all, member=True, cost=computed_cost),
-    Overload(
-        "findAll", "string_find_all_string_int", (*_SS, INT), list_of(STRING), find_all, member=True, cost=computed_cost
-    ),
+    _member("find", "string_find_string", (STRING,), STRING, find, cost=computed_cost),
+    _member("findAll", "string_find_all_string", (STRING,), list_of(STRING), find_all, cost=computed_cost),
+    _member("findAll", "string_find_all_string_int", (STRING, INT), list_of(STRING), find_all, cost=computed_cost),
 )

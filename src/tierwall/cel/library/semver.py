@@ -6,7 +6,7 @@ import re
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import UINT_MAX, Semver, compare_semvers
 
@@ -53,27 +53,15 @@ def _normalized(text: str) -> str:
     return ".".join(parts + ["0"] * (3 - len(parts)))
 
 
-def is_semver(text: str, normalize: bool = False) -> bool:
-    """Whether `semver(text)` gives a version."""
-    try:
-        parse(text, normalize)
-    except EvaluationError:
-        return False
-    return True
-
-
-def _member(name: str, id: str, more: tuple[Type, ...], result: Type, call: object) -> Overload:
-    return Overload(name, id, (SEMVER, *more), result, call, member=True, since=33)  # type: ignore[arg-type]
-
-
-_PARSE = cost.scan_first
+_member = members(SEMVER, since=33)
 _FLAGGED = (STRING, BOOL)
+_is_semver = is_read_by(parse)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("semver", "string_to_semver", (STRING,), SEMVER, parse, cost=_PARSE, since=33),
-    Overload("semver", "string_bool_to_semver", _FLAGGED, SEMVER, parse, cost=_PARSE, since=33),
-    Overload("isSemver", "is_semver_string", (STRING,), BOOL, is_semver, cost=_PARSE, since=33),
-    Overload("isSemver", "is_semver_string_bool", _FLAGGED, BOOL, is_semver, cost=_PARSE, since=33),
+    Overload("semver", "string_to_semver", (STRING,), SEMVER, parse, cost=cost.scan_first, since=33),
+    Overload("semver", "string_bool_to_semver", _FLAGGED, SEMVER, parse, cost=cost.scan_first, since=33),
+    Overload("isSemver", "is_semver_string", (STRING,), BOOL, _is_semver, cost=cost.scan_first, since=33),
+    Overload("isSemver", "is_semver_string_bool", _FLAGGED, BOOL, _is_semver, cost=cost.scan_first, since=33),
     _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) > 0),
     _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) < 0),
     _member("compareTo", "semver_compare_to", (SEMVER,), INT, compare_semvers),

@@ -13,9 +13,9 @@ from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.conversions import bytes_to_string, double_to_string
 from tierwall.cel.library.regex import computed_cost, matches
-from tierwall.cel.library.table import EXTENSION, Overload
+from tierwall.cel.library.table import EXTENSION, Overload, members
 from tierwall.cel.library.time import format_duration, format_timestamp
-from tierwall.cel.types import BOOL, DYN, INT, STRING, Type, list_of
+from tierwall.cel.types import BOOL, DYN, INT, STRING, list_of
 from tierwall.cel.values import Duration, Timestamp, TypeValue, Uint, map_keys, type_name
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
@@ -166,18 +166,7 @@ def quote_go(text: str) -> str:
 _SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-_QUOTED = {
-    7: "\\a",
-    8: "\\b",
-    12: "\\f",
-    10: "\\n",
-    13: "\\r",
-    9: "\\t",
-    11: "\\v",
-    92: "\\\\",
-    34: '\\"',
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-}
+_QUOTED = {**_ESCAPES, **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
 
 
 def _out_of_range(index: int) -> EvaluationError:
@@ -266,12 +255,9 @@ def _join_cost(texts: list[object], separator: str = "") -> int:
     return -(-size // 5)
 
 
-def _member(name: str, id: str, params: tuple[Type, ...], result: Type, call: object, **more: object) -> Overload:
-    return Overload(name, id, params, result, call, member=True, **more)  # type: ignore[arg-type]
-
-
 _SS = (STRING, STRING)
 _LIST = list_of(STRING)
+_member, _of_list = members(STRING), members(_LIST)
 
 _POINTER_ESCAPES = str.maketrans({"/": "~1", "~": "~0"})
 
@@ -281,42 +267,39 @@ def escape_key(key: str) -> str:
     return key.translate(_POINTER_ESCAPES)
 
 
+_ESCAPE_KEY = "string_jsonpatch_escapeKey_string"
+
 OVERLOADS: tuple[Overload, ...] = (
-    _member("contains", "contains_string", _SS, BOOL, lambda s, part: part in s, cost=cost.search),
-    _member("endsWith", "ends_with_string", _SS, BOOL, str.endswith, cost=cost.scan_second),
-    _member("startsWith", "starts_with_string", _SS, BOOL, str.startswith, cost=cost.scan_second),
-    _member("matches", "matches_string", _SS, BOOL, matches, cost=computed_cost),
+    _member("contains", "contains_string", (STRING,), BOOL, lambda s, part: part in s, cost=cost.search),
+    _member("endsWith", "ends_with_string", (STRING,), BOOL, str.endswith, cost=cost.scan_second),
+    _member("startsWith", "starts_with_string", (STRING,), BOOL, str.startswith, cost=cost.scan_second),
+    _member("matches", "matches_string", (STRING,), BOOL, matches, cost=computed_cost),
     Overload("matches", "matches", _SS, BOOL, matches, cost=computed_cost),
-    _member("charAt", "string_char_at_int", (STRING, INT), STRING, char_at),
-    _member("indexOf", "string_index_of_string", _SS, INT, index_of, cost=cost.traversal),
-    _member("indexOf", "string_index_of_string_int", (*_SS, INT), INT, index_of, cost=cost.traversal),
-    _member("lastIndexOf", "string_last_index_of_string", _SS, INT, last_index_of, cost=cost.traversal),
-    _member("lastIndexOf", "string_last_index_of_string_int", (*_SS, INT), INT, last_index_of, cost=cost.traversal),
-    _member("lowerAscii", "string_lower_ascii", (STRING,), STRING, lambda s: s.translate(_LOWER), cost=cost.scan_first),
-    _member("upperAscii", "string_upper_ascii", (STRING,), STRING, lambda s: s.translate(_UPPER), cost=cost.scan_first),
-    _member("replace", "string_replace_string_string", (*_SS, STRING), STRING, replace, cost=cost.scan_first_twice),
+    _member("charAt", "string_char_at_int", (INT,), STRING, char_at),
+    _member("indexOf", "string_index_of_string", (STRING,), INT, index_of, cost=cost.traversal),
+    _member("indexOf", "string_index_of_string_int", (STRING, INT), INT, index_of, cost=cost.traversal),
+    _member("lastIndexOf", "string_last_index_of_string", (STRING,), INT, last_index_of, cost=cost.traversal),
+    _member("lastIndexOf", "string_last_index_of_string_int", (STRING, INT), INT, last_index_of, cost=cost.traversal),
+    _member("lowerAscii", "string_lower_ascii", (), STRING, lambda s: s.translate(_LOWER), cost=cost.scan_first),
+    _member("upperAscii", "string_upper_ascii", (), STRING, lambda s: s.translate(_UPPER), cost=cost.scan_first),
+    _member("replace", "string_replace_string_string", (STRING, STRING), STRING, replace, cost=cost.scan_first_twice),
     _member(
-        "replace", "string_replace_string_string_int", (*_SS, STRING, INT), STRING, replace, cost=cost.scan_first_twice
-    ),
-    _member("split", "string_split_string", _SS, _LIST, split, cost=cost.scan_first_twice),
-    _member("split", "string_split_string_int", (*_SS, INT), _LIST, split, cost=cost.scan_first_twice),
-    _member("substring", "string_substring_int", (STRING, INT), STRING, substring, cost=cost.scan_first),
-    _member("substring", "string_substring_int_int", (STRING, INT, INT), STRING, substring, cost=cost.scan_first),
-    _member("trim", "string_trim", (STRING,), STRING, lambda s: s.strip(_SPACE), cost=cost.scan_first),
-    _member("join", "list_join", (_LIST,), STRING, join, cost=_join_cost),
-    _member("join", "list_join_string", (_LIST, STRING), STRING, join, cost=_join_cost),
-    _member("format", "string_format", (STRING, list_of(DYN)), STRING, format_text, cost=cost.rendering, since=29),
-    Overload("strings.quote", "strings_quote", (STRING,), STRING, quote, cost=cost.scan_first, since=29),
-    _member(
-        "reverse", "string_reverse", (STRING,), STRING, lambda s: s[::-1], cost=cost.scan_first_twice, since=EXTENSION
-    ),
-    Overload(
-        "jsonpatch.escapeKey",
-        "string_jsonpatch_escapeKey_string",
-        (STRING,),
+        "replace",
+        "string_replace_string_string_int",
+        (STRING, STRING, INT),
         STRING,
-        escape_key,
-        cost=cost.scan_first,
-        since=EXTENSION,
+        replace,
+        cost=cost.scan_first_twice,
     ),
+    _member("split", "string_split_string", (STRING,), _LIST, split, cost=cost.scan_first_twice),
+    _member("split", "string_split_string_int", (STRING, INT), _LIST, split, cost=cost.scan_first_twice),
+    _member("substring", "string_substring_int", (INT,), STRING, substring, cost=cost.scan_first),
+    _member("substring", "string_substring_int_int", (INT, INT), STRING, substring, cost=cost.scan_first),
+    _member("trim", "string_trim", (), STRING, lambda s: s.strip(_SPACE), cost=cost.scan_first),
+    _of_list("join", "list_join", (), STRING, join, cost=_join_cost),
+    _of_list("join", "list_join_string", (STRING,), STRING, join, cost=_join_cost),
+    _member("format", "string_format", (list_of(DYN),), STRING, format_text, cost=cost.rendering, since=29),
+    Overload("strings.quote", "strings_quote", (STRING,), STRING, quote, cost=cost.scan_first, since=29),
+    _member("reverse", "string_reverse", (), STRING, lambda s: s[::-1], cost=cost.scan_first_twice, since=EXTENSION),
+    Overload("jsonpatch.escapeKey", _ESCAPE_KEY, (STRING,), STRING, escape_key, cost=cost.scan_first, since=EXTENSION),
 )

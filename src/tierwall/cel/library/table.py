@@ -1,15 +1,17 @@
-"""The one function table: every function and operator with its types, meaning, cost and the release that brought it.
+"""What a function is: an `Overload` holds its types, its meaning, its cost and the release that brought it.
 
-The checker reads the types, the evaluators call the meaning, and the cost model reads the cost. A library is a
-tuple of overloads; an environment is the libraries of one Kubernetes release.
+The checker reads the types, the evaluators call the meaning, and the cost model reads the cost: whoever adds a function
+adds an overload to a library's `OVERLOADS`, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from tierwall.cel.errors import EvaluationError
 from tierwall.cel.types import Type
 
 # The `since` of functions that CEL's extension libraries define but no Kubernetes release offers.
@@ -29,3 +31,25 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
     cost: Callable[..., int] | None = None
     # The Kubernetes minor release (1.N) whose environment first offers it; EXTENSION: none does.
     since: int = 0
+
+
+def members(target: Type, since: int = 0) -> Callable[..., Overload]:
+    """What declares the functions that values of one type have: name, id, parameters after the target, result, call."""
+
+    def declare(function: str, id: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
+        return Overload(function, id, (target, *params), result, call, True, **{"since": since, **more})
+
+    return declare
+
+
+def is_read_by(parse: Callable[..., object]) -> Callable[..., bool]:
+    """What tells whether `parse` reads a text: `isIP`, `isURL` and the like."""
+
+    def is_read(*args: object) -> bool:
+        try:
+            parse(*args)
+        except EvaluationError:
+            return False
+        return True
+
+    return is_read

@@ -7,14 +7,14 @@ database or an offset `±hh:mm`; without one it is UTC.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
 from tierwall.cel.values import NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
 from tierwall.values import time
@@ -160,18 +160,15 @@ def _milliseconds(value: Duration) -> int:
     return -whole if value.ns < 0 else whole
 
 
-def _overloads() -> list[Overload]:
-    result = []
+def _overloads() -> Iterator[Overload]:
+    of_timestamp, of_duration = members(TIMESTAMP), members(DURATION)
     for name, field in _FIELDS.items():
-        call = _accessor(field)
-        id = f"timestamp_to_{name[3:].lower()}"
-        result.append(Overload(name, id, (TIMESTAMP,), INT, call, member=True))
-        result.append(Overload(name, f"{id}_with_tz", (TIMESTAMP, STRING), INT, call, member=True))
+        id, call = f"timestamp_to_{name[3:].lower()}", _accessor(field)
+        yield of_timestamp(name, id, (), INT, call)
+        yield of_timestamp(name, f"{id}_with_tz", (STRING,), INT, call)
     for name, unit in _DURATION_UNITS.items():
-        id = f"duration_to_{name[3:].lower()}"
-        result.append(Overload(name, id, (DURATION,), INT, _in_units(unit), member=True))
-    result.append(Overload("getMilliseconds", "duration_to_milliseconds", (DURATION,), INT, _milliseconds, member=True))
-    return result
+        yield of_duration(name, f"duration_to_{name[3:].lower()}", (), INT, _in_units(unit))
+    yield of_duration("getMilliseconds", "duration_to_milliseconds", (), INT, _milliseconds)
 
 
 OVERLOADS: tuple[Overload, ...] = tuple(_overloads())

@@ -10,7 +10,7 @@ import re
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
 from tierwall.cel.values import URL
 
@@ -183,15 +183,6 @@ def parse(text: str) -> URL:
         raise EvaluationError(f"URL parse error during conversion from string: {_text(str(error))}") from None
 
 
-def is_url(text: str) -> bool:
-    """Whether `url(text)` gives a URL."""
-    try:
-        parse(text)
-    except EvaluationError:
-        return False
-    return True
-
-
 def request_uri_problem(text: str) -> str | None:
     """Why the text is no request URI; None if it is one."""
     try:
@@ -237,17 +228,15 @@ def _get_cost(url: URL) -> int:
     return 1 + len(url.text) // 1000
 
 
-def _get(name: str, id: str, call: object, result: Type = STRING) -> Overload:
-    return Overload(name, id, (URL_TYPE,), result, call, member=True, cost=_get_cost)  # type: ignore[arg-type]
-
+_member = members(URL_TYPE)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan_first),
-    Overload("isURL", "is_url_string", (STRING,), BOOL, is_url, cost=_parse_cost),
-    _get("getScheme", "url_get_scheme", lambda url: url.scheme),
-    _get("getHost", "url_get_host", lambda url: _text(url.host)),
-    _get("getHostname", "url_get_hostname", lambda url: _text(_split_port(url.host)[0])),
-    _get("getPort", "url_get_port", lambda url: _split_port(url.host)[1]),
-    _get("getEscapedPath", "url_get_escaped_path", lambda url: _text(url.escaped_path)),
-    _get("getQuery", "url_get_query", query, map_of(STRING, list_of(STRING))),
+    Overload("isURL", "is_url_string", (STRING,), BOOL, is_read_by(parse), cost=_parse_cost),
+    _member("getScheme", "url_get_scheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
+    _member("getHost", "url_get_host", (), STRING, lambda url: _text(url.host), cost=_get_cost),
+    _member("getHostname", "url_get_hostname", (), STRING, lambda url: _text(_split_port(url.host)[0]), cost=_get_cost),
+    _member("getPort", "url_get_port", (), STRING, lambda url: _split_port(url.host)[1], cost=_get_cost),
+    _member("getEscapedPath", "url_get_escaped_path", (), STRING, lambda url: _text(url.escaped_path), cost=_get_cost),
+    _member("getQuery", "url_get_query", (), map_of(STRING, list_of(STRING)), query, cost=_get_cost),
 )

@@ -1,0 +1,157 @@
+"""IP addresses and CIDR ranges (apiserver pkg/cel/library/ip.go and cidr.go).
+
+An address has no zone, no leading zeros and is not an IPv4-mapped IPv6 one. A range keeps its host bits; families never
+mix.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library import cost
+from tierwall.cel.library.table import Overload, is_read_by, members
+from tierwall.cel.types import BOOL, INT, STRING, Type
+from tierwall.cel.values import CIDR, IP, size_of
+
+IP_TYPE, CIDR_TYPE = Type(IP.cel_type), Type(CIDR.cel_type)
+
+_MAPPED = 0xFFFF << 32
+_LONGEST = 64
+
+
+def parse_ip(text: str) -> IP:
+    """`ip(text)`."""
+    try:
+        if len(text) > _LONGEST or not text.isascii():
+            raise ValueError("not an address")
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise EvaluationError(f"IP Address `{text[:_LONGEST]}` parse error during conversion from string") from None
+    if address.version == 6 and address.scope_id is not None:
+        raise EvaluationError(f"IP address `{text}` with zone value is not allowed")
+    number = int(address)
+    if address.version == 6 and number >> 32 == _MAPPED >> 32:
+        raise EvaluationError(f"IPv4-mapped IPv6 address `{text}` is not allowed")
+    return IP(address.version, number)
+
+
+def address_of(ip: IP) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address as Python has it."""
+    return ipaddress.IPv4Address(ip.number) if ip.version == 4 else ipaddress.IPv6Address(ip.number)
+
+
+def ip_text(ip: IP) -> str:
+    """The canonical form."""
+    return str(address_of(ip))
+
+
+def is_canonical(text: str) -> bool:
+    """Whether the text is how the address is written back; an error if it is none."""
+    return ip_text(parse_ip(text)) == text
+
+
+def _in(ip: IP, four: tuple[str, ...], six: tuple[str, ...]) -> bool:
+    address = address_of(ip)
+    return any(address in ipaddress.ip_network(network) for network in (four if ip.version == 4 else six))
+
+
+def is_loopback(ip: IP) -> bool:
+    """127.0.0.0/8 or ::1."""
+    return _in(ip, ("127.0.0.0/8",), ("::1/128",))
+
+
+def is_link_local_multicast(ip: IP) -> bool:
+    """224.0.0.0/24 or ff02 of any flags."""
+    if ip.version == 4:
+        return _in(ip, ("224.0.0.0/24",), ())
+    return (ip.number >> 112) & 0xFF0F == 0xFF02
+
+
+def is_link_local_unicast(ip: IP) -> bool:
+    """169.254.0.0/16 or fe80::/10."""
+    return _in(ip, ("169.254.0.0/16",), ("fe80::/10",))
+
+
+def is_global_unicast(ip: IP) -> bool:
+    """Neither broadcast, unspecified, loopback, multicast nor link-local; private addresses count."""
+    if ip.number == 0 or (ip.version == 4 and ip.number == 0xFFFFFFFF):
+        return False
+    return not (is_loopback(ip) or address_of(ip).is_multicast or is_link_local_unicast(ip))
+
+
+_BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+
+
+def parse_cidr(text: str) -> CIDR:
+    """`cidr(text)`."""
+    address, slash, bits = text.rpartition("/")
+    if slash and _BITS.fullmatch(bits):
+        parsed = parse_ip(address)
+        if int(bits) <= _width(parsed):
+            return CIDR(parsed, int(bits))
+    raise EvaluationError(f"network address parse error during conversion from string: `{text[:80]}`")
+
+
+def _width(address: IP) -> int:
+    return 32 if address.version == 4 else 128
+
+
+def cidr_text(cidr: CIDR) -> str:
+    """The address in canonical form, and the length."""
+    return f"{ip_text(cidr.address)}/{cidr.bits}"
+
+
+def masked(cidr: CIDR) -> CIDR:
+    """The range with its host bits cleared."""
+    shift = _width(cidr.address) - cidr.bits
+    return CIDR(IP(cidr.address.version, cidr.address.number >> shift << shift), cidr.bits)
+
+
+def contains_ip(cidr: CIDR, address: IP | str) -> bool:
+    """Whether the address is in the range."""
+    other = parse_ip(address) if isinstance(address, str) else address
+    shift = _width(cidr.address) - cidr.bits
+    return other.version == cidr.address.version and other.number >> shift == cidr.address.number >> shift
+
+
+def contains_cidr(cidr: CIDR, other: CIDR | str) -> bool:
+    """Whether the whole other range is in this one."""
+    inner = parse_cidr(other) if isinstance(other, str) else other
+    return cidr.bits <= inner.bits and contains_ip(cidr, inner.address)
+
+
+def _contains_ip_cost(cidr: object, other: object) -> int:
+    twice = -(-2 * size_of(cidr) // 10)
+    return twice + (cost.scan(other) if isinstance(other, str) else 0)
+
+
+def _contains_cidr_cost(cidr: object, other: object) -> int:
+    return _contains_ip_cost(cidr, other) + cost.scan(cidr) + 1
+
+
+_of_ip, _of_cidr = members(IP_TYPE, since=30), members(CIDR_TYPE, since=30)
+
+OVERLOADS: tuple[Overload, ...] = (
+    Overload("ip", "string_to_ip", (STRING,), IP_TYPE, parse_ip, cost=cost.scan_first, since=30),
+    Overload("isIP", "is_ip", (STRING,), BOOL, is_read_by(parse_ip), cost=cost.scan_first, since=30),
+    Overload("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, is_canonical, cost=cost.scan_first_twice, since=30),
+    Overload("string", "ip_to_string", (IP_TYPE,), STRING, ip_text, since=30),
+    _of_ip("family", "ip_family", (), INT, lambda ip: ip.version),
+    _of_ip("isUnspecified", "ip_is_unspecified", (), BOOL, lambda ip: ip.number == 0),
+    _of_ip("isLoopback", "ip_is_loopback", (), BOOL, is_loopback),
+    _of_ip("isLinkLocalMulticast", "ip_is_link_local_multicast", (), BOOL, is_link_local_multicast),
+    _of_ip("isLinkLocalUnicast", "ip_is_link_local_unicast", (), BOOL, is_link_local_unicast),
+    _of_ip("isGlobalUnicast", "ip_is_global_unicast", (), BOOL, is_global_unicast),
+    Overload("cidr", "string_to_cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan_first, since=30),
+    Overload("isCIDR", "is_cidr", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan_first, since=30),
+    Overload("string", "cidr_to_string", (CIDR_TYPE,), STRING, cidr_text, since=30),
+    _of_cidr("containsIP", "cidr_contains_ip_string", (STRING,), BOOL, contains_ip, cost=_contains_ip_cost),
+    _of_cidr("containsIP", "cidr_contains_ip_ip", (IP_TYPE,), BOOL, contains_ip, cost=_contains_ip_cost),
+    _of_cidr("containsCIDR", "cidr_contains_cidr_string", (STRING,), BOOL, contains_cidr, cost=_contains_cidr_cost),
+    _of_cidr("containsCIDR", "cidr_contains_cidr", (CIDR_TYPE,), BOOL, contains_cidr, cost=_contains_cidr_cost),
+    _of_cidr("ip", "cidr_ip", (), IP_TYPE, lambda cidr: cidr.address),
+    _of_cidr("prefixLength", "cidr_prefix_length", (), INT, lambda cidr: cidr.bits),
+    _of_cidr("masked", "cidr_masked", (), CIDR_TYPE, masked),
+)

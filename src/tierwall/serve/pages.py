@@ -30,7 +30,7 @@ class HttpServer:
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self._app = Starlette(routes=list(routes))
-        self._server: _Quiet | None = None
+        self._server: QuietServer | None = None
         self._task: asyncio.Task[None] | None = None
         self.port = 0
 
@@ -39,7 +39,7 @@ class HttpServer:
         listening = bind(host, port)
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(self._app, lifespan="off", log_config=None, access_log=False)
-        self._server = _Quiet(config)
+        self._server = QuietServer(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         return self.port
 
@@ -51,11 +51,12 @@ class HttpServer:
             self._server = None
 
 
-class _Quiet(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """Leaves signals to the owner."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Catch none."""
         yield
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import base64
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,14 +28,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tierwall.api.algebra.condition import label_key_problem
 from tierwall.core.diagnostics import Diagnostic, InputError
-
-FILES = {
-    "authorization.yaml": "give this to kube-apiserver as --authorization-config",
-    "kubeconfig.yaml": "how the API server reaches the authorizer; authorization.yaml refers to it",
-    "admission.yaml": "give this to kube-apiserver as --admission-control-config-file",
-    "admission-kubeconfig.yaml": "the client certificate that admission shows; admission.yaml refers to it",
-    "webhook.yaml": "apply this with kubectl once the authorizer runs with --bridge",
-}
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,19 +47,21 @@ def write(wanted: Installation) -> str:
     host = _check(wanted)
     folder = Path(wanted.folder).absolute()
     make_certificates(folder, tuple(dict.fromkeys((host, *wanted.hosts))), wanted.days)
-    documents = {
-        "authorization.yaml": authorization_configuration(wanted, folder),
-        "kubeconfig.yaml": kubeconfig(wanted, folder),
+    words = {
+        "folder": str(folder),
+        "url": wanted.url,
+        "name": wanted.name,
+        "listen": _listen(wanted.url),
+        "ca": base64.b64encode((folder / "ca.crt").read_bytes()).decode(),
     }
-    if wanted.bridge:
-        documents["admission.yaml"] = admission_configuration(folder)
-        documents["admission-kubeconfig.yaml"] = admission_kubeconfig(wanted, folder)
-        documents["webhook.yaml"] = webhook_configuration(wanted, (folder / "ca.crt").read_bytes())
     parts = []
-    for file, document in documents.items():
-        text = f"# {file}: {FILES[file]}\n{yaml.safe_dump(document, sort_keys=False)}"
-        (folder / file).write_text(text)
-        parts.append(text)
+    for file, entry in yaml.safe_load(Path(__file__).with_name("installation.yaml").read_bytes()).items():
+        if wanted.bridge or not entry.get("bridge"):
+            document = _filled(entry["document"], words)
+            _exempt(document, wanted.exempt)
+            text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
+            (folder / file).write_text(text)
+            parts.append(text)
     bridge = " --bridge" if wanted.bridge else ""
     parts.append(
         f"# certificates: {folder}/ca.crt, server.crt, server.key, client.crt, client.key\n"
@@ -76,112 +71,25 @@ def write(wanted: Installation) -> str:
     return "---\n".join(parts)
 
 
-def authorization_configuration(wanted: Installation, folder: Path) -> dict[str, Any]:
-    """The authorizer first, so that it can deny; then the API server's own."""
-    webhook: dict[str, Any] = {
-        "timeout": "3s",
-        "authorizedTTL": "1s",
-        "cacheAuthorizedRequests": False,
-        "unauthorizedTTL": "1s",
-        "cacheUnauthorizedRequests": False,
-        "subjectAccessReviewVersion": "v1",
-        "matchConditionSubjectAccessReviewVersion": "v1",
-        "failurePolicy": "Deny",
-        "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": str(folder / "kubeconfig.yaml")},
-    }
-    if wanted.exempt:
-        webhook["matchConditions"] = [{"expression": f"!('{one}' in request.groups)"} for one in wanted.exempt]
-    return {
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthorizationConfiguration",
-        "authorizers": [
-            {"type": "Webhook", "name": wanted.name, "webhook": webhook},
-            {"type": "Node", "name": "node"},
-            {"type": "RBAC", "name": "rbac"},
-        ],
-    }
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    """A document with what is wanted in place of the words in dollars."""
+    if isinstance(value, dict):
+        return {key: _filled(item, words) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, words) for item in value]
+    return Template(value).substitute(words) if isinstance(value, str) else value
 
 
-def kubeconfig(wanted: Installation, folder: Path) -> dict[str, Any]:
-    """How the API server reaches the authorizer."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "tierwall",
-                "cluster": {"server": f"{wanted.url}/authorize", "certificate-authority": str(folder / "ca.crt")},
-            }
-        ],
-        "users": [
-            {
-                "name": "api-server",
-                "user": {
-                    "client-certificate": str(folder / "client.crt"),
-                    "client-key": str(folder / "client.key"),
-                },
-            }
-        ],
-        "contexts": [{"name": "authorizer", "context": {"cluster": "tierwall", "user": "api-server"}}],
-        "current-context": "authorizer",
-    }
-
-
-def admission_configuration(folder: Path) -> dict[str, Any]:
-    """An API server shows admission webhooks a client certificate only if it is told to."""
-    return {
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AdmissionConfiguration",
-        "plugins": [
-            {
-                "name": "ValidatingAdmissionWebhook",
-                "configuration": {
-                    "apiVersion": "apiserver.config.k8s.io/v1",
-                    "kind": "WebhookAdmissionConfiguration",
-                    "kubeConfigFile": str(folder / "admission-kubeconfig.yaml"),
-                },
-            }
-        ],
-    }
-
-
-def admission_kubeconfig(wanted: Installation, folder: Path) -> dict[str, Any]:
-    """The client certificate, under the host and port of the webhook."""
-    user = {"client-certificate": str(folder / "client.crt"), "client-key": str(folder / "client.key")}
-    return {"apiVersion": "v1", "kind": "Config", "users": [{"name": _listen(wanted.url), "user": user}]}
-
-
-def webhook_configuration(wanted: Installation, ca: bytes) -> dict[str, Any]:
-    """Admission of every write and every connect request."""
-    webhook: dict[str, Any] = {
-        "name": "conditions.tierwall.io",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "matchPolicy": "Exact",
-        "timeoutSeconds": 5,
-        "clientConfig": {"url": f"{wanted.url}/admit", "caBundle": base64.b64encode(ca).decode()},
-        "rules": [
-            {
-                "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
-                "apiGroups": ["*"],
-                "apiVersions": ["*"],
-                "resources": ["*/*"],
-                "scope": "*",
-            }
-        ],
-    }
-    if wanted.exempt:
-        webhook["matchConditions"] = [
-            {"name": f"exempt-{index}", "expression": f"!('{one}' in request.userInfo.groups)"}
-            for index, one in enumerate(wanted.exempt)
+def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
+    """Leave the users of these groups to the other authorizers, in both phases."""
+    if groups and document["kind"] == "AuthorizationConfiguration":
+        conditions = [{"expression": f"!('{group}' in request.groups)"} for group in groups]
+        document["authorizers"][0]["webhook"]["matchConditions"] = conditions
+    elif groups and document["kind"] == "ValidatingWebhookConfiguration":
+        document["webhooks"][0]["matchConditions"] = [
+            {"name": f"exempt-{index}", "expression": f"!('{group}' in request.userInfo.groups)"}
+            for index, group in enumerate(groups)
         ]
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "tierwall-authorizer"},
-        "webhooks": [webhook],
-    }
 
 
 def _check(wanted: Installation) -> str:

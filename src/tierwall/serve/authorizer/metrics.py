@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -18,7 +20,10 @@ from prometheus_client.utils import floatToGoString
 from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.record import Record
 
+M = TypeVar("M", Counter, Gauge)
+
 SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
+PREFIX = "tierwall_authorizer_"
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
 
 
@@ -44,7 +49,7 @@ class _Tally(Collector):
     def collect(self) -> Iterator[Metric]:
         """What Prometheus is told."""
         decisions = CounterMetricFamily(
-            "tierwall_authorizer_decisions",
+            f"{PREFIX}decisions",
             "Decisions by verdict, phase and the authorizer that settled them or set the first conditions.",
             labels=("authorizer", "verdict", "phase"),
         )
@@ -52,7 +57,7 @@ class _Tally(Collector):
             decisions.add_metric(key, count)
         yield decisions
         seconds = HistogramMetricFamily(
-            "tierwall_authorizer_request_duration_seconds",
+            f"{PREFIX}request_duration_seconds",
             "From the first byte of a review's body to its answer.",
             labels=("phase",),
         )
@@ -69,44 +74,23 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._tally = _Tally()
         self.registry.register(self._tally)
-        self._refused = Counter(
-            "tierwall_authorizer_refused_requests",
-            "Requests that were no reviews, by phase and HTTP status.",
-            ("phase", "status"),
-            registry=self.registry,
-        )
-        self._errors = Counter(
-            "tierwall_authorizer_evaluation_errors",
-            "Decisions that an error took part in, by phase.",
-            ("phase",),
-            registry=self.registry,
-        )
-        self.log_failures = Counter(
-            "tierwall_authorizer_log_failures", "Records that could not be logged.", registry=self.registry
-        )
-        self.certificate_reloads = Counter(
-            "tierwall_authorizer_certificate_reloads",
-            "Changes of the certificate files, by whether they came into force.",
-            ("outcome",),
-            registry=self.registry,
-        )
-        self._reloads = Gauge(
-            "tierwall_authorizer_policy_reloads",
-            "Changes of the policy files since the start, by what became of them.",
-            ("outcome",),
-            registry=self.registry,
-        )
-        self._stale = Gauge(
-            "tierwall_authorizer_policies_stale",
-            "1 while the last good policies are in force because the files hold broken ones.",
-            registry=self.registry,
-        )
-        self._policies = Gauge("tierwall_authorizer_policies", "Policies in force.", registry=self.registry)
-        self._retained = Gauge(
-            "tierwall_authorizer_retained_policy_sets",
-            "Superseded sets of policies whose conditional grants are still enforced.",
-            registry=self.registry,
-        )
+        counter, gauge = partial(self._made, Counter), partial(self._made, Gauge)
+        refused = "Requests that were no reviews, by phase and HTTP status."
+        self._refused = counter("refused_requests", refused, "phase", "status")
+        self._errors = counter("evaluation_errors", "Decisions that an error took part in, by phase.", "phase")
+        self.log_failures = counter("log_failures", "Records that could not be logged.")
+        renewed = "Changes of the certificate files, by whether they came into force."
+        self.certificate_reloads = counter("certificate_reloads", renewed, "outcome")
+        reloaded = "Changes of the policy files since the start, by what became of them."
+        self._reloads = gauge("policy_reloads", reloaded, "outcome")
+        stale = "1 while the last good policies are in force because the files hold broken ones."
+        self._stale = gauge("policies_stale", stale)
+        self._policies = gauge("policies", "Policies in force.")
+        retained = "Superseded sets of policies whose conditional grants are still enforced."
+        self._retained = gauge("retained_policy_sets", retained)
+
+    def _made(self, kind: type[M], name: str, words: str, *labels: str) -> M:
+        return kind(f"{PREFIX}{name}", words, labels, registry=self.registry)
 
     def observe(self, record: Record, seconds: float) -> None:
         """Count one reply."""

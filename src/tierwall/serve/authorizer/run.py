@@ -7,7 +7,6 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
@@ -29,7 +28,7 @@ from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicySet, Store, 
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import Outcome, Source
-from tierwall.serve.pages import bind
+from tierwall.serve.pages import QuietServer, bind
 from tierwall.serve.watch import changes
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -133,10 +132,11 @@ class Server:
             tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
         rest = loop.create_task(self._begin())
         await self.begun.wait()
-        host, port = sockets[0].getsockname()[:2]
+        addresses = ["{}:{}".format(*listening.getsockname()[:2]) for listening in sockets]
         say(
             "serving",
-            address=f"{host}:{port}",
+            address=addresses[0],
+            **({"health": addresses[1]} if settings.health is not None else {}),
             tls=self.certificates is not None,
             bridge=settings.bridge,
             policies=self.store.current.policies,
@@ -229,22 +229,13 @@ class Server:
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_context_factory=(lambda *_: certificates.context) if certificates is not None else None,
         )
-        return _Listener(config)
+        return QuietServer(config)
 
 
 def _done(steps: Iterator[None], seconds: float) -> bool:
     """Go on for a while; whether that was all. Of CPU: how busy the machine is otherwise makes no difference."""
     pause = process_time() + seconds
     return all(process_time() <= pause for _ in steps)
-
-
-class _Listener(uvicorn.Server):
-    """Leaves signals to the process."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Catch none."""
-        yield
 
 
 class Authorizer(Engine[Snapshot, Source, PolicySet]):

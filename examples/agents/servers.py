@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 
 import uvicorn
 from mcp.server import MCPServer
@@ -53,16 +54,18 @@ def delete_report(name: str) -> str:
 
 async def serve(orders_port: int, reports_port: int) -> None:
     """Both servers, until interrupted."""
-    servers = []
+    serving = []
     for server, name, port in ((orders, "orders", orders_port), (reports, "reports", reports_port)):
+        listening = socket.create_server(("127.0.0.1", port))
         app = server.streamable_http_app(streamable_http_path=f"/{name}/mcp")
-        servers.append(uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")))
-    await asyncio.gather(*(one.serve() for one in servers))
+        serving.append(uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening]))
+        print(f"{name} listens on 127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    await asyncio.gather(*serving)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--orders", type=int, required=True, metavar="PORT")
-    parser.add_argument("--reports", type=int, required=True, metavar="PORT")
+    for name in ("orders", "reports"):
+        parser.add_argument(f"--{name}", type=int, default=0, metavar="PORT", help="by default a free one")
     given = parser.parse_args()
     asyncio.run(serve(given.orders, given.reports))

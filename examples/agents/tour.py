@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -16,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,25 @@ async def tour(folder: Path, port: int) -> int:
 
 
 def decisions(path: Path) -> None:
-    """What the decision log says about the calls."""
+    """What the decision log says about the calls; Envoy sends it in small batches, so it may take a moment."""
     print("\nThe decision log, as Envoy reported it:")
-    for line in path.read_text().splitlines():
-        one = json.loads(line)
-        if one.get("method") == "tools/call":
-            caller = one.get("caller", "").rpartition("/")[2]
-            by = f"{one.get('policy', '')} {one.get('rule', '')}".strip()
-            print(f"  {caller:8} {one.get('backend', ''):22} {one.get('tool', ''):14} {one['verdict']:6} {by}")
+    made = len(AGENTS) * sum(map(len, CALLS.values()))
+    end = time.monotonic() + 30
+    while (
+        len(
+            calls := [
+                one for one in map(json.loads, path.read_text().splitlines()) if one.get("method") == "tools/call"
+            ]
+        )
+        < made
+    ):
+        if time.monotonic() > end:
+            sys.exit(f"{len(calls)} of {made} calls are in the log after 30 s")
+        time.sleep(0.05)
+    for one in calls:
+        caller = one.get("caller", "").rpartition("/")[2]
+        by = f"{one.get('policy', '')} {one.get('rule', '')}".strip()
+        print(f"  {caller:8} {one.get('backend', ''):22} {one.get('tool', ''):14} {one['verdict']:6} {by}")
 
 
 @contextmanager
@@ -93,9 +105,8 @@ def running(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    """A port that nobody listens on now. Whoever takes it before Envoy does makes `tierwall run` say so and end."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -117,16 +128,16 @@ def wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float =
     sys.exit(f"{url} is not ready after {seconds:g} s:\n{log.read_text()}")
 
 
-def answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until something listens on a port."""
-    for _ in range(600):
+def port_in(log: Path, words: str, process: subprocess.Popen[bytes], seconds: float = 60) -> int:
+    """The port that a program says it listens on, after these words."""
+    end = time.monotonic() + seconds
+    while not (found := re.search(rf"^{words}.*:(\d+)$", log.read_text(), re.MULTILINE)):
         if process.poll() is not None:
-            sys.exit(f"the MCP servers ended:\n{log.read_text()}")
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+            sys.exit(f"it ended with exit code {process.returncode}:\n{log.read_text()}")
+        if time.monotonic() > end:
+            sys.exit(f"no `{words}` after {seconds:g} s:\n{log.read_text()}")
         time.sleep(0.05)
-    sys.exit(f"nobody listens on port {port}:\n{log.read_text()}")
+    return int(found[1])
 
 
 def main() -> None:
@@ -143,26 +154,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tierwall-agents-") as name:
         folder = Path(name)
         certificates.write(folder, AGENTS)
-        port, http, orders, reports = (given.port or free_port(), free_port(), free_port(), free_port())
+        port = given.port or free_port()
         log, servers_log, run_log = (folder / one for one in ("decisions.jsonl", "servers.log", "run.log"))
-        servers = [sys.executable, str(HERE / "servers.py"), "--orders", str(orders), "--reports", str(reports)]
+        servers = [sys.executable, str(HERE / "servers.py")]
         command = [
             str(Path(sys.executable).parent / "tierwall"),
             "run",
             str(HERE / "manifests"),
             str(folder / "tls.yaml"),
         ]
-        command += ["--bind", f"shop/agents:8443=127.0.0.1:{port}", "--http", f"127.0.0.1:{http}"]
-        command += ["--endpoint", f"XBackend/shop/orders=127.0.0.1:{orders}"]
-        command += ["--endpoint", f"XBackend/shop/reports=127.0.0.1:{reports}", "--decision-log", str(log)]
-        print("$", *(one.replace(str(HERE) + os.sep, "") for one in ["tierwall", *command[1:]]))
-        with running(*servers, log=servers_log) as mcp, running(*command, log=run_log) as tierwall:
-            for one in (orders, reports):
-                answering(one, mcp, servers_log)
+        command += ["--bind", f"shop/agents:8443=127.0.0.1:{port}", "--decision-log", str(log)]
+        with running(*servers, log=servers_log) as mcp, ExitStack() as stack:
+            for name in ("orders", "reports"):
+                there = port_in(servers_log, f"{name} listens on", mcp)
+                command += ["--endpoint", f"XBackend/shop/{name}=127.0.0.1:{there}"]
+            print("$", *(one.replace(str(HERE) + os.sep, "") for one in ["tierwall", *command[1:]]))
+            tierwall = stack.enter_context(running(*command, log=run_log))
+            http = port_in(run_log, "health and metrics on", tierwall)
             wait(f"http://127.0.0.1:{http}/readyz", tierwall, run_log)
             print(run_log.read_text().rstrip())
             asyncio.run(tour(folder, port))
-            time.sleep(0.3)  # Envoy sends its log in small batches
             decisions(log)
             if given.once or not (given.stay or sys.stdin.isatty()):
                 return

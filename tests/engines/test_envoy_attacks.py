@@ -13,6 +13,7 @@ import pytest
 from tests.labs.envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
 from tests.needs import unavailable
 from tierwall.core.diagnostics import InputError
+from tierwall.engines.envoy.probe.recorder import REACHED
 
 pytestmark = pytest.mark.engine
 
@@ -39,17 +40,12 @@ def attacked(running: Attacked) -> Iterator[Attacked]:
     running.assert_safe()
 
 
-def refused(answer: bytes) -> bool:
-    """Whether the first answer is a denial or a refusal, and not the backend's."""
-    return b"x-tierwall-reached" not in answer
-
-
 def test_what_is_allowed_arrives_and_the_secret_tool_does_not(attacked: Attacked) -> None:
-    assert not refused(attacked.post(call("add")))
-    assert refused(attacked.post(call(SECRET)))
-    assert not refused(attacked.post(call("read", {"path": "/data/x"}), "/arguments"))
-    assert refused(attacked.post(call("read", {"path": f"/etc/{SECRET}"}), "/arguments"))
-    assert not refused(attacked.post(call("sum"), "/named"))
+    assert attacked.post(call("add")).reached
+    assert attacked.post(call(SECRET)).refused
+    assert attacked.post(call("read", {"path": "/data/x"}), "/arguments").reached
+    assert attacked.post(call("read", {"path": f"/etc/{SECRET}"}), "/arguments").refused
+    assert attacked.post(call("sum"), "/named").reached
 
 
 def test_the_record_would_show_a_leak(running: Attacked) -> None:
@@ -67,22 +63,22 @@ def test_the_record_would_show_a_leak(running: Attacked) -> None:
     ],
 )
 def test_duplicate_names_within_8_kib(attacked: Attacked, params: str) -> None:
-    assert refused(attacked.post(f"{HEAD}{params}}}"))
+    assert attacked.post(f"{HEAD}{params}}}").refused
 
 
 @pytest.mark.parametrize("size", [8 << 10, 64 << 10, 900 << 10])
 def test_duplicate_names_after_8_kib(attacked: Attacked, size: int) -> None:
     filler = "x" * size
-    assert refused(attacked.post(f'{HEAD}{{"name":"add","arguments":{{"a":"{filler}"}},"name":"{SECRET}"}}}}'))
+    assert attacked.post(f'{HEAD}{{"name":"add","arguments":{{"a":"{filler}"}},"name":"{SECRET}"}}}}').refused
 
 
 @pytest.mark.parametrize("filler", ["", FILLER])
 def test_duplicate_params_and_methods(attacked: Attacked, filler: str) -> None:
     pad = f'"x":"{filler}",'
-    assert refused(attacked.post(f'{HEAD}{OK},{pad}"params":{BAD}}}'))
-    assert refused(attacked.post(f'{HEAD}{BAD},{pad}"params":{OK}}}'))
+    assert attacked.post(f'{HEAD}{OK},{pad}"params":{BAD}}}').refused
+    assert attacked.post(f'{HEAD}{BAD},{pad}"params":{OK}}}').refused
     message = f'{{"jsonrpc":"2.0","id":1,"method":"ping",{pad}"method":"tools/call","params":{BAD}}}'
-    assert refused(attacked.post(message))
+    assert attacked.post(message).refused
 
 
 def test_duplicate_arguments_where_a_rule_looks_at_them(attacked: Attacked) -> None:
@@ -92,16 +88,16 @@ def test_duplicate_arguments_where_a_rule_looks_at_them(attacked: Attacked) -> N
         f'{{"path":"/data/x","Path":"/{SECRET}"}}',
         f'{{"path":"/data/x","\\u0070ath":"/{SECRET}"}}',
     ):
-        assert refused(attacked.post(f'{HEAD}{{"name":"read","arguments":{arguments}}}}}', "/arguments"))
+        assert attacked.post(f'{HEAD}{{"name":"read","arguments":{arguments}}}}}', "/arguments").refused
     twice = f'{{"name":"read","arguments":{{"path":"/data/x"}},"arguments":{{"path":"/{SECRET}"}}}}'
-    assert refused(attacked.post(f"{HEAD}{twice}}}", "/arguments"))
+    assert attacked.post(f"{HEAD}{twice}}}", "/arguments").refused
 
 
 def test_batches(attacked: Attacked) -> None:
-    assert refused(attacked.post([call("add"), call(SECRET)]))
-    assert refused(attacked.post([call(SECRET)]))
-    assert refused(attacked.post(f"[[{json.dumps(call(SECRET))}]]"))
-    assert refused(attacked.post(f"{HEAD}[{OK},{BAD}]}}"))
+    assert attacked.post([call("add"), call(SECRET)]).refused
+    assert attacked.post([call(SECRET)]).refused
+    assert attacked.post(f"[[{json.dumps(call(SECRET))}]]").refused
+    assert attacked.post(f"{HEAD}[{OK},{BAD}]}}").refused
 
 
 @pytest.mark.parametrize(
@@ -121,30 +117,30 @@ def test_batches(attacked: Attacked) -> None:
 )
 def test_case_variants_of_methods(attacked: Attacked, method: str) -> None:
     for path in ("/mcp", "/named", "/old", "/asks"):
-        assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path))
+        assert attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path).refused
 
 
 def test_methods_with_escapes_are_what_they_mean(attacked: Attacked) -> None:
     for method in ("tools\\/call", "tools\\u002fcall", "\\u0074ools/call"):
         for path in ("/mcp", "/named"):
-            assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path))
-        assert not refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{OK}}}'))
+            assert attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{BAD}}}', path).refused
+        assert attacked.post(f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{OK}}}').reached
 
 
 def test_case_variants_of_tools(attacked: Attacked) -> None:
     for name in (SECRET.upper(), SECRET.title(), f" {SECRET}", f"{SECRET} ", f"add\\n{SECRET}", f"add\\u0000{SECRET}"):
-        assert refused(attacked.post(f'{HEAD}{{"name":"{name}"}}}}'))
+        assert attacked.post(f'{HEAD}{{"name":"{name}"}}}}').refused
 
 
 def test_unicode_escapes(attacked: Attacked) -> None:
     escaped = "".join(f"\\u{ord(char):04x}" for char in SECRET)
-    assert refused(attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}'))
-    assert refused(attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}', "/named"))
+    assert attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}').refused
+    assert attacked.post(f'{HEAD}{{"name":"{escaped}"}}}}', "/named").refused
     keys = (
         f'{{"\\u006a\\u0073onrpc":"2.0","id":1,"\\u006dethod":"tools/call","p\\u0061rams":{{"n\\u0061me":"{SECRET}"}}}}'
     )
-    assert refused(attacked.post(keys))
-    assert refused(attacked.post(keys, "/named"))
+    assert attacked.post(keys).refused
+    assert attacked.post(keys, "/named").refused
 
 
 @pytest.mark.parametrize(
@@ -163,38 +159,39 @@ def test_wrong_content_types(attacked: Attacked, content_type: str) -> None:
     header = f"Content-Type: {content_type}\r\n" if content_type else ""
     for path in ("/mcp", "/named", "/old", "/asks"):
         accept = "Accept: application/json, text/event-stream\r\n"
-        assert refused(attacked.post(call(SECRET), path, header + accept))
-        assert refused(attacked.post(call(SECRET), path, header))
+        assert attacked.post(call(SECRET), path, header + accept).refused
+        assert attacked.post(call(SECRET), path, header).refused
 
 
 def test_charsets_that_hide_a_second_name(attacked: Attacked) -> None:
     hidden = f'{HEAD}{{"name":"add","x":"+ACIALAAi-name+ACI-:+ACI-{SECRET}+ACI-"}}}}'
     for charset in ("utf-7", "utf-16", "utf-16le", "ibm037", "UTF-32"):
         header = JSON_HEADERS.replace("application/json\r\n", f"application/json; charset={charset}\r\n", 1)
-        assert refused(attacked.post(hidden, headers=header))
-        assert refused(attacked.post(json.dumps(call(SECRET)).encode("utf-16"), headers=header))
-        assert refused(attacked.post(call(SECRET), "/named", header))
+        assert attacked.post(hidden, headers=header).refused
+        assert attacked.post(json.dumps(call(SECRET)).encode("utf-16"), headers=header).refused
+        assert attacked.post(call(SECRET), "/named", header).refused
 
 
 def test_compressed_bodies(attacked: Attacked) -> None:
     body = gzip.compress(json.dumps(call(SECRET)).encode())
     for path in ("/mcp", "/named", "/asks"):
         for encoding in ("gzip", "deflate", "br", "GZIP"):
-            assert refused(attacked.post(body, path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n"))
-            assert refused(attacked.post(call(SECRET), path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n"))
+            assert attacked.post(body, path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n").refused
+            assert attacked.post(call(SECRET), path, f"{JSON_HEADERS}Content-Encoding: {encoding}\r\n").refused
 
 
 def test_chunked_bodies(attacked: Attacked) -> None:
     data = json.dumps(call(SECRET)).encode()
     head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
-    assert refused(attacked.send(head + chunked(*(data[at : at + 1] for at in range(len(data))))))
-    assert refused(attacked.send(head + chunked(data)))
+    assert attacked.send(head + chunked(*(data[at : at + 1] for at in range(len(data))))).refused
+    assert attacked.send(head + chunked(data)).refused
     ok = json.dumps(call("add")).encode()
-    assert refused(attacked.send(head + chunked(ok, data)))
-    assert refused(attacked.send(head + chunked(ok, b"\n", data)))
+    assert attacked.send(head + chunked(ok, data)).refused
+    assert attacked.send(head + chunked(ok, b"\n", data)).refused
     trailer = f"0\r\nMcp-Name: {SECRET}\r\n\r\n".encode()
-    attacked.send(head + chunked(ok, end=trailer))
-    attacked.send(head + b"".join(b"%x;%b\r\n%b\r\n" % (len(ok), SECRET.encode(), ok) for _ in "1") + b"0\r\n\r\n")
+    assert attacked.send(head + chunked(ok, end=trailer)).reached
+    extended = b"%x;%b\r\n%b\r\n" % (len(ok), SECRET.encode(), ok)
+    assert attacked.send(head + extended + b"0\r\n\r\n").reached
 
 
 def test_truncated_bodies(attacked: Attacked) -> None:
@@ -202,10 +199,12 @@ def test_truncated_bodies(attacked: Attacked) -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}".encode()
     for path in (b"/mcp", b"/named", b"/asks"):
         this = head.replace(b"/mcp", path, 1)
-        assert refused(attacked.send(this + b"Content-Length: 5000\r\n\r\n" + data))
-        assert refused(attacked.send(this + b"Content-Length: %d\r\n\r\n" % (len(data) - 20) + data))
-        assert refused(attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(data, end=b"")))
-        assert refused(attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data))
+        assert attacked.send(this + b"Content-Length: 5000\r\n\r\n" + data, hang_up=True).refused
+        assert attacked.send(this + b"Content-Length: %d\r\n\r\n" % (len(data) - 20) + data).refused
+        assert attacked.send(
+            this + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(data, end=b""), hang_up=True
+        ).refused
+        assert attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data, hang_up=True).refused
 
 
 def test_text_after_the_message(attacked: Attacked) -> None:
@@ -219,7 +218,7 @@ def test_text_after_the_message(attacked: Attacked) -> None:
         f"{bad}{ok}",
         f"//{ok}\n{bad}",
     ):
-        assert refused(attacked.post(body)), body
+        assert attacked.post(body).refused, body
 
 
 def test_text_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
@@ -228,15 +227,15 @@ def test_text_after_the_message_in_a_later_chunk(attacked: Attacked) -> None:
     # Braces, brackets and quotes in texts, so that who counts them without looking at texts counts wrongly.
     for text in ("", "{", "}", "[{", "{{", '\\"{', "\\\\", '\\\\\\"{', '\\":{\\"', "\\u0022{"):
         ok = f'{HEAD}{{"name":"add","arguments":{{"a":"{text}"}}}}}}'
-        assert not refused(attacked.post(ok)), text
+        assert attacked.post(ok).reached, text
         for rest in (bad, f'{{"a":"}}"}}{bad}', f'"}}}}"{bad}', f"]{bad}", "]", "}", "\0", "\ufeff"):
-            assert refused(attacked.send(head + chunked(ok.encode(), rest.encode()))), (text, rest)
+            assert attacked.send(head + chunked(ok.encode(), rest.encode())).refused, (text, rest)
 
 
 def test_bodies_beyond_the_limit(attacked: Attacked) -> None:
     late = f'{HEAD}{{"name":"add","arguments":{{"a":"{"x" * (1 << 20)}"}}}},"z":{BAD}}}'
-    assert refused(attacked.post(late))
-    assert refused(attacked.post(late, "/named"))
+    assert attacked.post(late).refused
+    assert attacked.post(late, "/named").refused
 
 
 def test_lenient_json(attacked: Attacked) -> None:
@@ -250,9 +249,9 @@ def test_lenient_json(attacked: Attacked) -> None:
         f'"{SECRET}"',
         f'["{SECRET}"]',
     ):
-        assert refused(attacked.post(f"{HEAD}{params}}}")), params
+        assert attacked.post(f"{HEAD}{params}}}").refused, params
     deep = f'{HEAD}{{"name":"{SECRET}","arguments":{"[" * 5000}{"]" * 5000}}}}}'
-    assert refused(attacked.post(deep))
+    assert attacked.post(deep).refused
 
 
 @pytest.mark.parametrize(
@@ -292,28 +291,28 @@ def test_path_tricks(attacked: Attacked, path: str) -> None:
 def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> None:
     headers = f"{JSON_HEADERS}Mcp-Session-Id: s\r\n"
     for path in ("/mcp", "/named", "/old", "/asks"):
-        assert refused(attacked.send(request(method, path, call(SECRET), headers)))
+        assert attacked.send(request(method, path, call(SECRET), headers)).refused
         head = f"{method} {path} HTTP/1.1\r\nHost: gate.test\r\n{headers}Transfer-Encoding: chunked\r\n\r\n".encode()
-        assert refused(attacked.send(head + chunked(json.dumps(call(SECRET)).encode())))
+        assert attacked.send(head + chunked(json.dumps(call(SECRET)).encode())).refused
 
 
 def test_the_stream_and_the_end_of_a_session_pass(attacked: Attacked) -> None:
     for method in ("GET", "DELETE"):
         head = f"{method} /mcp HTTP/1.1\r\nHost: gate.test\r\nAccept: text/event-stream\r\nMcp-Session-Id: s\r\n\r\n"
-        assert not refused(attacked.send(head.encode()))
+        assert attacked.send(head.encode()).reached
 
 
 @pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"])
 def test_method_override_headers(attacked: Attacked, name: str) -> None:
-    assert refused(attacked.send(request("GET", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: POST\r\n")))
-    assert refused(attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: GET\r\n")))
-    attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: DELETE\r\n"))
-    assert all(name.lower() not in one.headers for one in attacked.recorder.requests)
+    assert attacked.send(request("GET", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: POST\r\n")).refused
+    assert attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: GET\r\n")).refused
+    assert attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: DELETE\r\n")).reached
+    assert [name.lower() in one.headers for one in attacked.recorder.requests] == [False]
 
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL"])
 def test_path_override_headers(attacked: Attacked, name: str) -> None:
-    assert refused(attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: /open\r\n")))
+    assert attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: /open\r\n")).refused
     attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: /named\r\n"))
     assert [name.lower() in one.headers for one in attacked.recorder.requests] == [False]
 
@@ -322,15 +321,14 @@ def test_path_override_headers(attacked: Attacked, name: str) -> None:
 def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> None:
     attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: {SECRET}\r\n")
     attacked.post(call("add"), headers=f"{JSON_HEADERS}{name}: add\r\n{name}: {SECRET}\r\n")
-    assert refused(attacked.post(call(SECRET), headers=f"{JSON_HEADERS}{name}: add\r\n"))
-    assert refused(
-        attacked.post(call(SECRET), headers=f"{JSON_HEADERS}Mcp-Method: ping\r\nX-Tierwall-Method: ping\r\n")
-    )
+    assert attacked.post(call(SECRET), headers=f"{JSON_HEADERS}{name}: add\r\n").refused
+    assert attacked.post(call(SECRET), headers=f"{JSON_HEADERS}Mcp-Method: ping\r\nX-Tierwall-Method: ping\r\n").refused
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: tools/call\r\n{name}: {SECRET}\r\n")
     assert all(one.headers.get("mcp-method") in (None, "ping", "tools/call") for one in attacked.recorder.requests)
     pings = [one for one in attacked.recorder.requests if b"ping" in one.body]
-    assert all(one.headers.get("mcp-method") == "ping" for one in pings)
+    # Envoy refuses headers whose names have underscores.
+    assert [one.headers.get("mcp-method") for one in pings] == ([] if "_" in name else ["ping"])
 
 
 @pytest.mark.parametrize(
@@ -356,7 +354,7 @@ def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> N
     ],
 )
 def test_keys_that_a_lenient_parser_would_fold(attacked: Attacked, message: str) -> None:
-    assert refused(attacked.post(message))
+    assert attacked.post(message).refused
 
 
 # Envoy reads more than JSON. In each, `?` stands for a key or text that some server takes for another.
@@ -386,16 +384,16 @@ def test_keys_that_are_no_json_or_no_ascii(attacked: Attacked, key: str) -> None
         f"{HEAD}{OK},{upper}:{BAD}}}",
         f'{HEAD}{{"name":"add","a":\'"\',{key}:"{SECRET}","b":\'"\'}}}}',
     ):
-        assert refused(attacked.post(message)), message
+        assert attacked.post(message).refused, message
 
 
 @pytest.mark.parametrize("key", ["'result'", "result", '"result"\f', "'error'", '"re\\sult"', '"r\\x65sult"'])
 def test_answers_that_are_no_json(attacked: Attacked, key: str) -> None:
     for path in ("/asks", "/some"):
-        assert refused(attacked.post(f"{HEAD}{BAD},{key}:{{}}}}", path))
-        assert refused(
-            attacked.post(f'{{"jsonrpc":"2.0","id":1,"result":{{}},"method"\f:"tools/call","params":{BAD}}}', path)
-        )
+        assert attacked.post(f"{HEAD}{BAD},{key}:{{}}}}", path).refused
+        assert attacked.post(
+            f'{{"jsonrpc":"2.0","id":1,"result":{{}},"method"\f:"tools/call","params":{BAD}}}', path
+        ).refused
 
 
 @pytest.mark.parametrize(
@@ -403,17 +401,17 @@ def test_answers_that_are_no_json(attacked: Attacked, key: str) -> None:
 )
 def test_empty_keys_behind_which_envoy_loses_its_place(attacked: Attacked, empty: str) -> None:
     for path in ("/some", "/mcp", "/named", "/asks"):
-        assert refused(attacked.post(f'{HEAD}{{{empty},"name":"{SECRET}"}}}}', path))
+        assert attacked.post(f'{HEAD}{{{empty},"name":"{SECRET}"}}}}', path).refused
     read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{{{empty},"uri":"file:///{SECRET}"}}}}'
-    assert refused(attacked.post(read, "/some"))
+    assert attacked.post(read, "/some").refused
 
 
 def test_dots_in_keys(attacked: Attacked) -> None:
     for path in ("/mcp", "/named", "/some"):
         for more in ('"x.name":"add"', '"params.name":"add"', '"x":{"y.name":"add"}', '".name":"add"', '"name.":"add"'):
-            assert refused(attacked.post(f'{HEAD}{{"name":"{SECRET}",{more}}}}}', path))
-            assert refused(attacked.post(f'{HEAD}{{{more},"name":"{SECRET}"}}}}', path))
-            assert refused(attacked.post(f"{HEAD}{BAD},{more.replace('name', 'params.name')}}}", path))
+            assert attacked.post(f'{HEAD}{{"name":"{SECRET}",{more}}}}}', path).refused
+            assert attacked.post(f'{HEAD}{{{more},"name":"{SECRET}"}}}}', path).refused
+            assert attacked.post(f"{HEAD}{BAD},{more.replace('name', 'params.name')}}}", path).refused
 
 
 @pytest.mark.parametrize(
@@ -439,39 +437,39 @@ def test_dots_in_keys(attacked: Attacked) -> None:
 )
 def test_names_that_are_no_plain_text(attacked: Attacked, name: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
-        assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path))
-        assert refused(attacked.post(f'{HEAD}{{"name":{name}}}}}', path, f"{JSON_HEADERS}Mcp-Name: add\r\n"))
+        assert attacked.post(f'{HEAD}{{"name":{name}}}}}', path).refused
+        assert attacked.post(f'{HEAD}{{"name":{name}}}}}', path, f"{JSON_HEADERS}Mcp-Name: add\r\n").refused
 
 
 @pytest.mark.parametrize("params", [f'["{SECRET}",{{}}]', f"[{BAD}]", f"[[{BAD}]]", f'"{SECRET}"', f'[ "{SECRET}"]'])
 def test_parameters_by_their_order(attacked: Attacked, params: str) -> None:
     for path in ("/mcp", "/named", "/some", "/asks"):
-        assert refused(attacked.post(f"{HEAD}{params}}}", path))
+        assert attacked.post(f"{HEAD}{params}}}", path).refused
         # Envoy does not mind a key that is repeated with a list.
-        assert refused(attacked.post(f'{HEAD}{params},"params":{OK}}}', path))
-        assert refused(attacked.post(f'{HEAD}{OK},"params":{params}}}', path))
+        assert attacked.post(f'{HEAD}{params},"params":{OK}}}', path).refused
+        assert attacked.post(f'{HEAD}{OK},"params":{params}}}', path).refused
     read = f'{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":["file:///{SECRET}"]}}'
-    assert refused(attacked.post(read, "/some"))
+    assert attacked.post(read, "/some").refused
 
 
 @pytest.mark.parametrize("method", ['["tools/call"]', "[1]", "[]", '[{"a":1}]'])
 def test_methods_that_are_repeated_as_lists(attacked: Attacked, method: str) -> None:
     for both in (f'"method":"tools/list","method":{method}', f'"method":{method},"method":"tools/list"'):
         for path in ("/mcp", "/some", "/asks", "/named"):
-            assert refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,{both},"params":{BAD}}}', path))
+            assert attacked.post(f'{{"jsonrpc":"2.0","id":1,{both},"params":{BAD}}}', path).refused
 
 
 @pytest.mark.parametrize("other", ['[{"path":"/etc/x"}]', '["/etc/x"]', '"{\\"path\\":\\"/etc/x\\"}"', "[1]"])
 def test_arguments_by_their_order(attacked: Attacked, other: str) -> None:
     good = '"arguments":{"path":"/data/x"}'
     for both in (f'{good},"arguments":{other}', f'"arguments":{other},{good}'):
-        assert refused(attacked.post(f'{HEAD}{{"name":"read",{both}}}}}', "/arguments"))
+        assert attacked.post(f'{HEAD}{{"name":"read",{both}}}}}', "/arguments").refused
 
 
 def test_empty_parameters_pass(attacked: Attacked) -> None:
     for params in ("{}", "[]", "[ ]", "null", '{"_meta":{}}'):
         message = f'{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{params}}}'
-        assert not refused(attacked.post(message, "/asks")), params
+        assert attacked.post(message, "/asks").reached, params
 
 
 def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
@@ -483,7 +481,7 @@ def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
 
     before = memory()
     for number in range(150):
-        assert refused(attacked.post(call(f"{number:06}" + "x" * 900_000)))
+        assert attacked.post(call(f"{number:06}" + "x" * 900_000)).refused
     assert memory() < before + 100_000
 
 
@@ -497,13 +495,13 @@ def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
 def test_charsets_that_are_said_twice_or_oddly(attacked: Attacked, parameters: str) -> None:
     hidden = f'{HEAD}{{"name":"add","x":"+ACIALAAi-name+ACI-:+ACI-{SECRET}+ACI-"}}}}'
     header = JSON_HEADERS.replace("application/json\r\n", f"application/json; {parameters}\r\n", 1)
-    assert refused(attacked.post(hidden, headers=header))
+    assert attacked.post(hidden, headers=header).refused
 
 
 def test_plain_charsets_pass(attacked: Attacked) -> None:
     for parameters in ("charset=utf-8", "charset=UTF-8", 'Charset="utf8"', "profile=x"):
         header = JSON_HEADERS.replace("application/json\r\n", f"application/json; {parameters}\r\n", 1)
-        assert not refused(attacked.post(call("add"), headers=header)), parameters
+        assert attacked.post(call("add"), headers=header).reached, parameters
 
 
 @pytest.mark.parametrize(
@@ -522,7 +520,7 @@ def test_plain_charsets_pass(attacked: Attacked) -> None:
 )
 def test_arguments_that_fold_to_one(attacked: Attacked, key: str) -> None:
     for arguments in (f'"path":"/data/x",{key}:"/etc/{SECRET}"', f'{key}:"/etc/{SECRET}","path":"/data/x"'):
-        assert refused(attacked.post(f'{HEAD}{{"name":"read","arguments":{{{arguments}}}}}}}', "/arguments"))
+        assert attacked.post(f'{HEAD}{{"name":"read","arguments":{{{arguments}}}}}}}', "/arguments").refused
 
 
 def test_arguments_in_any_language_pass(attacked: Attacked) -> None:
@@ -532,9 +530,9 @@ def test_arguments_in_any_language_pass(attacked: Attacked) -> None:
         {"\U0001f600": 1, "\U0001f601": {"a b": [1.5e3]}},
     ):
         message = call("read", {"path": "/data/x", **more})
-        assert not refused(attacked.post(message, "/arguments"))
-        assert not refused(attacked.post(json.dumps(message, ensure_ascii=False), "/arguments"))
-        assert not refused(attacked.post(json.dumps(message, indent=2).replace("\n", "\r\n"), "/arguments"))
+        assert attacked.post(message, "/arguments").reached
+        assert attacked.post(json.dumps(message, ensure_ascii=False), "/arguments").reached
+        assert attacked.post(json.dumps(message, indent=2).replace("\n", "\r\n"), "/arguments").reached
 
 
 @pytest.mark.parametrize(
@@ -548,24 +546,28 @@ def test_calls_that_look_like_answers(attacked: Attacked, path: str, also: str) 
         f'{{"jsonrpc":"2.0",{also},"id":1,"m\\u0065thod":"tools/call","params":{BAD}}}',
         f'{{"jsonrpc":"2.0",{also},"id":1,"Method":"tools/call","params":{BAD}}}',
     ):
-        assert refused(attacked.post(message, path))
+        assert attacked.post(message, path).refused
 
 
 def test_answers_to_the_server_pass_where_only_calls_are_asked_about(attacked: Attacked) -> None:
     for also in ('"result":{"method":"x"}', '"error":{"code":1,"message":"method"}'):
-        assert not refused(attacked.post(f'{{"jsonrpc":"2.0","id":1,{also}}}', "/asks"))
+        assert attacked.post(f'{{"jsonrpc":"2.0","id":1,{also}}}', "/asks").reached
 
 
 def test_arguments_may_have_any_key(attacked: Attacked) -> None:
-    assert not refused(attacked.post(call("add", {"Name": "x", "PARAMS": {"method": 1, "Method": 2}})))
+    assert attacked.post(call("add", {"Name": "x", "PARAMS": {"method": 1, "Method": 2}})).reached
 
 
 def test_pipelined_requests(attacked: Attacked) -> None:
     ok, bad = request("POST", "/mcp", call("add")), request("POST", "/mcp", call(SECRET))
     get = b"GET /mcp HTTP/1.1\r\nHost: gate.test\r\n\r\n"
-    for order in (ok + bad, bad + ok, ok + ok + bad + ok, get + bad, ok + bad + get):
-        attacked.send(order)
-    assert attacked.recorder.requests
+    for order in ((ok, bad), (bad, ok), (ok, ok, bad, ok), (get, bad), (ok, bad, get)):
+        got = attacked.send(b"".join(order), answers=len(order))
+        arrived = [REACHED.encode() in answer for answer in got.answers]
+        # After a denial Envoy may close the connection; until then there is an answer to each.
+        assert arrived == [one is not bad for one in order][: len(arrived)]
+        assert len(arrived) > order.index(bad)
+        assert got.closed or len(arrived) == len(order)
 
 
 def test_smuggled_requests(attacked: Attacked) -> None:
@@ -580,18 +582,21 @@ def test_smuggled_requests(attacked: Attacked) -> None:
         b"Content-Length: %d\r\nContent-Length: %d\r\n" % (len(ok), len(ok + hidden)),
         b"Content-Length: +%d\r\n" % len(ok),
     ):
-        attacked.send(head + lengths + b"\r\n" + ok + hidden)
-        attacked.send(head + lengths + b"\r\n" + chunked(ok) + hidden)
-    attacked.send(b"GET /mcp HTTP/1.1\r\nHost: gate.test\r\nContent-Length: %d\r\n\r\n" % len(hidden) + hidden)
+        for body in (ok, chunked(ok)):
+            got = attacked.send(head + lengths + b"\r\n" + body + hidden, answers=2)
+            assert (got.statuses, got.closed) == ((400,), True), lengths
+    get = b"GET /mcp HTTP/1.1\r\nHost: gate.test\r\nContent-Length: %d\r\n\r\n" % len(hidden)
+    assert attacked.send(get + hidden).refused
+    assert attacked.recorder.requests == []
 
 
 def test_identities_that_nobody_vouches_for(attacked: Attacked) -> None:
     for name in ("X-Tierwall-Caller", "X-Forwarded-Client-Cert"):
         header = f"{JSON_HEADERS}{name}: {AGENT}\r\n{name}: URI={AGENT}\r\n"
-        assert refused(attacked.post(call(SECRET), "/agents", header))
-        assert refused(attacked.send(request("GET", "/agents", b"", header)))
+        assert attacked.post(call(SECRET), "/agents", header).refused
+        assert attacked.send(request("GET", "/agents", b"", header)).refused
 
 
 def test_an_authorizer_that_nobody_answers_for(attacked: Attacked) -> None:
-    assert refused(attacked.post(call(SECRET), "/asks"))
-    assert not refused(attacked.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, "/asks"))
+    assert attacked.post(call(SECRET), "/asks").refused
+    assert attacked.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, "/asks").reached

@@ -21,7 +21,8 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2
 from msgspec.structs import replace
 
-from tests.labs.envoy_lab import Lab, eventually, lab, later, policy
+from tests.labs.envoy_lab import Lab, lab, later, policy
+from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.control.cache import ROUTE
 from tierwall.engines.envoy.control.server import SERVICE
@@ -63,7 +64,7 @@ def hammering(running: Lab) -> Iterator[dict[str, list[str]]]:
         yield answers
         # After the fault, too, there must have been traffic.
         seen = {tool: len(those) for tool, those in answers.items()}
-        assert eventually(lambda: all(len(answers[tool]) > seen[tool] + 20 for tool in seen))
+        eventually(lambda: all(len(answers[tool]) > seen[tool] + 20 for tool in seen), "traffic after the fault")
     finally:
         stop.set()
         for thread in threads:
@@ -84,7 +85,7 @@ def test_envoy_is_killed_and_started_again(running: Lab) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         caller = running.caller()
-        assert eventually(lambda: running.process.restarts > before)
+        eventually(lambda: running.process.restarts > before, "a restart of Envoy")
         running.until_ready(caller, "allowed")
     assert running.process.restarts == before + 1
     assert any("SIGKILL" in line for line in running.said)
@@ -102,7 +103,7 @@ def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running:
             assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
         running.server = running.do(running._serve(port))
         # The new one knows nothing yet and must not make Envoy forget.
-        assert running.do(running.server.until(lambda: bool(running.server.standings), 20))
+        assert running.do(running.server.until(lambda: bool(running.server.standings), PATIENCE_S), PATIENCE_S + 5)
         for _ in range(50):
             assert caller.call("allowed") == "allowed"
         running.publish([policy("base", "allowed", "more")])
@@ -214,8 +215,8 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
     running._fixed = [one for one in fixed if one["kind"] != "Gateway"]
     try:
         running.publish([BASE])
-        assert eventually(lambda: "refused" in running.caller().call("allowed"))
-        assert eventually(lambda: "refused" in caller.call("allowed"))
+        eventually(lambda: "refused" in running.caller().call("allowed"), "the end of the port")
+        eventually(lambda: "refused" in caller.call("allowed"), "the end of the connection")
     finally:
         running._fixed = fixed
         running.publish([BASE])
@@ -249,7 +250,7 @@ def test_a_proxy_that_never_acknowledges_keeps_nobody_from_anything(running: Lab
         assert (condition.status, condition.message) == ("False", "not acknowledged yet by silent")
         stop.set()
         answers.cancel()
-    assert running.do(running.server.until(lambda: running.server.programmed.status == "True", 20))
+    running.programmed()
     held(running, said)
 
 
@@ -265,7 +266,7 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
         of_team = [one for one in running.decisions if one.get("policy") == "XAccessPolicy/shop/team"]
         return [one for one in of_team if one.get("tool") == "half"]
 
-    assert eventually(lambda: bool(halves()))
+    eventually(halves, "the decision in the log")
     found = halves()[-1]
     wanted = {
         "caller": "spiffe://cluster.local/ns/agents/sa/shopper",
@@ -291,9 +292,9 @@ def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -
 
     assert shown() == ["allowed"]
     running.publish([policy("base", "allowed", "half")])
-    assert eventually(lambda: shown() == ["allowed", "half"])
+    eventually(lambda: shown() == ["allowed", "half"], shown)
     running.publish([policy("base", "allowed", "half"), policy("team", "half", on="XBackend")])
-    assert eventually(lambda: shown() == ["half"])
+    eventually(lambda: shown() == ["half"], shown)
 
 
 def test_while_nobody_answers_lists_fail_and_calls_go_on(running: Lab) -> None:

@@ -15,8 +15,9 @@ import grpc
 import pytest
 from envoy.service.auth.v3 import external_auth_pb2
 
-from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, free_port, policy, thing
+from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, policy, thing
 from tests.labs.http2_client import Answer, Header, Http2, post
+from tests.labs.waiting import HeldPort
 from tierwall.engines.envoy.config import external_auth
 from tierwall.engines.envoy.config.options import Address
 from tierwall.engines.envoy.config.rbac import NO_AUTHORIZER
@@ -168,7 +169,9 @@ class World:
         # Somebody listens there who never takes a connection up.
         self._silent = socket.create_server(("127.0.0.1", 0), backlog=8)
         silent = Address("127.0.0.1", self._silent.getsockname()[1])
-        addresses = (self.authorizer.address, self.web.address, silent, Address("127.0.0.1", free_port()))
+        self._nobody = HeldPort()
+        nobody = Address("127.0.0.1", self._nobody.number)
+        addresses = (self.authorizer.address, self.web.address, silent, nobody)
         endpoints = dict(zip((f"Service/prod/{one}" for one in SERVICES), addresses, strict=True))
         self.attacked = Attacked(objects(), endpoints)
         self.context = self.attacked.authority.context(AGENT)
@@ -199,6 +202,7 @@ class World:
         self.web.close()
         self.authorizer.close()
         self._silent.close()
+        self._nobody.close()
 
 
 @pytest.fixture(scope="module")

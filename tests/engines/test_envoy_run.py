@@ -24,7 +24,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from examples.agents import certificates
 from tests import ROOT
-from tests.labs.envoy_lab import EXAMPLE, Caller, eventually, free_port
+from tests.labs.envoy_lab import EXAMPLE, Caller
+from tests.labs.waiting import PATIENCE_S, eventually, unused_port
 from tierwall.engines.envoy.control.process import Process, find_envoy
 
 pytestmark = pytest.mark.engine
@@ -43,7 +44,9 @@ class Agents:
         keys.mkdir()
         certificates.write(keys, AGENTS)
         self.keys = keys
-        self.port, self.http, self.orders, self.reports = (free_port() for _ in range(4))
+        self.port = unused_port()
+        self.http = self.orders = self.reports = 0
+        self.runs = 0
         self.log = folder / "decisions.jsonl"
 
     def command(self, *more: str) -> list[str]:
@@ -54,7 +57,7 @@ class Agents:
             str(self.manifests),
             str(self.keys / "tls.yaml"),
             f"--bind=shop/agents:8443=127.0.0.1:{self.port}",
-            f"--http=127.0.0.1:{self.http}",
+            "--http=127.0.0.1:0",
             f"--decision-log={self.log}",
             "--concurrency=1",
             *endpoints,
@@ -63,20 +66,31 @@ class Agents:
 
     @contextmanager
     def running(self, *more: str) -> Iterator[Running]:
-        with (self.folder / "run.log").open("ab") as out:
-            process = subprocess.Popen(self.command(*more), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        running = Running(self, process)
+        running = self._start(*more)
+        # It asks for the port of the Gateway without sharing it, so nobody can hold it for the test.
+        while "cannot listen" in running.said:
+            self.port = unused_port()
+            running = self._start(*more)
         try:
-            assert eventually(running.is_ready, 30), running.said
+            eventually(running.is_ready, lambda: running.said)
             yield running
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+            if running.process.poll() is None:
+                running.process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                    running.process.wait(PATIENCE_S)
+                finally:
+                    running.process.kill()
+                    running.process.wait()
+
+    def _start(self, *more: str) -> Running:
+        self.runs += 1
+        log = self.folder / f"run-{self.runs}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(self.command(*more), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        running = Running(log, process)
+        eventually(lambda: "in force:" in running.said or process.poll() is not None, lambda: running.said)
+        return running
 
     def context(self, agent: str) -> ssl.SSLContext:
         out = ssl.create_default_context(cafile=str(self.keys / "ca.pem"))
@@ -92,27 +106,33 @@ class Agents:
         async def main() -> None:
             url = f"https://localhost:{self.port}/{server}/mcp"
             async with (
-                httpx2.AsyncClient(verify=self.context(agent), timeout=10) as http,
+                httpx2.AsyncClient(verify=self.context(agent), timeout=PATIENCE_S) as http,
                 Client(streamable_http_client(url, http_client=http), mode=mode) as client,
             ):
                 await do(client)
 
-        asyncio.run(asyncio.wait_for(main(), 30))
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 class Running:
     """A `tierwall run` that was started."""
 
-    def __init__(self, agents: Agents, process: subprocess.Popen[bytes]) -> None:
-        self._agents = agents
+    def __init__(self, log: Path, process: subprocess.Popen[bytes]) -> None:
+        self._log = log
         self.process = process
 
     @property
     def said(self) -> str:
-        return (self._agents.folder / "run.log").read_text()
+        return self._log.read_text()
+
+    def port(self, words: str) -> int:
+        """The port of which it said that something is on it."""
+        found = re.search(rf"^{words}.*:(\d+)$", self.said, re.MULTILINE)
+        assert found is not None, self.said
+        return int(found[1])
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self._agents.http}{path}", timeout=5)
+        return httpx.get(f"http://127.0.0.1:{self.port('health and metrics on')}{path}", timeout=PATIENCE_S)
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.said
@@ -124,7 +144,7 @@ class Running:
     @property
     def envoy(self) -> int:
         """The process id of its Envoy; one that found its port still taken is being started again."""
-        assert eventually(lambda: bool(self._children())), self.said
+        eventually(self._children, lambda: self.said)
         return self._children()[0]
 
     def _children(self) -> list[int]:
@@ -135,10 +155,17 @@ class Running:
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     made = Agents(tmp_path_factory.mktemp("agents"))
-    command = [sys.executable, str(EXAMPLE / "servers.py"), f"--orders={made.orders}", f"--reports={made.reports}"]
-    servers = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = made.folder / "servers.log"
+    with log.open("wb") as out:
+        command = [sys.executable, str(EXAMPLE / "servers.py")]
+        servers = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    def listening() -> dict[str, str]:
+        return dict(re.findall(r"^(\w+) listens on 127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE))
+
     try:
-        assert eventually(lambda: all(_listens(port) for port in (made.orders, made.reports)), 30)
+        eventually(lambda: len(listening()) == 2, log.read_text)
+        made.orders, made.reports = (int(listening()[name]) for name in ("orders", "reports"))
         yield made
     finally:
         servers.kill()
@@ -149,13 +176,6 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
 def running(agents: Agents) -> Iterator[Running]:
     with agents.running() as started:
         yield started
-
-
-def _listens(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _exists(pid: int) -> bool:
@@ -181,7 +201,7 @@ def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session
         assert _words(await client.call_tool("place_order", {"article": "lamp"})) == "ordered 1 of lamp"
 
     agents.as_agent("shopper", "orders", shopper)
-    assert eventually(lambda: any(one["http"] == "DELETE /orders/mcp" for one in agents.decisions()))
+    eventually(lambda: any(one["http"] == "DELETE /orders/mcp" for one in agents.decisions()), "the DELETE in the log")
     ended = next(one for one in agents.decisions() if one["http"] == "DELETE /orders/mcp")
     assert (ended["verdict"], ended["status"]) == ("Allow", 200)
 
@@ -238,7 +258,7 @@ def test_the_stream_of_a_session_is_open_to_those_who_may(agents: Agents, runnin
 def test_without_a_certificate_nobody_gets_in(agents: Agents, running: Running) -> None:
     context = ssl.create_default_context(cafile=str(agents.keys / "ca.pem"))
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"https://localhost:{agents.port}/orders/mcp", verify=context, timeout=5)
+        httpx.get(f"https://localhost:{agents.port}/orders/mcp", verify=context, timeout=PATIENCE_S)
 
 
 def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: Agents, running: Running) -> None:
@@ -250,7 +270,7 @@ def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: A
         who = "spiffe://cluster.local/ns/agents/sa/clerk"
         return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["caller"] == who]
 
-    assert eventually(lambda: bool(found()))
+    eventually(found, "the decision in the log")
     [one] = found()
     assert (one["verdict"], one["level"], one["policy"]) == ("Deny", "Backend", "XAccessPolicy/shop/orders-team")
     assert (one["gateway"], one["listener"], one["backend"]) == ("shop/agents", "mcp", "XBackend/shop/orders")
@@ -267,7 +287,7 @@ def test_the_decision_log_and_the_metrics_name_the_rule_that_allowed(agents: Age
     def allowed() -> list[dict[str, Any]]:
         return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["verdict"] == "Allow"]
 
-    assert eventually(lambda: bool(allowed()))
+    eventually(allowed, "the decision in the log")
     last = allowed()[-1]
     assert (last["policy"], last["rule"], last["name"]) == (
         "XAccessPolicy/shop/orders-team",
@@ -286,15 +306,15 @@ def test_an_edit_takes_effect_and_a_broken_one_keeps_the_last_good_state(agents:
     assert caller.call("find_order") == passed
     denied = "denied by XAccessPolicy/shop/orders-team"
     path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))
-    assert eventually(lambda: caller.call("find_order") == denied)
+    eventually(lambda: caller.call("find_order") == denied, "the denial")
     path.write_text(good.replace("action: Allow", "action: Alow"))
-    assert eventually(lambda: "the last good state stays in force" in running.said)
+    eventually(lambda: "the last good state stays in force" in running.said, lambda: running.said)
     assert re.search(r"orders\.yaml:\d+:\d+: error\[TW104\].*Alow", running.said)
     assert caller.call("find_order") == denied
     assert "the last edit is broken" in running.get("/readyz").json()["manifests"]["message"]
     assert running.get("/status").json()["diagnostics"][0]["code"] == "TW104"
     path.write_text(good)
-    assert eventually(lambda: caller.call("find_order") == passed)
+    eventually(lambda: caller.call("find_order") == passed, "the permission")
     caller.close()
 
 
@@ -303,42 +323,44 @@ def test_ended_by_a_signal_it_takes_its_envoy_along(agents: Agents, running: Run
     envoy = running.envoy
     assert _exists(envoy)
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(15) == 0
-    assert eventually(lambda: not _exists(envoy))
+    assert running.process.wait(PATIENCE_S) == 0
+    eventually(lambda: not _exists(envoy), "the end of Envoy")
 
 
 def test_killed_it_takes_its_envoy_along_too(agents: Agents) -> None:
     with agents.running() as started:
         envoy = started.envoy
         os.kill(started.process.pid, signal.SIGKILL)
-        started.process.wait(10)
-        assert eventually(lambda: not _exists(envoy))
+        started.process.wait(PATIENCE_S)
+        eventually(lambda: not _exists(envoy), "the end of Envoy")
 
 
 def test_envoys_that_it_only_feeds_go_on_when_it_is_killed_and_obey_the_next_one(agents: Agents) -> None:
-    xds = free_port()
     path = agents.manifests / "orders.yaml"
     good = path.read_text()
-    loop = asyncio.new_event_loop()
-    process = Process(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
+    loop, process = asyncio.new_event_loop(), None
     caller = Caller(agents.context("shopper"), agents.port)
+    guarded = "denied by XAccessPolicy/shop/platform-guard"
     denied = "denied by XAccessPolicy/shop/orders-team"
     try:
-        with agents.running("--no-envoy", f"--xds=127.0.0.1:{xds}") as first:
+        with agents.running("--no-envoy", "--xds=127.0.0.1:0") as first:
+            xds = first.port("xDS on")
+            process = Process(find_envoy(), "127.0.0.1", xds, "fed", lambda _: None, 1)
             loop.run_until_complete(process.start())
-            assert eventually(lambda: caller.call("refund_order") == "denied by XAccessPolicy/shop/platform-guard", 30)
+            eventually(lambda: caller.call("refund_order") == guarded, "the first policies")
             os.kill(first.process.pid, signal.SIGKILL)
-            first.process.wait(10)
+            first.process.wait(PATIENCE_S)
         for _ in range(20):
-            assert caller.call("refund_order") == "denied by XAccessPolicy/shop/platform-guard"
+            assert caller.call("refund_order") == guarded
             assert not caller.call("find_order").startswith("denied")
         path.write_text(good.replace("params: [find_order, place_order]", "params: [place_order]"))
         with agents.running("--no-envoy", f"--xds=127.0.0.1:{xds}"):
-            assert eventually(lambda: caller.call("find_order") == denied, 30)
+            eventually(lambda: caller.call("find_order") == denied, "the denial")
     finally:
         path.write_text(good)
         caller.close()
-        loop.run_until_complete(process.stop())
+        if process is not None:
+            loop.run_until_complete(process.stop())
         loop.close()
 
 
@@ -348,7 +370,7 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -370,7 +392,7 @@ def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path)
             [sys.executable, "-u", "-m", "examples.agents.tour", "--stay"], cwd=ROOT, stdout=out, stderr=out
         )
     try:
-        assert eventually(lambda: "It stays up" in (tmp_path / "out").read_text(), 60), (tmp_path / "out").read_text()
+        eventually(lambda: "It stays up" in (tmp_path / "out").read_text(), (tmp_path / "out").read_text)
         listed = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(tour.pid)], capture_output=True, text=True, check=True
         )
@@ -379,5 +401,5 @@ def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path)
         assert tour.poll() is None
     finally:
         tour.send_signal(signal.SIGTERM)
-        assert tour.wait(30) == 0
-    assert eventually(lambda: not any(map(_exists, children)))
+        assert tour.wait(PATIENCE_S) == 0
+    eventually(lambda: not any(map(_exists, children)), "the end of what the tour started")

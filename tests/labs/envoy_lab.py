@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import socket
 import ssl
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, TypeVar
 
 from examples.agents import certificates
 from tests import ROOT
+from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
 from tierwall.core.event import Event
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.control import accesslog, toolslist
@@ -38,12 +37,6 @@ EXAMPLE = ROOT / "examples" / "agents"
 NETWORKING = "agentic.networking.x-k8s.io"
 PATH = "/orders/mcp"
 LIST, TOOLS = "tools/list", ("allowed", "forbidden", "half")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Backend:
@@ -104,7 +97,7 @@ class Caller:
         try:
             if self._connection is None:
                 self._connection = http.client.HTTPSConnection(
-                    "localhost", self._port, context=self._context, timeout=5
+                    "localhost", self._port, context=self._context, timeout=PATIENCE_S
                 )
             self._connection.request("POST", PATH, json.dumps(message), headers)
             answer = self._connection.getresponse()
@@ -137,7 +130,8 @@ class Lab:
             pair = authority.agent("agents", account)
             (Path(self.folder.name) / f"{account}.pem").write_bytes(pair.certificate + pair.key)
         self.backend = Backend()
-        self.port = free_port()
+        self._held = HeldPort()
+        self.port = self._held.number
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
@@ -172,7 +166,7 @@ class Lab:
         await process.start()
         return process
 
-    def do(self, work: Coroutine[Any, Any, T], timeout: float = 30) -> T:
+    def do(self, work: Coroutine[Any, Any, T], timeout: float = PATIENCE_S) -> T:
         """Something in the event loop of the control plane."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
@@ -194,15 +188,17 @@ class Lab:
             self._fixed = [one for one in found if one["kind"] != "XAccessPolicy"]
         return self._fixed
 
-    def programmed(self, timeout: float = 20) -> None:
+    def programmed(self) -> None:
         """Wait until every proxy has acknowledged what is in force."""
-        done = self.do(self.server.until(lambda: self.server.programmed.status == "True", timeout), timeout + 5)
+        done = self.do(self.server.until(lambda: self.server.programmed.status == "True", PATIENCE_S), PATIENCE_S + 5)
         assert done, (self.server.programmed, self.said)
 
-    def until_ready(self, caller: Caller, tool: str, word: str = "allowed", seconds: float = 20) -> None:
+    def until_ready(self, caller: Caller, tool: str, word: str = "allowed") -> None:
         """Wait until a call gets a certain answer."""
-        if not eventually(lambda: caller.call(tool) == word, seconds):
-            raise AssertionError(f"`{tool}` got `{caller.call(tool)}`: {self.server.programmed}, {self.said}")
+        eventually(
+            lambda: caller.call(tool) == word,
+            lambda: f"`{word}` for `{tool}`, got `{caller.call(tool)}`: {self.server.programmed}, {self.said}",
+        )
 
     def caller(self, account: str = "shopper") -> Caller:
         """A new caller with a connection of its own."""
@@ -231,17 +227,8 @@ class Lab:
         self._thread.join()
         self.loop.close()
         self.backend.close()
+        self._held.close()
         self.folder.cleanup()
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
-    """Whether something comes to hold; looked at every few milliseconds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        threading.Event().wait(0.005)
-    return True
 
 
 async def later(do: Any) -> None:

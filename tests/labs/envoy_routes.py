@@ -7,7 +7,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.labs.envoy_attacks import GATEWAY_API, Object, free_port, thing
+from tests.labs.envoy_attacks import GATEWAY_API, Object, thing
+from tests.labs.waiting import PATIENCE_S
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.probe.certificates import Authority
@@ -59,7 +60,6 @@ class Routed:
     ) -> None:
         self.recorders = {name: Recorder() for name in SERVICES}
         self._authority = Authority()
-        self.ports = {name: free_port() for name in LISTENERS}
         listeners = [{"name": name, "port": port, "protocol": protocol} for name, (port, protocol) in LISTENERS.items()]
         # More listeners on the port of the first, each with a host name of its own.
         listeners += [
@@ -74,13 +74,15 @@ class Routed:
         addresses |= {str(one.reference): first for one in self.snapshot if one.kind == "XBackend"}
         options = Options(
             static=True,
-            bind={f"prod/gate:{port}": Address("127.0.0.1", self.ports[name]) for name, (port, _) in LISTENERS.items()},
+            bind={f"prod/gate:{port}": Address("127.0.0.1", 0) for port, _ in LISTENERS.values()},
             endpoints={**addresses, **(endpoints or {})},
             certificate=self._authority.server(),
             client_authority=self._authority.pem,
         )
         self.resources, _ = compile(self.snapshot, options)
         self._envoy = Standalone(self.resources)
+        ports = self._envoy.ports()
+        self._ports = {name: ports.get(f"gateway/prod/gate/{port}") for name, (port, _) in LISTENERS.items()}
 
     def get(
         self,
@@ -112,9 +114,9 @@ class Routed:
 
     def _connection(self, on: str) -> Any:
         if LISTENERS[on][1] == "HTTP":
-            return http.client.HTTPConnection("127.0.0.1", self.ports[on], timeout=5)
+            return http.client.HTTPConnection("127.0.0.1", self._ports[on], timeout=PATIENCE_S)
         context = self._authority.context("spiffe://cluster.local/ns/prod/sa/agent")
-        return http.client.HTTPSConnection("127.0.0.1", self.ports[on], timeout=5, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", self._ports[on], timeout=PATIENCE_S, context=context)
 
     def close(self) -> None:
         self._envoy.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tests.labs.waiting import PATIENCE_S
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 JSON = (("content-type", "application/json"), ("accept", "application/json, text/event-stream"))
 Header = tuple[str | bytes, str | bytes]
@@ -36,6 +38,7 @@ class Answer:
     body: bytes = b""
     ended: bool = False
     reset: int | None = None
+    closed: bool = False
 
     @property
     def reached(self) -> bool:
@@ -43,15 +46,23 @@ class Answer:
         return "x-tierwall-reached" in self.headers
 
     @property
+    def refused(self) -> bool:
+        """An answer says that it is no, or the stream was reset or the connection closed instead of an answer."""
+        if self.reached or not self.is_over:
+            return False
+        return not self.status or self.status >= 400 or b'"error"' in self.body
+
+    @property
     def is_over(self) -> bool:
-        return self.ended or self.reset is not None
+        """Nothing more will come."""
+        return self.ended or self.reset is not None or self.closed
 
 
 class Http2:
     """One connection; streams are numbered 1, 3, 5, … as they are opened."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None, name: str = "localhost") -> None:
-        self._socket: Any = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket: Any = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             context.set_alpn_protocols(["h2"])
@@ -81,14 +92,15 @@ class Http2:
         try:
             self._socket.sendall(data)
         except OSError:
-            self.closed = True
+            self._hung_up()
 
     def frames(self, *frames: Frame) -> None:
         """Frames in one write."""
         self.send(b"".join(one.serialize() for one in frames))
 
     def open(self) -> int:
-        """The number of a new stream."""
+        """The number of a new stream; one that nobody can answer any more would be refused by nobody."""
+        assert not self.closed, "the peer has hung up"
         number = self._next
         self._next += 2
         self.answers[number] = Answer()
@@ -122,22 +134,30 @@ class Http2:
         self.wait([stream])
         return self.answers[stream]
 
-    def wait(self, streams: Iterable[int] | None = None, seconds: float = 3) -> None:
-        """Read until these streams (all of them, unless given) are over, or the peer hangs up."""
-        end = time.monotonic() + seconds
+    def wait(self, streams: Iterable[int] | None = None) -> None:
+        """Read until these streams (all of them, unless given) are over, or the peer hangs up; silence is a failure."""
         wanted = list(self.answers) if streams is None else list(streams)
+        self._read_until(lambda: all(self.answers[one].is_over for one in wanted))
+
+    def poll(self, streams: Iterable[int], seconds: float) -> bool:
+        """Read for some time; whether these streams are over."""
+        wanted, end = list(streams), time.monotonic() + seconds
         while not self.closed and not all(self.answers[one].is_over for one in wanted):
             if not self._read(end - time.monotonic()):
-                return
+                break
+        return all(self.answers[one].is_over for one in wanted)
 
-    def round_trip(self, seconds: float = 3) -> None:
-        """A PING and its answer: the peer has read all that was sent before."""
-        end = time.monotonic() + seconds
+    def round_trip(self) -> None:
+        """A PING and its answer: the peer has read all that was sent before, or has hung up."""
         self._pongs = 0
         self.frames(PingFrame(0, b"tierwall"))
-        while not self.closed and not self._pongs:
-            if not self._read(end - time.monotonic()):
-                return
+        self._read_until(lambda: self._pongs > 0)
+
+    def _read_until(self, holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not self.closed and not holds():
+            if not self._read(end - time.monotonic()) and not self.closed:
+                raise AssertionError(f"nothing within {PATIENCE_S:g} s, and the connection is open: {self.answers}")
 
     def _read(self, seconds: float) -> bool:
         if seconds <= 0:
@@ -150,7 +170,7 @@ class Http2:
         except OSError:
             part = b""
         if not part:
-            self.closed = True
+            self._hung_up()
             return False
         self._pending += part
         while len(self._pending) >= 9:
@@ -161,6 +181,11 @@ class Http2:
             self._pending = self._pending[9 + length :]
             self._take(frame)
         return True
+
+    def _hung_up(self) -> None:
+        self.closed = True
+        for answer in self.answers.values():
+            answer.closed = True
 
     def _take(self, frame: Frame) -> None:
         answer = self.answers.setdefault(frame.stream_id, Answer()) if frame.stream_id else Answer()

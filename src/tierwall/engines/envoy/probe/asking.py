@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -47,6 +46,7 @@ from tierwall.tool.ways import Way
 
 WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
+_ANY_PORT = Address("127.0.0.1", 0)
 _LARGEST_PATTERN = 10_000
 _HOST = "tierwall.test"
 
@@ -123,10 +123,12 @@ class Ways:
         """One answer a question, in order."""
         recorder = Recorder()
         authority = Authority()
-        tls, plain = _free_port(), _free_port()
-        resources = self._resources(recorder.address, authority, tls, plain)
+        resources = self._resources(recorder.address, authority)
         try:
-            with Standalone(resources, _LARGEST_PATTERN), closing(Client(authority, tls, plain)) as client:
+            with (
+                Standalone(resources, _LARGEST_PATTERN) as envoy,
+                closing(Client(authority, **envoy.ports())) as client,
+            ):
                 return [self._ask(question, client, recorder) for question in questions]
         except InputError as error:
             return [Reply(error=error.told)] * len(questions)
@@ -143,7 +145,7 @@ class Ways:
         status, headers, body = client.send(asked)
         return _answer(asked, status, headers, body, len(recorder.requests) > before)
 
-    def _resources(self, recorder: Address, authority: Authority, tls: int, plain: int) -> Resources:
+    def _resources(self, recorder: Address, authority: Authority) -> Resources:
         routes = empty_configuration("asked")
         routes.request_headers_to_remove.append(WAY)
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
@@ -165,8 +167,8 @@ class Ways:
                 header.header.key, header.header.value = name, value
         sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "asked", static=True)
         made = {
-            "tls": listener("tls", Address("127.0.0.1", tls), [chain("tls", manager, sock, "")]),
-            "plain": listener("plain", Address("127.0.0.1", plain), [chain("plain", manager, None, "")]),
+            "tls": listener("tls", _ANY_PORT, [chain("tls", manager, sock, "")]),
+            "plain": listener("plain", _ANY_PORT, [chain("plain", manager, None, "")]),
         }
         return Resources(made, {}, {_BACKEND: clusters.cluster(_BACKEND, recorder)}, {}, {}, {})
 
@@ -285,10 +287,3 @@ def _denial(asked: Asked, evaluated: list[Evaluated], why: str) -> list[Evaluate
         reason = Reason.AUTHORIZER_DENIED if why == "ext_authz_denied" else Reason.AUTHORIZER_UNREACHABLE
         return [*before, Evaluated(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

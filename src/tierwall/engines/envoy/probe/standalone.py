@@ -6,6 +6,7 @@ It listens on loopback only, and ends when its owner ends.
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import subprocess
 import tempfile
@@ -73,6 +74,11 @@ class Standalone:
             return 0, ""
         finally:
             connection.close()
+
+    def ports(self) -> dict[str, int]:
+        """The port of each listener; one that was given port 0 has taken a free one."""
+        listed = json.loads(self.ask("/listeners?format=json")[1])["listener_statuses"]
+        return {one["name"]: one["local_address"]["socket_address"]["port_value"] for one in listed}
 
     def close(self) -> None:
         """End it."""

@@ -1,8 +1,8 @@
 """What policies demand of a request, and the index that finds policies by it, so that unrelated ones cost nothing.
 
-The demands of an expression are its constant conjuncts (`cel.analysis`), by attribute. A request that does not meet one
-makes the expression false, whatever else in it would fail, so the policy need not be looked at. Beside `==`, `in` and
-`||` of such, `"text" in request.userInfo.groups` is understood.
+The demands of an expression are its constant conjuncts (`cel.syntax.demands`), by attribute. A request that does not
+meet one makes the expression false, whatever else in it would fail, so the policy need not be looked at. Beside `==`,
+`in` and `||` of such, `"text" in request.userInfo.groups` is understood.
 
 Policies are grouped by which attributes they demand something of; in each group one look into a table by the request's
 values finds the policies whose demands are all met. The number of groups is small, however many policies there are.

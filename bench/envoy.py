@@ -36,7 +36,7 @@ from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.config.rbac import guard
 from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.config.tls import Tls, transport_socket
-from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.client import Authority
 from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.resource import Resource
 from tierwall.tool.methods import Method, Names

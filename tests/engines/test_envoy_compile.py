@@ -24,7 +24,7 @@ from tests.labs.envoy_passed import Policy, passed
 from tierwall.cli.compile_envoy import command
 from tierwall.engines.envoy.config.compile import Resources, State, compile
 from tierwall.engines.envoy.config.options import Address, Denial, Options, Reveal
-from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.client import Authority
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 

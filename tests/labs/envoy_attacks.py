@@ -21,7 +21,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from tests.labs.waiting import PATIENCE_S
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.client import Authority
 from tierwall.engines.envoy.probe.recorder import REACHED, Recorded, Recorder
 from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.load import load_objects

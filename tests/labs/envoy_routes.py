@@ -11,7 +11,7 @@ from tests.labs.envoy_attacks import GATEWAY_API, Object, thing
 from tests.labs.waiting import PATIENCE_S
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.client import Authority
 from tierwall.engines.envoy.probe.recorder import Recorded, Recorder
 from tierwall.engines.envoy.probe.standalone import Standalone
 from tierwall.resources.load import load_objects

@@ -43,6 +43,7 @@ class Envoy(Engine[Snapshot, "Source", Resources]):
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """Send a real request for each question through an Envoy that is started for them."""
-        from tierwall.engines.envoy.probe.asking import ask
+        from tierwall.engines.envoy.probe.asking import Requests
+        from tierwall.engines.probe import replies
 
-        return ask(snapshot, questions)
+        return replies(Requests(snapshot), questions)

@@ -7,7 +7,6 @@ not the question. The verdict is whether the request reached the backend; who de
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,9 +15,7 @@ from typing import Any, NamedTuple
 from envoy.config.route.v3 import route_components_pb2
 
 from tierwall.core.answer import Reason
-from tierwall.core.diagnostics import InputError
 from tierwall.core.protocols import Reply
-from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy.config import clusters
@@ -33,9 +30,10 @@ from tierwall.engines.envoy.config.rbac import denier_name, rule_name
 from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.config.tls import Tls, transport_socket
 from tierwall.engines.envoy.probe.askable import obstacle
-from tierwall.engines.envoy.probe.certificates import Authority
+from tierwall.engines.envoy.probe.client import Authority, Client
 from tierwall.engines.envoy.probe.recorder import AUTHORIZE, REACHED, Recorder
 from tierwall.engines.envoy.probe.standalone import Standalone
+from tierwall.engines.probe import Asking
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk
@@ -48,7 +46,6 @@ WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
 _ANY_PORT = Address("127.0.0.1", 0)
 _LARGEST_PATTERN = 10_000
-_HOST = "tierwall.test"
 
 
 class Turn(NamedTuple):
@@ -60,90 +57,73 @@ class Turn(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question that can be asked: its way and the way's number, the request, what authorizers say, whose turn."""
+    """A question as a request: its way and the way's number, what authorizers say, whose turn it is."""
 
+    question: ToolQuestion
     number: int
     way: Way
+    protection: Protection
     request: Request
     external_auth: ExternalAuth
-    turns: tuple[Turn, ...]
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The policies on the way in their order; a checkpoint has those of a level that has any."""
+        guarded = [tier for tier in self.way.stack if tier.policies]
+        return tuple(
+            Turn(tier.name, policy, slot)
+            for tier, checkpoint in zip(guarded, self.protection.checkpoints, strict=True)
+            for policy, slot in zip(tier.policies, checkpoint.slots, strict=True)
+        )
 
 
-def ask(snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
-    """One reply for each question; an Envoy is started for those that can be asked."""
-    replies: dict[int, Reply] = {}
-    ways = Ways(snapshot)
-    asked: dict[int, Asked] = {}
-    for number, question in enumerate(questions):
-        assert isinstance(question, ToolQuestion)
-        try:
-            asking = ways.add(question)
-        except InputError as error:
-            replies[number] = Reply(error=error.told)
-            continue
-        if isinstance(asking, Asked):
-            asked[number] = asking
-        else:
-            replies[number] = Reply(skipped=f"not testable here: {asking}")
-    if asked:
-        replies |= dict(zip(asked, ways.ask(list(asked.values())), strict=True))
-    yield from (replies[number] for number in range(len(questions)))
-
-
-class Ways:
-    """The ways of a suite's questions, and what it takes to ask about them."""
+class Requests(Asking[Asked]):
+    """Questions about one snapshot, as requests; every way that they name gets a route of its own."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._policies: dict[Reference, int] = {}
         self._options = Options(static=True, largest_pattern=_LARGEST_PATTERN)
         self._guards = Guards(snapshot, self._options, whom_to_ask=self._authorizer)
-        self._ways: list[tuple[Way, Protection]] = []
-        self._known: dict[Any, int] = {}
+        self._ways: dict[Any, tuple[int, Protection]] = {}
 
     def _authorizer(self, snapshot: Snapshot, policy: Resource) -> Authorizer:
         """The recorder answers for every authorizer; the policy's number in the path says for which."""
         number = self._policies.setdefault(policy.reference, len(self._policies))
         return Authorizer(_BACKEND, policy, number, False, {"http": {"path": f"{AUTHORIZE}{number}"}})
 
-    def add(self, question: ToolQuestion) -> Asked | str:
-        """A question that can be asked, or why it cannot; InputError names everything wrong with it."""
+    def read(self, question: ToolQuestion) -> Asked:
+        """The request of a question; InputError names everything wrong with it."""
         way, request, external_auth = read(self._snapshot, question, [])
         key = way.gateway.reference, way.listener and way.listener.name, way.backend
-        if key not in self._known:
+        if key not in self._ways:
             port = way.listener.port if way.listener is not None else 0
-            self._known[key] = len(self._ways)
-            self._ways.append((way, self._guards.protection(way.stack, way.backend, port)))
-        number = self._known[key]
-        protection = self._ways[number][1]
-        why = obstacle(request, way.stack, protection, question)
-        return why or Asked(number, way, request, external_auth, _turns(way, protection))
+            self._ways[key] = len(self._ways), self._guards.protection(way.stack, way.backend, port)
+        number, protection = self._ways[key]
+        return Asked(question, number, way, protection, request, external_auth)
 
-    def ask(self, questions: list[Asked]) -> list[Reply]:
-        """One answer a question, in order."""
-        recorder = Recorder()
+    def obstacle(self, case: Asked) -> str:
+        """Why a question cannot be put to Envoy as a request, or nothing."""
+        return obstacle(case.request, case.way.stack, case.protection, case.question)
+
+    def ask(self, cases: Sequence[Asked]) -> Iterator[Reply]:
+        """Start an Envoy and send it every request; InputError if it does not start."""
         authority = Authority()
-        resources = self._resources(recorder.address, authority)
-        try:
+        with closing(Recorder()) as recorder:
+            resources = self._resources(recorder.address, authority)
             with (
                 Standalone(resources, _LARGEST_PATTERN) as envoy,
-                closing(Client(authority, **envoy.ports())) as client,
+                closing(Client(authority, envoy.ports())) as client,
             ):
-                return [self._ask(question, client, recorder) for question in questions]
-        except InputError as error:
-            return [Reply(error=error.told)] * len(questions)
-        finally:
-            recorder.close()
-
-    def _ask(self, asked: Asked, client: Client, recorder: Recorder) -> Reply:
-        recorder.answers = {
-            number: asked.external_auth[policy]
-            for policy, number in self._policies.items()
-            if policy in asked.external_auth
-        }
-        before = len(recorder.requests)
-        status, headers, body = client.send(asked)
-        return _answer(asked, status, headers, body, len(recorder.requests) > before)
+                for case in cases:
+                    recorder.answers = {
+                        number: case.external_auth[policy]
+                        for policy, number in self._policies.items()
+                        if policy in case.external_auth
+                    }
+                    before = len(recorder.requests)
+                    status, headers, body = client.send(case.request, {WAY: str(case.number)})
+                    yield _answer(case, status, headers, body, len(recorder.requests) > before)
 
     def _resources(self, recorder: Address, authority: Authority) -> Resources:
         routes = empty_configuration("asked")
@@ -151,7 +131,7 @@ class Ways:
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
         told = routes.response_headers_to_add.add()
         told.header.key, told.header.value = TOLD, f"%DYNAMIC_METADATA({RBAC})%"
-        for number, (_, protection) in enumerate(self._ways):
+        for number, protection in self._ways.values():
             route = route_components_pb2.Route(name=str(number))
             route.match.prefix = "/"
             chosen = route.match.headers.add(name=WAY)
@@ -170,71 +150,7 @@ class Ways:
             "tls": listener("tls", _ANY_PORT, [chain("tls", manager, sock, "")]),
             "plain": listener("plain", _ANY_PORT, [chain("plain", manager, None, "")]),
         }
-        return Resources(made, {}, {_BACKEND: clusters.cluster(_BACKEND, recorder)}, {}, {}, {})
-
-
-class Client:
-    """Sends requests as any caller, over connections that are kept."""
-
-    def __init__(self, authority: Authority, tls: int, plain: int) -> None:
-        self._authority = authority
-        self._tls, self._plain = tls, plain
-        self._open: dict[str | None, http.client.HTTPConnection] = {}
-
-    def send(self, asked: Asked) -> tuple[int, Mapping[str, str], bytes]:
-        """The answer to a question's request: status code, headers and body."""
-        request = asked.request
-        body = json.dumps(message(request)).encode() if request.method is not None else b""
-        headers = {WAY: str(asked.number), "host": request.host or _HOST}
-        if body:
-            headers |= {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        headers |= request.headers
-        if body or request.http_method in ("POST", "PUT", "PATCH"):
-            headers["content-length"] = str(len(body))
-        connection = self._open.pop(request.caller, None) or self._connect(request.caller)
-        connection.putrequest(request.http_method, request.path, skip_host=True, skip_accept_encoding=True)
-        for name, value in headers.items():
-            connection.putheader(name, value)
-        connection.endheaders(body or None)
-        answer = connection.getresponse()
-        reply = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-        if answer.will_close:
-            connection.close()
-        else:
-            self._open[request.caller] = connection
-        return reply
-
-    def close(self) -> None:
-        """Close the connections."""
-        for connection in self._open.values():
-            connection.close()
-
-    def _connect(self, caller: str | None) -> http.client.HTTPConnection:
-        if caller is None:
-            return http.client.HTTPConnection("127.0.0.1", self._plain, timeout=10)
-        return http.client.HTTPSConnection("127.0.0.1", self._tls, timeout=10, context=self._authority.context(caller))
-
-
-def message(request: Request) -> dict[str, Any]:
-    """The JSON-RPC message of a request."""
-    params: dict[str, Any] = {}
-    if request.tool is not None:
-        params["name"] = request.tool
-    if request.uri is not None:
-        params["uri"] = request.uri
-    if request.arguments is not None:
-        params["arguments"] = request.arguments
-    return {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": params}
-
-
-def _turns(way: Way, protection: Protection) -> tuple[Turn, ...]:
-    """The policies on a way in their order; a checkpoint has those of a level that has any."""
-    guarded = [tier for tier in way.stack if tier.policies]
-    return tuple(
-        Turn(tier.name, policy, slot)
-        for tier, checkpoint in zip(guarded, protection.checkpoints, strict=True)
-        for policy, slot in zip(tier.policies, checkpoint.slots, strict=True)
-    )
+        return Resources(made, clusters={_BACKEND: clusters.cluster(_BACKEND, recorder)})
 
 
 def _answer(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, reached: bool) -> Reply:

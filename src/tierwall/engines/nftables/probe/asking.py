@@ -31,6 +31,7 @@ from tierwall.engines.nftables.table.names import Label
 from tierwall.engines.nftables.table.options import GROUP, Options
 from tierwall.engines.nftables.table.table import Table
 from tierwall.engines.nftables.table.table import address as show
+from tierwall.engines.probe import Asking, replies
 from tierwall.network.decide import decide
 from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
 from tierwall.network.model.model import model
@@ -59,37 +60,7 @@ class Asker:
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """One reply for each question; InputError if packets cannot be sent here at all."""
         self._begin()
-        asked: dict[int, NetworkDetail] = {}
-        replies: dict[int, Reply] = {}
-        for number, question in enumerate(questions):
-            assert isinstance(question, NetworkQuestion)
-            try:
-                asked[number] = ask(snapshot, question).detail
-            except InputError as error:
-                replies[number] = Reply(error=error.told)
-        placement = Placement(model(snapshot), ((detail.source, detail.destination) for detail in asked.values()))
-        probes: dict[int, list[Probe]] = {}
-        for number, decision in asked.items():
-            reason = _not_testable(placement, decision)
-            if reason:
-                replies[number] = Reply(skipped=f"not testable here: {reason}")
-            else:
-                probes[number] = [
-                    Probe(*pair, decision.protocol, decision.port)
-                    for pair in placement.pairs(decision.source, decision.destination)
-                ]
-        if probes:
-            compiled = compile_model(placement.model, Options(rate=0), placement.wire)
-            sent = [probe for some in probes.values() for probe in some]
-            try:
-                fates = iter(self.probed(placement.places(), compiled.table, sent))
-            except InputError as error:
-                replies |= {number: Reply(error=error.told) for number in probes}
-                probes.clear()
-            for number, some in probes.items():
-                found = [(probe, next(fates)) for probe in some]
-                replies[number] = _judged(asked[number], found, compiled.compiler.parts.logged)
-        yield from (replies[number] for number in range(len(questions)))
+        yield from replies(Packets(self, snapshot), questions)
 
     def _begin(self) -> None:
         """Find out whether packets can be sent at all, before any question is told what went wrong."""
@@ -120,16 +91,45 @@ class Asker:
         return self._topology, self._log
 
 
-def _not_testable(placement: Placement, decision: NetworkDetail) -> str:
-    if decision.protocol == "SCTP" and (problem := sctp_problem()):
-        return problem
-    if decision.verdict is Verdict.CONDITIONAL:
-        return "which addresses a domain name has is known only when DNS answers"
-    if decision.source is not decision.destination and not _tells_apart(placement, decision):
-        return f"{decision.source} or {decision.destination} shares an address, and packets cannot tell who it is"
-    if not placement.pairs(decision.source, decision.destination):
-        return f"{decision.source} and {decision.destination} have no address family in common"
-    return ""
+class Packets(Asking[NetworkDetail]):
+    """Questions about one snapshot, as packets; a case is what the library decides."""
+
+    def __init__(self, asker: Asker, snapshot: Snapshot) -> None:
+        self._asker = asker
+        self._snapshot = snapshot
+
+    def read(self, question: NetworkQuestion) -> NetworkDetail:
+        """What the library decides; InputError names everything wrong with the question."""
+        detail: NetworkDetail = ask(self._snapshot, question).detail
+        return detail
+
+    def prepare(self, cases: Sequence[NetworkDetail]) -> None:
+        """Give every end a place, from which packets are sent and at which they arrive."""
+        self._placement = Placement(model(self._snapshot), ((case.source, case.destination) for case in cases))
+
+    def obstacle(self, case: NetworkDetail) -> str:
+        """Why packets cannot tell, or nothing."""
+        if case.protocol == "SCTP" and (problem := sctp_problem()):
+            return problem
+        if case.verdict is Verdict.CONDITIONAL:
+            return "which addresses a domain name has is known only when DNS answers"
+        if case.source is not case.destination and not _tells_apart(self._placement, case):
+            return f"{case.source} or {case.destination} shares an address, and packets cannot tell who it is"
+        if not self._placement.pairs(case.source, case.destination):
+            return f"{case.source} and {case.destination} have no address family in common"
+        return ""
+
+    def ask(self, cases: Sequence[NetworkDetail]) -> Iterator[Reply]:
+        """Send all packets, and judge by what became of those of each case."""
+        placement = self._placement
+        compiled = compile_model(placement.model, Options(rate=0), placement.wire)
+        probes = [
+            [Probe(*pair, case.protocol, case.port) for pair in placement.pairs(case.source, case.destination)]
+            for case in cases
+        ]
+        fates = iter(self._asker.probed(placement.places(), compiled.table, [sent for some in probes for sent in some]))
+        for case, some in zip(cases, probes, strict=True):
+            yield _judged(case, [(sent, next(fates)) for sent in some], compiled.compiler.parts.logged)
 
 
 def _tells_apart(placement: Placement, decision: NetworkDetail) -> bool:

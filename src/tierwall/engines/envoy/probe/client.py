@@ -1,12 +1,16 @@
-"""Certificates made on the fly, for asking an Envoy as any caller; the keys never leave the process that made them."""
+"""A client that asks an Envoy as any caller, with certificates made on the fly; keys never leave this process."""
 
 from __future__ import annotations
 
 import datetime
+import http.client
+import json
 import ssl
 import tempfile
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -14,10 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tierwall.engines.envoy.config.options import Certificate
+from tierwall.tool.request import Request
 
 _LIFETIME = datetime.timedelta(hours=12)
 # Clocks differ a little.
 _EARLIER = datetime.timedelta(minutes=5)
+_HOST = "tierwall.test"
 
 
 class Authority:
@@ -64,3 +70,57 @@ class Authority:
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key)
         builder = builder.serial_number(x509.random_serial_number())
         return builder.not_valid_before(now - _EARLIER).not_valid_after(now + _LIFETIME)
+
+
+class Client:
+    """Sends requests as any caller, over connections that are kept; `ports` are those of `plain` HTTP and of `tls`."""
+
+    def __init__(self, authority: Authority, ports: Mapping[str, int]) -> None:
+        self._authority = authority
+        self._ports = ports
+        self._open: dict[str | None, http.client.HTTPConnection] = {}
+
+    def send(self, request: Request, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        """The answer to a request with some headers more: status code, headers and body."""
+        body = json.dumps(_message(request)).encode() if request.method is not None else b""
+        headers = {**headers, "host": request.host or _HOST}
+        if body:
+            headers |= {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        headers |= request.headers
+        if body or request.http_method in ("POST", "PUT", "PATCH"):
+            headers["content-length"] = str(len(body))
+        connection = self._open.pop(request.caller, None) or self._connect(request.caller)
+        connection.putrequest(request.http_method, request.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(body or None)
+        answer = connection.getresponse()
+        reply = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        if answer.will_close:
+            connection.close()
+        else:
+            self._open[request.caller] = connection
+        return reply
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._open.values():
+            connection.close()
+
+    def _connect(self, caller: str | None) -> http.client.HTTPConnection:
+        if caller is None:
+            return http.client.HTTPConnection("127.0.0.1", self._ports["plain"], timeout=10)
+        context = self._authority.context(caller)
+        return http.client.HTTPSConnection("127.0.0.1", self._ports["tls"], timeout=10, context=context)
+
+
+def _message(request: Request) -> dict[str, Any]:
+    """The JSON-RPC message of a request."""
+    params: dict[str, Any] = {}
+    if request.tool is not None:
+        params["name"] = request.tool
+    if request.uri is not None:
+        params["uri"] = request.uri
+    if request.arguments is not None:
+        params["arguments"] = request.arguments
+    return {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": params}

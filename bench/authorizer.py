@@ -14,7 +14,7 @@ import asyncio
 import http.client
 import json
 import os
-import socket
+import re
 import statistics
 import subprocess
 import sys
@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from bench.api import policies, reviews
 
@@ -31,7 +32,7 @@ REQUESTS, CONNECTIONS, ROUNDS, WARM_UP = 4_000, 4, 5, 8_000
 USERS = 100
 RATE, RATE_SECONDS = 2_000, 5
 ECHO = """
-import msgspec, uvicorn, sys
+import msgspec, socket, sys, uvicorn
 decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
 async def app(scope, receive, send):
     body = b""
@@ -44,8 +45,10 @@ async def app(scope, receive, send):
     head = [(b"content-type", b"application/json"), (b"content-length", str(len(out)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": out})
-uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False, lifespan="off", loop="uvloop",
-            http="httptools")
+listening = socket.create_server(("127.0.0.1", 0))
+print(f"127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", loop="uvloop", http="httptools")
+uvicorn.Server(config).run(sockets=[listening])
 """
 
 
@@ -73,31 +76,25 @@ def ready(port: int) -> None:
         time.sleep(0.01)
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
-def served(command: list[str], port: int) -> Iterator[int]:
-    """A server process that answers; its id."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
+def served(command: list[str]) -> Iterator[tuple[int, int]]:
+    """A server process that says on standard error where it listens: its id and port."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stderr=said)
+        try:
+            end = time.monotonic() + 60
+            while not (found := re.search(r"127\.0\.0\.1:(\d+)", _read(said))):
                 if time.monotonic() > end or process.poll() is not None:
-                    raise
+                    raise RuntimeError(_read(said))
                 time.sleep(0.05)
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait(20)
+            yield process.pid, int(found[1])
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _read(file: IO[str]) -> str:
+    return os.pread(file.fileno(), 1 << 20, 0).decode()
 
 
 def posted(path: str, review: object) -> bytes:
@@ -189,10 +186,9 @@ def authorizer(count: int, *options: str) -> Iterator[tuple[int, int]]:
         ]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
         Path(folder, "policies.json").write_text(text)
-        port = free_port()
         program = str(Path(sys.executable).parent / "tierwall")
-        command = [program, "authorizer", "--policies", folder, "--listen", f"127.0.0.1:{port}", *options]
-        with served(command, port) as pid:
+        command = [program, "authorizer", "--policies", folder, "--listen", "127.0.0.1:0", *options]
+        with served(command) as (pid, port):
             ready(port)
             yield pid, port
 
@@ -226,9 +222,7 @@ def run() -> None:
     """Print one line for each measurement."""
     print(f"authorizer: microseconds of server CPU for one review, load average {os.getloadavg()[0]:.1f}")
     number = WARM_UP + REQUESTS * ROUNDS
-    port = free_port()
-    with served([sys.executable, "-c", ECHO, str(port)], port) as pid:
-        echo = pid, port
+    with served([sys.executable, "-c", ECHO]) as echo:
 
         def show(words: str, server: tuple[int, int], wanted: list[bytes]) -> float:
             bare, value = microseconds([echo, server], wanted)

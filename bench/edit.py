@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 from bench.api import policies
-from bench.authorizer import cpu, free_port, idle, posted, served
+from bench.authorizer import cpu, idle, posted, served
 from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
@@ -105,10 +105,9 @@ def authorizer() -> None:
     whole: list[float] = []
     spent: list[float] = []
     with saved(values) as files:
-        port = free_port()
         program = str(Path(sys.executable).parent / "tierwall")
-        command = [program, "authorizer", "--policies", str(files[0].parent), "--listen", f"127.0.0.1:{port}"]
-        with served(command, port) as pid, socket.create_connection(("127.0.0.1", port)) as connection:
+        command = [program, "authorizer", "--policies", str(files[0].parent), "--listen", "127.0.0.1:0"]
+        with served(command) as (pid, port), socket.create_connection(("127.0.0.1", port)) as connection:
             idle(pid)
             for number in range(ROUNDS):
                 user = f"new-{number % 2}"

@@ -214,10 +214,8 @@ class Chain:
         self.running: list[tuple[Standalone, list[Connection]]] = []
         self.found: list[list[float]] = [[] for _ in range(PROCESSES)]
         for _ in range(PROCESSES):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            envoy = stack.enter_context(Standalone(make(backend, port, authority)))
+            envoy = stack.enter_context(Standalone(make(backend, 0, authority)))
+            [port] = envoy.ports().values()
             connections = [stack.enter_context(connect(port, context)) for _ in range(max(AT_ONCE))]
             assert b"x-reached: 1" in ask(connections[0], self.allowed)
             for refused in (call("add").replace(b"jsonrpc", b"nothing"), *([call("denied")] if decides else [])):

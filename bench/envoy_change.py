@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.agents import certificates
+from tests.labs.waiting import HeldPort
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Certificate, Options
 from tierwall.resources.load import load_objects
@@ -75,7 +76,8 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
 
     authority = certificates.Authority()
     pair, agent = authority.server("localhost"), authority.agent("agents", "shopper")
-    port, backend = _free_port(), await asyncio.start_server(_answer, "127.0.0.1", 0)
+    held = HeldPort()
+    port, backend = held.number, await asyncio.start_server(_answer, "127.0.0.1", 0)
     where = Address("127.0.0.1", backend.sockets[0].getsockname()[1])
     snapshot = Snapshot.of(load_objects(list(objects(policies))))
     options = Options(
@@ -150,14 +152,6 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             writer.write(answer)
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.labs.kube_cluster import TIERWALL, Cluster, eventually
+from tests.labs.kube_cluster import TIERWALL, Cluster
+from tests.labs.waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -185,7 +186,7 @@ def test_what_admission_never_sees_is_not_granted_on_conditions(cluster: Cluster
     name = "tierwall-authorizer"
     assert cluster.kubectl("alice", "delete", "validatingwebhookconfiguration", name).is_forbidden
     (cluster.policies / "hooks.yaml").unlink()
-    eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before", 20)
+    eventually(lambda: (cluster.health() or {})["revision"] == before, "the policies of before")
 
 
 def test_both_phases_see_the_same_request(cluster: Cluster) -> None:
@@ -229,7 +230,7 @@ def test_a_broken_edit_keeps_the_last_good_policies_and_says_so(cluster: Cluster
     cluster.policy("edited.yaml", ("bob-lists", "Allow", f'{IS}"bob" && request.resource == "services"'))
     cluster.kubectl("bob", "get", "services", expect=True)
     cluster.write_policies("edited.yaml", "kind: [", wait=False)
-    eventually(lambda: bool((cluster.health() or {}).get("stale")), "word of the broken edit", 20)
+    eventually(lambda: bool((cluster.health() or {}).get("stale")), "word of the broken edit")
     cluster.kubectl("bob", "get", "services", expect=True)
     assert "tierwall_authorizer_policies_stale 1.0" in cluster.metrics()
     assert "policies refused" in cluster.log("authorizer")
@@ -255,10 +256,12 @@ def test_certificates_rotate_in_place(cluster: Cluster, tmp_path: Path) -> None:
     for one in ("ca.crt", "ca.key"):
         shutil.copy(cluster.pki / one, fresh)
     url = f"https://127.0.0.1:{cluster.port}"
-    subprocess.run([TIERWALL, "authorizer", "install", "--out", str(fresh), "--url", url], check=True, timeout=60)
+    subprocess.run(
+        [TIERWALL, "authorizer", "install", "--out", str(fresh), "--url", url], check=True, timeout=PATIENCE_S
+    )
     for one in ("server.key", "server.crt"):
         os.replace(shutil.copy(fresh / one, cluster.pki / f"{one}.new"), cluster.pki / one)
-    eventually(lambda: served_certificate(cluster) != before, "the new certificate", 20)
+    eventually(lambda: served_certificate(cluster) != before, "the new certificate")
     pem = (fresh / "server.crt").read_text()
     assert served_certificate(cluster) == pem
     assert cluster.apply("alice", "create", claim("after-rotation")).is_done

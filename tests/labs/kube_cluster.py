@@ -7,12 +7,9 @@ import os
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -21,6 +18,7 @@ from urllib.request import Request, urlopen
 import yaml
 
 from tests import ROOT
+from tests.labs.waiting import PATIENCE_S, HeldPort, eventually, unused_port
 from tests.needs import unavailable
 
 TOOLS = ROOT / "deploy" / "cluster-tools"
@@ -56,22 +54,6 @@ def etcd() -> str:
     return found
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def eventually(check: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Look until something holds; an assertion fails if it never does."""
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"{what} did not come within {seconds:g} s"
-        time.sleep(0.05)
-
-
 class Said:
     """What a call of kubectl came to."""
 
@@ -98,17 +80,17 @@ class Cluster:
         self.policies.mkdir()
         self.pki = folder / "pki"
         self.decisions = folder / "decisions.jsonl"
-        self.port, self.health_port, self._api_port = free_port(), free_port(), free_port()
-        self._etcd_port, self._peer_port = free_port(), free_port()
+        self.port = self.health_port = 0
+        self._held = [HeldPort() for _ in range(3)]
+        self._api_port, self._etcd_port, self._peer_port = (one.number for one in self._held)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     # processes
 
     def start(self) -> None:
         """Start everything and wait until it answers."""
-        self._tierwall("install", "--out", str(self.pki), "--url", f"https://127.0.0.1:{self.port}")
         self._start_etcd()
-        self.start_authorizer()
+        self._first_authorizer()
         self._start_api_server()
         self._write_kubeconfigs()
         eventually(self._is_ready, "the API server")
@@ -119,16 +101,30 @@ class Cluster:
         """Stop everything that was started here."""
         for name in reversed(list(self._processes)):
             self.stop_process(name)
+        for port in self._held:
+            port.close()
 
     def stop_process(self, name: str, kill: bool = False) -> None:
         """Stop one process."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def _first_authorizer(self) -> None:
+        """It shares ports with nobody, and the API server must be told one of them before: try until both are free."""
+        while True:
+            self.port, self.health_port = unused_port(), unused_port()
+            self._tierwall("install", "--out", str(self.pki), "--url", f"https://127.0.0.1:{self.port}")
+            try:
+                return self.start_authorizer()
+            except AssertionError:
+                if "cannot listen" not in self.log("authorizer"):
+                    raise
+                (self.folder / "authorizer.log").unlink()
 
     def start_authorizer(self) -> None:
         """Start `tierwall authorizer --bridge` and wait until it answers."""
@@ -140,13 +136,16 @@ class Cluster:
             *("--tls-cert", str(pki / "server.crt"), "--tls-key", str(pki / "server.key")),
             *("--client-ca", str(pki / "ca.crt"), "--bridge", "--log", str(self.decisions), "--grace", "5"),
         )
-        eventually(lambda: self.health() is not None, "the authorizer")
+        process = self._processes["authorizer"]
+        eventually(lambda: self.health() is not None or process.poll() is not None, "the authorizer")
+        assert process.poll() is None, self.log("authorizer")
 
     def _start_etcd(self) -> None:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         self._start(
             "etcd",
             *(etcd(), "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error"),
+            "--socket-reuse-port",
             *("--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer),
             *("--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"),
         )
@@ -162,6 +161,7 @@ class Cluster:
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             f"--secure-port={self._api_port}",
+            "--permit-port-sharing",
             f"--cert-dir={self.folder / 'api-server'}",
             f"--token-auth-file={tokens}",
             f"--authorization-config={self.pki / 'authorization.yaml'}",
@@ -186,7 +186,7 @@ class Cluster:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urlopen(request, timeout=5, context=context) as answer:
+            with urlopen(request, timeout=PATIENCE_S, context=context) as answer:
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
@@ -201,7 +201,7 @@ class Cluster:
         """Run kubectl as a user; with `expect` it must succeed, or fail."""
         command = [str(self.assets / "kubectl"), "--kubeconfig", str(self.folder / f"{who}.kubeconfig")]
         command += ["--cache-dir", str(self.folder / "cache"), *arguments]
-        said = Said(subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60))
+        said = Said(subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S))
         if expect is not None:
             assert said.is_done is expect, said
         return said
@@ -230,12 +230,12 @@ class Cluster:
         fresh.write_text(text)
         fresh.replace(self.policies / file)
         if wait and before is not None:
-            eventually(lambda: (self.health() or {}).get("revision") != before, "new policies", 20)
+            eventually(lambda: (self.health() or {}).get("revision") != before, "new policies")
 
     def health(self) -> dict[str, Any] | None:
         """What `/readyz` says, or None if nobody answers."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.health_port}/readyz", timeout=PATIENCE_S) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except (URLError, OSError):
@@ -243,7 +243,7 @@ class Cluster:
 
     def metrics(self) -> str:
         """What `/metrics` says."""
-        with urlopen(f"http://127.0.0.1:{self.health_port}/metrics", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{self.health_port}/metrics", timeout=PATIENCE_S) as answer:
             return str(answer.read(), "utf-8")
 
     def records(self) -> list[dict[str, Any]]:
@@ -265,4 +265,4 @@ class Cluster:
 
     def _tierwall(self, *arguments: str) -> None:
         command = [TIERWALL, "authorizer", *arguments]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)

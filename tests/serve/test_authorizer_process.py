@@ -11,8 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,29 +21,17 @@ import yaml
 from click.testing import CliRunner
 
 from tests.labs.authorizer_server import POLICIES, access
+from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.cli.main import root
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def eventually(check: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"{what} did not come within {seconds:g} s"
-        time.sleep(0.02)
 
 
 class Process:
     """`tierwall authorizer`, and clients of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder = folder
         self.pki, self.policies = folder / "pki", folder / "policies"
         self.policies.mkdir()
         self.write(POLICIES)
@@ -52,13 +39,15 @@ class Process:
         options = ["--tls-cert", "server.crt", "--tls-key", "server.key", "--client-ca", "ca.crt"]
         tls = [str(self.pki / one) if "." in one else one for one in options]
         self.error = (folder / "stderr").open("wb")
-        command = [TIERWALL, "authorizer", "--policies", str(self.policies), "--listen", f"127.0.0.1:{self.port}"]
+        command = [TIERWALL, "authorizer", "--policies", str(self.policies), "--listen", "127.0.0.1:0"]
         command += [*tls, "--read-timeout", "1", "--log", str(folder / "decisions")]
         self.process = subprocess.Popen(command, stderr=self.error)
-        eventually(lambda: "serving" in self.said(), "the server")
+        eventually(lambda: '"serving"' in self.said() or self.process.poll() is not None, self.said)
+        [serving] = [line for line in map(json.loads, self.said().splitlines()) if line["event"] == "serving"]
+        self.port = int(serving["address"].rpartition(":")[2])
 
     def install(self, folder: Path) -> None:
-        url = f"https://127.0.0.1:{self.port}"
+        url = "https://127.0.0.1:443"  # Certificates are for the host, whatever its port.
         found = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", url])
         assert found.exit_code == 0, found.output
 
@@ -82,7 +71,7 @@ class Process:
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         if client:
             context.load_cert_chain(str(pki / "client.crt"), str(pki / "client.key"))
-        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=context)
 
     def ask(self, user: str, pki: Path | None = None) -> Any:
         connection = self.connect(pki)
@@ -95,13 +84,13 @@ class Process:
     def raw(self) -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         context.load_cert_chain(str(self.pki / "client.crt"), str(self.pki / "client.key"))
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(15)
+            self.process.wait(PATIENCE_S)
         self.error.close()
         return self.process.returncode
 

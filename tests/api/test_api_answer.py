@@ -23,7 +23,8 @@ from tierwall.api.resource_names import resolve
 from tierwall.core.answer import DEFAULT, Decider, Reason
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.render import answer_text, api_text
+from tierwall.render import api_text, text
+from tierwall.render.formats import View
 from tierwall.resources.snapshot import Snapshot
 
 CA = [condition("Allow", "a")]
@@ -33,8 +34,8 @@ CD = [condition("Deny", "d")]
 def shown(chain: Chain, attributes: Attributes, given: ConditionData | None = None) -> dict[str, Any]:
     """An answer in every form that it is shown in."""
     found = answer(decide(chain, attributes, given))
-    assert list(answer_text.lines(found, lambda *_: None))
-    assert list(api_text.yes_or_no(found))
+    assert list(text.answer(found, View()))
+    assert list(api_text.yes_or_no(found, View()))
     return found.to_dict()
 
 
@@ -87,7 +88,7 @@ def test_a_webhook_behind_conditions_is_called_once_however_the_answer_is_shown(
     decided = decide(chain, CREATE, given)
     found = answer(decided)
     for _ in range(3):
-        list(answer_text.lines(found, lambda *_: None))
+        list(text.answer(found, View()))
         found.to_dict()
         _ = (decided.first.possible, decided.first.failure, decided.entries, decided.first.can_become_allowed)
     assert server.accesses == 1

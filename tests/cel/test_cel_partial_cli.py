@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tierwall.cel.batch import Batch
-from tierwall.cli.cel import cel
+from tierwall.cli.cel import group
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def known(tmp_path: Path) -> str:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cel, ["partial", *arguments])
+    return CliRunner().invoke(group, ["partial", *arguments])
 
 
 def test_the_residual_is_printed(known: str) -> None:

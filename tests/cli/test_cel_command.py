@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tierwall.cli.cel import cel
+from tierwall.cli.cel import group
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(cel, list(arguments), input=stdin)
+    return CliRunner().invoke(group, list(arguments), input=stdin)
 
 
 def batch(*questions: object) -> list[dict[str, object]]:

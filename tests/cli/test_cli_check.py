@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tierwall.cli.main import root
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.core.source import Position
-from tierwall.render import github, junit, text
+from tierwall.render import findings, junit, text
+from tierwall.render.formats import View
+from tierwall.resources.load import load
 
 BROKEN = """\
 apiVersion: policy.networking.k8s.io/v1alpha1
@@ -77,12 +79,13 @@ def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
 
 def test_junit_drops_characters_xml_cannot_hold() -> None:
     found = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
-    ElementTree.fromstring(junit.diagnostics([found], []))
+    ElementTree.fromstring(junit.findings(findings.Checked(Diagnostics([found]), load([])), View()))
 
 
 def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> None:
     found = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
-    assert list(github.diagnostics([found])) == [
+    checked = findings.Checked(Diagnostics([found]), load([]))
+    assert list(findings.github(checked, View())) == [
         "::error file=a%2Cb%3Ac.yaml,line=2,col=3,title=TW105::50%25%0Amore (x)"
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -26,9 +27,11 @@ from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.options import Log, Options
 from tierwall.network.model.model import Model
-from tierwall.render.audit_text import event_line, hits_lines
-from tierwall.render.json.audit import event_document, hits_document
-from tierwall.render.prometheus import hits_metrics
+from tierwall.render import audit
+from tierwall.render.audit import event_line
+from tierwall.render.formats import View
+from tierwall.render.json import engines
+from tierwall.render.json.engines import event_document
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -118,9 +121,9 @@ def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) ->
     assert event_line(events[0]).endswith(f" by AdminNetworkPolicy/guard egress[0] ({shown})")
     with topology.router.entered():
         found = hits()
-    assert hits_document(found)["hits"][0]["name"] == shown
-    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in hits_lines(found))
-    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in hits_metrics(found)
+    assert json.loads(engines.hits(found, View()))["hits"][0]["name"] == shown
+    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in audit.hits(found, View()))
+    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in audit.metrics(found, View())
 
 
 @pytest.mark.parametrize("policy", ["guard", "g" * 80, "g" * 200])
@@ -197,7 +200,7 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     assert (
         'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",name="",direction="egress",'
         'action="Deny",mode="enforced"} 2\n'
-    ) in hits_metrics(found)
+    ) in audit.metrics(found, View())
     # Counts outlive a change of policies that leaves the rule as it was.
     with topology.router.entered():
         apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)

@@ -203,7 +203,7 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         assert tierwall("enforce", "nft", manifests).stderr.endswith(" in force already\n")
         assert tierwall("enforce", "nft", manifests, "--diff").exit_code == 0
         assert tierwall("enforce", "nft", manifests, "--dry-run").stdout == ""
-        found = msgspec.json.decode(tierwall("list", "--hits", manifests, "-o", "json").stdout)
+        found = msgspec.json.decode(tierwall("audit", "--hits", "-o", "json").stdout)
         assert [one["policies"] for one in found["hits"]] == [["NetworkPolicy/shop/closed"]]
         assert tierwall("enforce", "nft", "--remove").exit_code == 0
         assert not exists()

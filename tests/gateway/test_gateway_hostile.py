@@ -20,8 +20,9 @@ from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.policy_status import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
-from tierwall.render import answer_text, status_text
-from tierwall.render.json.status import status_document
+from tierwall.render import gateway_text, text
+from tierwall.render.formats import View
+from tierwall.render.json.gateway import status_document
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -88,17 +89,17 @@ def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
                     continue
                 assert answer.plane == "gateway"
                 assert answer.sentence
-                written(answer.to_dict(), answer_text.lines(answer, lambda *_: None))
+                written(answer.to_dict(), text.answer(answer, View()))
                 outcomes["answered"] += 1
         for answer in islice(ask_everywhere(snapshot, GatewayQuestion()), 1):
-            written(answer.to_dict(), answer_text.lines(answer, lambda *_: None))
+            written(answer.to_dict(), text.answer(answer, View()))
             outcomes["answered everywhere"] += 1
         for diagnostic in check(snapshot):
             assert diagnostic.code in CATALOGUE
             assert diagnostic.message.strip()
             outcomes["findings"] += 1
         for status in statuses(snapshot):
-            written(status_document(status), status_text.lines(status))
+            written(status_document(status), gateway_text.status_lines(status))
             outcomes["statuses"] += 1
 
     spoiled()

@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 from examples.agents import certificates
 from tests import ROOT
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
+from tierwall.core.diagnostics import Diagnostics
 from tierwall.core.event import Event
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import Process, find_envoy
 from tierwall.engines.envoy.control.server import Server
-from tierwall.render.json.decisions import request_document
+from tierwall.render.json.engines import request_document
 from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read
 from tierwall.resources.snapshot import Snapshot
@@ -238,7 +239,7 @@ async def later(do: Any) -> None:
 def loaded(objects: list[Object]) -> Loaded:
     """Objects as if they had been read from files."""
     resources = load_objects(objects)
-    return Loaded(resources, Snapshot.of(resources), (), Read((), (), {}))
+    return Loaded(resources, Snapshot.of(resources), Diagnostics(), Read((), (), {}))
 
 
 def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper", created: int = 1) -> Object:

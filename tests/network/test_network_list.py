@@ -26,8 +26,9 @@ from tierwall.network.reach.listing import entries, pair_entries
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
 from tierwall.network.reach.picture import picture
-from tierwall.render import reach_csv, reach_dot, reach_html, reach_mermaid, reach_text
-from tierwall.render.json import connections
+from tierwall.render import network_text, reach_csv, reach_dot, reach_html, reach_mermaid
+from tierwall.render.formats import View
+from tierwall.render.json import network as network_json
 
 Object = dict[str, Any]
 
@@ -93,7 +94,9 @@ def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], c
     chance.shuffle(shuffled)
     asked = Asked(why=True, denied=True)
     first, second = (find(snapshot(some), asked) for some in (objects, shuffled))
-    assert list(reach_text.lines(entries(first, True))) == list(reach_text.lines(entries(second, True)))
+    assert list(network_text.connections(entries(first, True), View())) == list(
+        network_text.connections(entries(second, True), View())
+    )
 
 
 CLUSTER = """
@@ -256,17 +259,17 @@ def hostile() -> list[Object]:
 
 def test_names_that_attack_the_format_stay_names() -> None:
     found = find(snapshot(hostile()), Asked(why=True, denied=True))
-    page = "\n".join(reach_html.lines(picture(found, True)))
+    page = "\n".join(reach_html.lines(picture(found, True), View()))
     assert page.count("</script>") == 2
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     assert any("</script>" in flow["because"] for one in json.loads(data[1])["sets"] for flow in one["flows"])
-    for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found))))):
+    for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found), View())))):
         assert len(row) == len(reach_csv.HEADING)
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
-    assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found)))
-    assert "\\n" not in "".join(reach_dot.lines(picture(found)))
-    assert json.loads("\n".join(connections.lines(entries(found))))
+    assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found), View()))
+    assert "\\n" not in "".join(reach_dot.lines(picture(found), View()))
+    assert json.loads("\n".join(network_json.connections(entries(found), View())))
 
 
 def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:

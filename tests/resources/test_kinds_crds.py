@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests import ROOT
-from tierwall.cli.crds import crds
+from tierwall.cli.crds import command as crds
 from tierwall.resources.crd import definitions, to_yaml
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.reference_page import pages

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tierwall.api.algebra.request import OPERATIONS
 from tierwall.core.diagnostics import near_miss
+from tierwall.core.words import with_hint
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _served(name: str, group: str | None, known: Iterable[ApiResource]) -> ApiRe
 def _verb_doubts(verb: str) -> Iterator[str]:
     if verb not in VERBS:
         hint = near_miss(verb, VERBS)
-        yield f"`{verb}` is not a known verb" + (f" ({hint})" if hint else "")
+        yield with_hint(f"`{verb}` is not a known verb", hint)
 
 
 def _resource_doubts(name: str, group: str | None, known: Iterable[ApiResource]) -> Iterator[str]:
@@ -207,4 +208,4 @@ def _resource_doubts(name: str, group: str | None, known: Iterable[ApiResource])
         whole = f"{name}.{group}" if group else name
         names = (f"{each.plural}.{each.group}" for each in known if each.group)
         hint = near_miss(whole, names if "." in whole else (each.plural for each in known))
-        yield f"there is no resource type `{whole}` that Tierwall knows of" + (f" ({hint})" if hint else "")
+        yield with_hint(f"there is no resource type `{whole}` that Tierwall knows of", hint)

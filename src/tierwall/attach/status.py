@@ -17,7 +17,6 @@ from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.attach.limits import excesses
 from tierwall.attach.nested import nested_refs
 from tierwall.attach.place import AGENTGATEWAY, Place
-from tierwall.core.diagnostics import errors_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
@@ -118,7 +117,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
 
 
 def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
-    refused = [problem.message for problem in errors_of(problems(policy))]
+    refused = [problem.message for problem in problems(policy).errors]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     broken = broken_expressions(policy)
@@ -168,7 +167,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
     """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
-    refused = [problem.message for problem in errors_of(problems(policy))]
+    refused = [problem.message for problem in problems(policy).errors]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     if over := excesses(snapshot, policy):

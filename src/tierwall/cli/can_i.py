@@ -2,103 +2,70 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.answer import ask, exit_code
-from tierwall.cli.api_options import extra_values, resolved, who_options
-from tierwall.cli.input import DENIED, fail, file_option, output_option, world_from
+from tierwall.cli.command import DENIED, argument, exit_code, option, output, runs, write
+from tierwall.cli.objects import ReadsObjects
+from tierwall.cli.options import Who
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
-    from tierwall.core.answer import Answer
-    from tierwall.world import World
+
+
+class Params(Who, ReadsObjects):
+    """Who asks for what."""
+
+    verb: str | None = argument(required=False)
+    what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")
+    subresource: str = option(default="", help="The subresource, such as `exec`.")
+    listed: bool = option("--list", is_flag=True, help="Print everything the user may do in the namespace.")
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code answers.")
+    output: str = output("can-i")
+
+    @property
+    def request(self) -> dict[str, str]:
+        """The attributes of the request that is asked about."""
+        if self.listed and (self.verb or self.what):
+            raise click.UsageError("--list takes no VERB and no RESOURCE")
+        if self.listed:
+            return {}
+        if not self.verb or not self.what:
+            raise click.UsageError("expected VERB and RESOURCE or URL, or --list")
+        if self.what.startswith("/"):
+            if self.namespace or self.subresource:
+                raise click.UsageError("a URL is in no namespace and has no subresource")
+            return {"verb": self.verb, "path": self.what}
+        resource, _, name = self.what.partition("/")
+        return {"verb": self.verb, "resource": resource, "name": name, "subresource": self.subresource}
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
-@click.argument("verb", required=False)
-@click.argument("what", required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")
-@who_options
-@click.option("--subresource", default="", help="The subresource, such as `exec`.")
-@click.option("--list", "listed", is_flag=True, help="Print everything the user may do in the namespace.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code answers.")
-@file_option
-@output_option("text", "json")
-def command(
-    verb: str | None,
-    what: str | None,
-    user: str,
-    groups: tuple[str, ...],
-    uid: str,
-    extra: tuple[str, ...],
-    namespace: str,
-    subresource: str,
-    listed: bool,
-    quiet: bool,
-    paths: tuple[str, ...],
-    output: str,
-) -> None:
+@runs(Params)
+def command(params: Params) -> int:
     """May this user do VERB to RESOURCE, or to a URL?
 
     Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
     short or singular name (`deploy`); group and version of what Kubernetes or a CustomResourceDefinition has are known.
     """
-    from tierwall.api.question import ApiQuestion
-
-    if listed and (verb or what):
-        raise click.UsageError("--list takes no VERB and no RESOURCE")
-    if not listed and not (verb and what):
-        raise click.UsageError("expected VERB and RESOURCE or URL, or --list")
-    asked = ApiQuestion(user=user, groups=groups, uid=uid, extra=extra_values(extra), namespace=namespace)
-    if not listed:
-        asked = _question(asked, verb or "", what or "", subresource)
-    world = world_from(paths)
-    if listed:
-        _list(world, asked, output)
-        return
-    answer = ask(world, resolved(world.snapshot, asked))
-    _write(answer, output, quiet)
+    question = params.question(**params.request)
+    if params.listed:
+        return _list(params, question)
+    world = params.world()
+    answer = world.ask(params.resolved(world, question))
+    if params.output == "json" or not params.quiet:
+        write("can-i", params.output, answer)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
-    sys.exit(DENIED if may_not else exit_code(answer.detail.final or answer.verdict))
+    return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
 
-def _question(asked: ApiQuestion, verb: str, what: str, subresource: str) -> ApiQuestion:
-    from msgspec.structs import replace
-
-    if what.startswith("/"):
-        if asked.namespace or subresource:
-            raise click.UsageError("a URL is in no namespace and has no subresource")
-        return replace(asked, verb=verb, path=what)
-    resource, _, name = what.partition("/")
-    return replace(asked, verb=verb, resource=resource, name=name, subresource=subresource)
-
-
-def _write(answer: Answer, output: str, quiet: bool) -> None:
-    from tierwall.render import api_text, json
-
-    if output == "json":
-        click.echo(json.dump(answer.to_dict()))
-    elif not quiet:
-        for line in api_text.yes_or_no(answer):
-            click.echo(line)
-
-
-def _list(world: World, asked: ApiQuestion, output: str) -> None:
+def _list(params: Params, asked: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
-    from tierwall.core.diagnostics import InputError
-    from tierwall.render import api_text, json
-    from tierwall.render.json.api import permissions_document
 
-    try:
-        found = permissions(world.snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
-    except InputError as error:
-        fail(error, world)
-    if output == "json":
-        click.echo(json.dump(permissions_document(found.listed, world.not_considered)))
-    else:
-        for line in api_text.permission_table(found.listed):
-            click.echo(line)
+    snapshot = params.world().snapshot
+    found = permissions(snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
+    write("can-i --list", params.output, found.listed)
     for authorizer in found.unlisted:
         click.echo(f"warning: what authorizer `{authorizer}` allows cannot be listed", err=True)
+    return 0

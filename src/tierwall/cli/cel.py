@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-FAILED, FOUND = 1, 4
+from tierwall.cli.command import FAILED, FOUND, Params, argument, fail, option, output, runs, write
+
+if TYPE_CHECKING:
+    from tierwall.cel.environment import Environment
+
 # The longest line of a batch, in characters.
 MAX_LINE = 16_000_000
 
@@ -23,74 +28,99 @@ def _release(context: click.Context, parameter: click.Parameter, value: str | No
     return int(number)
 
 
-_release_option = click.option(
-    "--release", callback=_release, metavar="1.N", help="Kubernetes release whose functions are offered (newest)."
-)
-_extensions_option = click.option(
-    "--extensions", is_flag=True, help="Also offer what no Kubernetes release does: math, cel.bind, base64."
-)
+class CelParams(Params):
+    """What functions there are."""
+
+    release: int | None = option(
+        last=True,
+        callback=_release,
+        metavar="1.N",
+        help="Kubernetes release whose functions are offered (newest).",
+    )
+    extensions: bool = option(
+        last=True, is_flag=True, help="Also offer what no Kubernetes release does: math, cel.bind, base64."
+    )
+
+    def environment(self, variables: dict[str, Any]) -> Environment:
+        """What an expression may name: the functions of the release, and variables by their types."""
+        from tierwall.cel.environment import NEWEST, Environment
+
+        return Environment(self.release or NEWEST, variables, self.extensions)
 
 
 @click.group("cel", epilog="Example: tierwall cel eval 'a + 1' --vars facts.json")
-def cel() -> None:
+def group() -> None:
     """Evaluate, partially evaluate and check CEL expressions, as Kubernetes reads them."""
 
 
-group = cel
+@contextmanager
+def _told(code: int = FAILED) -> Iterator[None]:
+    """Say what is wrong with an expression or its evaluation, and exit with a code."""
+    from tierwall.cel.errors import Failure, SourceError
+    from tierwall.cel.evaluate.encode import EncodingError
+    from tierwall.cel.partial_evaluation import PartialError
+
+    try:
+        yield
+    except SourceError as error:
+        fail(error.render(), code)
+    except (Failure, EncodingError, PartialError) as error:
+        fail(str(error))
 
 
-@cel.command("eval")
-@click.argument("expression")
-@click.option("--vars", "variables", metavar="FILE", help="JSON or YAML object: the variables. `-` is standard input.")
-@click.option("--cost", "show_cost", is_flag=True, help="Also say on stderr what the evaluation cost.")
-@_release_option
-@_extensions_option
-def evaluate(expression: str, variables: str | None, show_cost: bool, release: int | None, extensions: bool) -> None:
+class EvalParams(CelParams):
+    """What is evaluated."""
+
+    expression: str = argument()
+    variables: str | None = option(
+        "--vars", metavar="FILE", help="JSON or YAML object: the variables. `-` is standard input."
+    )
+    show_cost: bool = option("--cost", is_flag=True, help="Also say on stderr what the evaluation cost.")
+
+
+@group.command("eval")
+@runs(EvalParams)
+def evaluate(params: EvalParams) -> None:
     """Print the value of EXPRESSION as JSON.
 
     Example: tierwall cel eval 'object.spec.replicas <= 3' --vars deployment.json
     """
-    from tierwall.cel.environment import NEWEST, Environment
-    from tierwall.cel.errors import Failure, ParseError
-    from tierwall.cel.evaluate.encode import EncodingError, decode, encode
+    from tierwall.cel.evaluate.encode import decode, encode
     from tierwall.cel.evaluate.program import compile
     from tierwall.cel.types import DYN
 
-    try:
-        values = {name: decode(value) for name, value in read_object(variables).items()}
-        environment = Environment(release or NEWEST, dict.fromkeys(values, DYN), extensions)
-        program = compile(expression, environment)
-        if show_cost:
+    with _told():
+        values = {name: decode(value) for name, value in read_object(params.variables).items()}
+        program = compile(params.expression, params.environment(dict.fromkeys(values, DYN)))
+        if params.show_cost:
             value, cost = program.measure(values)
             click.echo(f"cost: {cost}", err=True)
         else:
             value = program.evaluate(values)
         click.echo(json_line(encode(value)))
-    except ParseError as error:
-        fail(error.render())
-    except (Failure, EncodingError) as error:
-        fail(str(error))
 
 
-@cel.command("check")
-@click.argument("expression")
-@click.option(
-    "--var", "declared", multiple=True, metavar="NAME:TYPE", help="A variable, such as `object:dyn`. Repeatable."
-)
-@_release_option
-@_extensions_option
-def check(expression: str, declared: tuple[str, ...], release: int | None, extensions: bool) -> None:
+class CheckParams(CelParams):
+    """What is checked."""
+
+    expression: str = argument()
+    declared: tuple[str, ...] = option(
+        "--var", multiple=True, metavar="NAME:TYPE", help="A variable, such as `object:dyn`. Repeatable."
+    )
+
+
+@group.command("check")
+@runs(CheckParams)
+def check(params: CheckParams) -> None:
     """Print the type of EXPRESSION, checked as Kubernetes does; exit with 4 if it has none.
 
     Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
     """
     from tierwall.cel.check.checker import compile_source
-    from tierwall.cel.environment import NEWEST, Environment
-    from tierwall.cel.errors import CheckError, ParseError
     from tierwall.cel.types import TypeNameError, parse_type
 
     variables = {}
-    for declaration in declared:
+    for declaration in params.declared:
         name, colon, text = declaration.partition(":")
         try:
             if not colon or not name:
@@ -98,17 +128,19 @@ def check(expression: str, declared: tuple[str, ...], release: int | None, exten
             variables[name] = parse_type(text)
         except TypeNameError as error:
             raise click.BadParameter(str(error), param_hint="--var") from None
-    try:
-        click.echo(str(compile_source(expression, Environment(release or NEWEST, variables, extensions)).type))
-    except (ParseError, CheckError) as error:
-        fail(error.render(), FOUND)
+    with _told(FOUND):
+        click.echo(str(compile_source(params.expression, params.environment(variables)).type))
 
 
-@cel.command("batch")
-@click.argument("file", metavar="FILE")
-@_release_option
-@_extensions_option
-def batch(file: str, release: int | None, extensions: bool) -> None:
+class BatchParams(CelParams):
+    """Where the questions are."""
+
+    file: str = argument(metavar="FILE")
+
+
+@group.command("batch")
+@runs(BatchParams)
+def batch(params: BatchParams) -> None:
     """Answer the questions in FILE, one JSON object a line, with one JSON object a line in the same order.
 
     `-` reads standard input. A line that is no question is answered by an error too, and makes the exit code 1.
@@ -118,9 +150,9 @@ def batch(file: str, release: int | None, extensions: bool) -> None:
     from tierwall.cel.batch import Batch, QuestionError
     from tierwall.cel.environment import NEWEST
 
-    answers = Batch(release or NEWEST, extensions)
+    answers = Batch(params.release or NEWEST, params.extensions)
     bad = 0
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(_lines(params.file), 1):
         if not line.strip():
             continue
         try:
@@ -134,21 +166,22 @@ def batch(file: str, release: int | None, extensions: bool) -> None:
         fail(f"{bad} line{'s' if bad > 1 else ''} could not be read as a question")
 
 
-@cel.command("partial")
-@click.argument("expression")
-@click.option("--known", metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
-@click.option(
-    "--unknown",
-    multiple=True,
-    metavar="NAME[,NAME…]",
-    help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable.",
-)
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
-@_release_option
-@_extensions_option
-def partially(
-    expression: str, known: str | None, unknown: tuple[str, ...], output: str, release: int | None, extensions: bool
-) -> None:
+class PartialParams(CelParams):
+    """What is evaluated, and what of it is known."""
+
+    expression: str = argument()
+    known: str | None = option(metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
+    unknown: tuple[str, ...] = option(
+        multiple=True,
+        metavar="NAME[,NAME…]",
+        help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable.",
+    )
+    output: str = output("cel partial")
+
+
+@group.command("partial")
+@runs(PartialParams)
+def partially(params: PartialParams) -> None:
     """Print what is left of EXPRESSION when only some of its variables are known.
 
     It names no known variable, and for every value of the unknowns it gives what EXPRESSION gives. With `-o json` the
@@ -156,27 +189,18 @@ def partially(
 
     Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
     """
-    from tierwall.cel.environment import NEWEST, Environment
-    from tierwall.cel.errors import Failure, ParseError
-    from tierwall.cel.evaluate.encode import EncodingError, decode
-    from tierwall.cel.partial_evaluation import PartialError, report, well_typed
+    from tierwall.cel.evaluate.encode import decode
+    from tierwall.cel.partial_evaluation import well_typed
     from tierwall.cel.types import DYN
 
-    names = [name.strip() for each in unknown for name in each.split(",") if name.strip()]
-    try:
-        values = {name: decode(value) for name, value in read_object(known).items()}
-        environment = Environment(release or NEWEST, dict.fromkeys((*values, *names), DYN), extensions)
-        left = well_typed(environment.parse(expression), values, names, environment)
-        if output == "json":
-            click.echo(json_line(report(left)))
-        elif left.error is not None:
+    names = [name.strip() for each in params.unknown for name in each.split(",") if name.strip()]
+    with _told():
+        values = {name: decode(value) for name, value in read_object(params.known).items()}
+        environment = params.environment(dict.fromkeys((*values, *names), DYN))
+        left = well_typed(environment.parse(params.expression), values, names, environment)
+        if params.output == "text" and left.error is not None:
             fail(left.error)
-        else:
-            click.echo(left.text)
-    except ParseError as error:
-        fail(error.render())
-    except (Failure, EncodingError, PartialError) as error:
-        fail(str(error))
+        write("cel partial", params.output, left)
 
 
 def _lines(file: str) -> Iterator[str]:
@@ -216,7 +240,7 @@ def read_object(file: str | None) -> dict[str, Any]:
 
         read = read_paths([file])
         if read.diagnostics:
-            fail("\n".join(f"{one.at}: {one.message}" for one in read.diagnostics))
+            fail("\n".join(f"{problem.at}: {problem.message}" for problem in read.diagnostics))
         value: Any = read.documents[0].value if read.documents else {}
     else:
         try:
@@ -233,10 +257,3 @@ def json_line(value: object) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
-
-
-def fail(message: str, code: int = FAILED) -> NoReturn:
-    """Say why on stderr and exit."""
-    sys.stdout.flush()
-    click.echo(message, err=True)
-    sys.exit(code)

@@ -8,7 +8,7 @@ because it is one for the whole process, whoever that belongs to; the process of
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tierwall.resources.load import Loaded, Loader
@@ -41,8 +41,3 @@ class CommandLoader(Loader):
         """Everything as it is now; problems are collected, never raised."""
         with uncollected(first=not self.has_loaded):
             return super().load()
-
-
-def load(paths: Iterable[str]) -> Loaded:
-    """Read files and folders; problems are collected, never raised."""
-    return CommandLoader(paths).load()

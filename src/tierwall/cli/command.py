@@ -1,84 +1,174 @@
-"""What commands share: reading the objects they work on, and writing what they found."""
+"""What all commands do alike: options as one value, errors as exit codes, output by format.
+
+A command is a class of options, a function of one value of it, and a registration:
+
+    class Params(ReadsObjects):
+        port: int = option(required=True, help="Destination port number.")
+        output: str = output("explain")
+
+    @click.command("network", epilog="Example: …")
+    @runs(Params)
+    def network(params: Params) -> int | None:
+        '''The help text.'''
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from tierwall.core.diagnostics import Diagnostic, InputError
+    from tierwall.core.diagnostics import Diagnostic
     from tierwall.core.protocols import Report
-    from tierwall.render.text import Lines
-    from tierwall.resources.load import Loaded
+    from tierwall.core.verdict import Verdict
     from tierwall.world import World
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-# docs/reference/exit-codes.md.
-FAILED, USAGE, DENIED, FOUND, CONDITIONAL = 1, 2, 3, 4, 5
+# docs/reference/exit-codes.md; click itself exits with 2 where a command is used wrongly.
+FAILED, DENIED, FOUND, CONDITIONAL = 1, 3, 4, 5
 
 
-def file_option(function: F) -> F:
-    """`-f PATH`, repeatable: the files and folders to read; `-` is standard input."""
-    return click.option(
-        "-f",
-        "--file",
-        "paths",
-        multiple=True,
-        default=(".",),
-        show_default="this folder",
-        metavar="PATH",
-        help="File or folder of manifests; `-` is standard input. May be repeated.",
-    )(function)
+class Field(NamedTuple):
+    """What click is told about one field of `Params`. Those that many commands share are the last in the help."""
+
+    decorator: Callable[..., Any]
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+    last: bool = False
 
 
-def output_option(*formats: str) -> Callable[[F], F]:
-    """`-o FORMAT`; the first format is the default."""
-    return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True)
+def option(*names: str, last: bool = False, **settings: Any) -> Any:
+    """A field that an option fills: `--the-field`, unless other names are given."""
+    return Field(click.option, names, settings, last)
 
 
-def world_from(paths: Sequence[str]) -> World:
-    """Everything that is read under `paths`; unreadable input is shown and ends the command with exit code 1."""
-    (world,) = worlds_from(paths)
-    return world
+def argument(**settings: Any) -> Any:
+    """A field that an argument fills."""
+    return Field(click.argument, (), settings)
 
 
-def worlds_from(*folders: Sequence[str]) -> list[World]:
-    """A world for each set of paths; what is unreadable in any of them is shown before the command ends."""
-    from tierwall.cli.collector import load
-    from tierwall.world import World
-
-    loads = [load(paths) for paths in folders]
-    for loaded in loads:
-        show(loaded.errors, loaded)
-    if any(loaded.errors for loaded in loads):
-        sys.exit(FAILED)
-    return [World.of(loaded) for loaded in loads]
+def choice(*words: str, **settings: Any) -> Any:
+    """A field that an option fills with one of some words; the first is the default unless another is given."""
+    return option(type=click.Choice(words), **{"default": words[0], "show_default": True, **settings})
 
 
-def fail(error: InputError, read: Loaded | World | None = None) -> NoReturn:
-    """Show every diagnostic of an input error on stderr and exit with 1."""
-    show(error.diagnostics, read or error.read)
-    sys.exit(FAILED)
+def output(command: str) -> Any:
+    """`-o FORMAT`, one of those that `render.formats` has for a command; the first is the default."""
+    from tierwall.render.formats import FORMATS
+
+    words = tuple(FORMATS[command])
+    return option("-o", "--output", last=True, type=click.Choice(words), default=words[0], show_default=True)
 
 
-def show(diagnostics: Iterable[Diagnostic], read: Loaded | World | None = None) -> None:
-    """Write diagnostics to stderr, with the offending line where stderr is a terminal."""
+class Params:
+    """The options of a command, each declared once as a field; a value has what the command line says."""
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"`{name}` is what the command line says")
+
+    @classmethod
+    def fields(cls) -> Iterator[tuple[str, Field]]:
+        """The fields in the order of the help: those of a base class first, those that are `last` last."""
+        fields = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+        declared = [(name, field) for name, field in fields.items() if isinstance(field, Field)]
+        return iter(sorted(declared, key=lambda item: item[1].last))
+
+
+P = TypeVar("P", bound=Params)
+
+
+def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[..., None]]:
+    """Make what click calls from a function of one value.
+
+    The function returns the exit code, or nothing for 0. InputError is shown and ends the command with exit code 1.
+    """
+
+    def decorate(function: Callable[[P], int | None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(**given: Any) -> None:
+            from tierwall.core.diagnostics import InputError
+
+            try:
+                code = function(params(**given))
+            except InputError as error:
+                show(error.diagnostics, *([error.read] if error.read is not None else worlds_read()))
+                code = FAILED
+            if code:
+                sys.exit(code)
+
+        for name, field in reversed(list(params.fields())):
+            run = field.decorator(*(field.names or _names(field, name)), name, **field.settings)(run)
+        return run
+
+    return decorate
+
+
+def _names(field: Field, name: str) -> tuple[str, ...]:
+    return () if field.decorator is click.argument else (f"--{name.replace('_', '-')}",)
+
+
+def worlds_read() -> list[World]:
+    """What the running command has read so far; the texts that diagnostics point into are there."""
+    context = click.get_current_context(silent=True)
+    return context.meta.setdefault("tierwall.worlds", []) if context is not None else []
+
+
+def write(command: str, output: str, subject: Any) -> None:
+    """Print what a command found, in the format that was asked for."""
+    from tierwall.render.formats import View, renderer
+
+    worlds = worlds_read()
+    omissions = dict.fromkeys(omission for world in worlds for omission in world.not_considered)
+    view = View(_line_in(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
+    made = renderer(command, output)(subject, view)
+    if isinstance(made, dict):
+        from tierwall.render.json import dump
+
+        made = dump(made)
+    for line in (made,) if isinstance(made, str) else made:
+        click.echo(line)
+
+
+def show(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
+    """Write diagnostics to stderr, with the offending line where stderr is a terminal; `read` has the lines."""
     from tierwall.render import text
 
-    terminal = sys.stderr.isatty()
-    lines: Lines = read.line if read is not None else _line
-    for line in text.diagnostics(diagnostics, lines, terminal, colour(sys.stderr)):
+    for line in text.diagnostics(diagnostics, _line_in(read), sys.stderr.isatty(), colour(sys.stderr)):
         click.echo(line, err=True)
 
 
-def tell(step: Report) -> None:
+def _line_in(read: Iterable[Any]) -> Callable[[str, int], str | None]:
+    """Looks for a line of a file in what was read."""
+
+    def line(file: str, number: int) -> str | None:
+        return next((text for texts in read if (text := texts.line(file, number)) is not None), None)
+
+    return line
+
+
+def tell(report: Report) -> None:
     """Write what an engine did to stderr, after what was noticed on the way."""
-    show(step.diagnostics, step.read)
-    click.echo(step.words, err=True)
+    show(report.diagnostics, *([report.read] if report.read is not None else []))
+    click.echo(report.words, err=True)
+
+
+def fail(words: str, code: int = FAILED) -> NoReturn:
+    """Say on stderr why the command ends here."""
+    sys.stdout.flush()
+    click.echo(words, err=True)
+    sys.exit(code)
+
+
+def exit_code(verdict: Verdict | None) -> int:
+    """The exit code of a verdict; settings, which have none, are simply told."""
+    codes = {"Deny": DENIED, "NoOpinion": DENIED, "Conditional": CONDITIONAL}
+    return codes.get(str(verdict), 0)
 
 
 def colour(stream: Any) -> bool:
@@ -86,7 +176,3 @@ def colour(stream: Any) -> bool:
     import os
 
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
-
-
-def _line(file: str, number: int) -> str | None:
-    return None

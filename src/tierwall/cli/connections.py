@@ -1,45 +1,129 @@
-"""Printing connections, listed or drawn: what `list` and `diff` do alike."""
+"""`tierwall list` and `tierwall diff`: who can reach whom on what, and how a change of policies alters that."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FAILED
+from tierwall.cli.command import FOUND, Params, argument, fail, option, output, runs, show, write
+from tierwall.cli.objects import ReadsPaths, worlds_from
+from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
-    from tierwall.core.answer import Omission
-    from tierwall.network.reach.listing import Entry
     from tierwall.network.reach.picture import Picture
 
-LISTS = ("text", "json", "csv", "md")
-PICTURES = ("dot", "mermaid", "html")
+ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
-def listed(entries: Iterable[Entry], output: str, not_considered: Iterable[Omission]) -> Iterator[str]:
-    """The lines of a list, in one of the formats `LISTS`."""
-    from tierwall.render import reach_csv, reach_md, reach_text
-    from tierwall.render.json import connections
+class ListParams(ReadsPaths):
+    """Which connections, and how they are shown."""
 
-    if output == "json":
-        return connections.lines(entries, not_considered)
-    return {"text": reach_text.lines, "csv": reach_csv.lines, "md": reach_md.lines}[output](entries)
+    sources: tuple[str, ...] = option(
+        "--from", multiple=True, metavar="END", help=f"Only connections from these: {ENDS}."
+    )
+    destinations: tuple[str, ...] = option(
+        "--to", multiple=True, metavar="END", help="Only connections to these, likewise."
+    )
+    ports: tuple[str, ...] = option(
+        "--port", multiple=True, metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
+    )
+    explain: bool = option(is_flag=True, help="Name the rules that settle each direction.")
+    denied: bool = option(is_flag=True, help="Show what does not pass, too.")
+    pairs: bool = option(is_flag=True, help="One entry for every pair of ends instead of groups.")
+    exposure: bool = option(
+        is_flag=True, help="Show what future pods could reach, and what could reach them, by label."
+    )
+    hits: bool = option(is_flag=True, hidden=True)
+    output: str = output("list")
 
 
-def drawn(picture: Callable[[], Picture], output: str, *, changes: bool = False) -> Iterator[str]:
-    """The lines of a picture, in one of the formats `PICTURES`; one that is too large ends the command."""
+@click.command("list", epilog="Example: tierwall list manifests/ --to shop --explain")
+@runs(ListParams)
+def list_connections(params: ListParams) -> None:
+    """List which pods, nodes and outside addresses can reach which, on which ports.
+
+    Ends that policies treat alike are one line: `shop/web[Deployment] => shop/db[StatefulSet] : TCP 5432`. Pairs of
+    which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
+    """
+    from tierwall.core.diagnostics import in_order
+    from tierwall.network.closed import closed
+    from tierwall.network.model.model import model
+    from tierwall.network.model.shadow import notes
+
+    _refuse_what_makes_no_sense(params)
+    world = params.world()
+    show(in_order([*closed(model(world.snapshot)), *notes(world.snapshot)]))
+    if params.exposure:
+        write("list", params.output, world.exposure(explain=params.explain))
+        return
+    whole = params.output == "html"  # the page shows everything, reasons included
+    connections = world.connections(
+        sources=params.sources,
+        destinations=params.destinations,
+        ports=params.ports,
+        explain=params.explain or whole,
+        denied=params.denied or whole,
+    )
+    if params.output in PICTURES:
+        from tierwall.network.reach.picture import picture
+
+        drawn = _drawn(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
+        write("list", params.output, drawn)
+    else:
+        write("list", params.output, connections.pairs() if params.pairs else connections)
+
+
+def _refuse_what_makes_no_sense(params: ListParams) -> None:
+    if params.hits:
+        raise click.UsageError("--hits is an option of `tierwall audit`: tierwall audit --hits")
+    if params.pairs and params.output in PICTURES:
+        raise click.UsageError(f"--pairs makes no sense with -o {params.output}")
+    narrowed = params.sources or params.destinations or params.ports or params.pairs or params.denied
+    if params.exposure and (narrowed or params.output not in LISTS):
+        raise click.UsageError("--exposure goes with --explain and -o text, json, csv or md only")
+
+
+class DiffParams(Params):
+    """What is compared, and how it is shown."""
+
+    old: str = argument(metavar="OLD")
+    new: str = argument(metavar="NEW")
+    output: str = output("diff")
+
+
+@click.command("diff", epilog="Example: tierwall diff main/manifests/ manifests/ -o md")
+@runs(DiffParams)
+def diff(params: DiffParams) -> int:
+    """Compare the connections that two folders of manifests let pass.
+
+    `+` appears, `-` vanishes, `~` hangs on other domain names; below each stands who settles it now, and who did
+    before. Exit code 0 when nothing changes, 4 when anything does.
+    """
+    from tierwall.core.diagnostics import in_order
+    from tierwall.network.model.shadow import notes
+    from tierwall.network.reach.compare import compare
+
+    before, after = worlds_from([params.old], [params.new])
+    show(in_order([*notes(before.snapshot), *notes(after.snapshot)]))
+    changes = list(compare(before.snapshot, after.snapshot))
+    if params.output in PICTURES:
+        from tierwall.network.reach.picture import picture_of_changes
+
+        write("diff", params.output, _drawn(lambda: picture_of_changes(changes)))
+    else:
+        write("diff", params.output, changes)
+    if not changes and params.output == "text":
+        click.echo("no connection changes", err=True)
+    return FOUND if changes else 0
+
+
+def _drawn(draw: Callable[[], Picture], hint: str = "") -> Picture:
+    """A picture; one that is too large ends the command."""
     from tierwall.network.reach.blocks import TooManyBlocks
-    from tierwall.render import reach_dot, reach_html, reach_mermaid
 
     try:
-        made = picture()
+        return draw()
     except TooManyBlocks as error:
-        hint = "" if changes else " (hint: narrow it with --from, --to, --port)"
-        click.echo(f"error: this is too large for a picture: {error}{hint}", err=True)
-        sys.exit(FAILED)
-    if output == "html":
-        return reach_html.lines(made, "Changed connections" if changes else "Connections", changes)
-    return {"dot": reach_dot.lines, "mermaid": reach_mermaid.lines}[output](made)
+        fail(f"error: this is too large for a picture: {error}" + (f" (hint: {hint})" if hint else ""))

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import click
 
+from tierwall.cli.command import Params, argument, output, runs, write
+
+
+class CrdsParams(Params):
+    """Which kinds."""
+
+    kinds: tuple[str, ...] = argument(nargs=-1)
+    output: str = output("crds")
+
 
 @click.command("crds")
-@click.argument("kinds", nargs=-1)
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-def crds(kinds: tuple[str, ...], output: str) -> None:
+@runs(CrdsParams)
+def command(params: CrdsParams) -> None:
     """Print the CustomResourceDefinitions of KINDS, or of all kinds that are custom resources.
 
     A kind is named as in a manifest (`AdminNetworkPolicy`), by its plural or by a short name.
 
     Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -
     """
-    import json
-
     from tierwall.core.diagnostics import near_miss
-    from tierwall.resources.crd import definitions, to_yaml
+    from tierwall.resources.crd import definitions
     from tierwall.resources.kinds.registry import all_kinds
 
     known = [kind for kind in all_kinds() if kind.is_crd]
     chosen = []
-    for name in kinds:
-        found = [one for one in known if name in (one.kind, one.plural, one.kind.lower(), *one.short_names)]
-        if not found:
-            hint = near_miss(name, [one.kind for one in known])
+    for name in params.kinds:
+        named = [kind for kind in known if name in (kind.kind, kind.plural, kind.kind.lower(), *kind.short_names)]
+        if not named:
+            hint = near_miss(name, [kind.kind for kind in known])
             raise click.BadParameter(f"no custom resource is called `{name}`" + (f"; {hint}" if hint else ""))
-        chosen += found
-    documents = definitions(chosen if kinds else known)
-    if output == "json":
-        click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, indent=2))
-    else:
-        click.echo(to_yaml(documents), nl=False)
+        chosen += named
+    write("crds", params.output, definitions(chosen if params.kinds else known))

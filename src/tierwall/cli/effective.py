@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tierwall.cli.answer import ask, write
-from tierwall.cli.input import fail, file_option, output_option, world_from
+from tierwall.cli.command import choice, option, output, runs, write
+from tierwall.cli.objects import ReadsObjects
 
-if TYPE_CHECKING:
-    from tierwall.gateway.model.profile import Phase, Profile
-    from tierwall.gateway.question import GatewayQuestion
-    from tierwall.world import World
+
+class Params(ReadsObjects):
+    """Which place, and on which terms."""
+
+    gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
+    listener_set: str | None = option(metavar="NS/NAME", help="The ListenerSet.")
+    listener: str | None = option(metavar="NAME", help="A listener, of the ListenerSet where one is given.")
+    route: str | None = option(metavar="KIND/NS/NAME", help="The route, such as HTTPRoute/shop/api.")
+    rule: str | None = option(metavar="RULE", help="A rule of the route: its number from 0, or its name.")
+    backend: str | None = option(metavar="KIND/NS/NAME", help="The backend: a Service or AgentgatewayBackend.")
+    backend_section: str | None = option(metavar="SECTION", help="A port of the Service, or a sub-backend.")
+    profile: Any = choice("docs", "agentgateway")
+    phase: Any = choice("PostRouting", "PreRouting")
+    facts: tuple[str, ...] = option(
+        "--request", multiple=True, metavar="NAME=VALUE", help="A fact for conditions: request.path=/x."
+    )
+    everywhere: bool = option("--all", is_flag=True, help="Every place that a request can reach, instead of one.")
+    output: str = output("explain")
 
 
 @click.command(
     "effective",
     epilog="Example: tierwall effective --gateway infra/gw --listener web --route HTTPRoute/shop/api --rule 0 -f .",
 )
-@click.option("--gateway", metavar="NS/NAME", help="The Gateway.")
-@click.option("--listener-set", metavar="NS/NAME", help="The ListenerSet.")
-@click.option("--listener", metavar="NAME", help="A listener, of the ListenerSet where one is given.")
-@click.option("--route", metavar="KIND/NS/NAME", help="The route, such as HTTPRoute/shop/api.")
-@click.option("--rule", metavar="RULE", help="A rule of the route: its number from 0, or its name.")
-@click.option("--backend", metavar="KIND/NS/NAME", help="The backend: a Service or AgentgatewayBackend.")
-@click.option("--backend-section", metavar="SECTION", help="A port of the Service, or a sub-backend.")
-@click.option("--profile", type=click.Choice(("docs", "agentgateway")), default="docs", show_default=True)
-@click.option("--phase", type=click.Choice(("PostRouting", "PreRouting")), default="PostRouting", show_default=True)
-@click.option("--request", "facts", multiple=True, metavar="NAME=VALUE", help="A fact for conditions: request.path=/x.")
-@click.option("--all", "everywhere", is_flag=True, help="Every place that a request can reach, instead of one.")
-@file_option
-@output_option("text", "json")
-def command(
-    gateway: str | None,
-    listener_set: str | None,
-    listener: str | None,
-    route: str | None,
-    rule: str | None,
-    backend: str | None,
-    backend_section: str | None,
-    profile: Profile,
-    phase: Phase,
-    facts: tuple[str, ...],
-    everywhere: bool,
-    paths: tuple[str, ...],
-    output: str,
-) -> None:
+@runs(Params)
+def command(params: Params) -> None:
     """Which settings are in force at this place, and who set them?
 
     Only the levels that you name take part: name the Gateway, the listener, the route, the rule and the backend to see
@@ -55,43 +43,27 @@ def command(
     from tierwall.gateway.question import GatewayQuestion
 
     question = GatewayQuestion(
-        gateway=gateway,
-        listener=listener,
-        listener_set=listener_set,
-        route=route,
-        rule=_rule(rule),
-        backend=backend,
-        backend_section=backend_section,
-        profile=profile,
-        phase=phase,
-        request=_facts(facts),
+        gateway=params.gateway,
+        listener=params.listener,
+        listener_set=params.listener_set,
+        route=params.route,
+        rule=_rule(params.rule),
+        backend=params.backend,
+        backend_section=params.backend_section,
+        profile=params.profile,
+        phase=params.phase,
+        request=_facts(params.facts),
     )
-    if everywhere and question.place:
+    if params.everywhere and question.place:
         raise click.UsageError("--all means every place: name none beside it")
-    if not everywhere and not any((gateway, listener_set, route, backend)):
+    if not params.everywhere and not any((params.gateway, params.listener_set, params.route, params.backend)):
         raise click.UsageError("name a place with --gateway, --listener-set, --route or --backend, or say --all")
-    world = world_from(paths)
-    if everywhere:
-        _write_all(world, question, output)
+    world = params.world()
+    if params.everywhere:
+        answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)
+        write("effective --all", params.output, answers)
     else:
-        write(ask(world, question), world, output)
-
-
-def _write_all(world: World, question: GatewayQuestion, output: str) -> None:
-    from tierwall.core.diagnostics import InputError
-    from tierwall.render import json
-
-    try:
-        answers = world.effective_everywhere(profile=question.profile, phase=question.phase, request=question.request)
-    except InputError as error:
-        fail(error, world)
-    if output == "json":
-        click.echo(json.dump(json.items_document((answer.to_dict() for answer in answers), world.not_considered)))
-        return
-    for number, answer in enumerate(answers):
-        if number:
-            click.echo("")
-        write(answer, world, output)
+        write("explain", params.output, world.ask(question))
 
 
 def _rule(text: str | None) -> int | str | None:

@@ -1,22 +1,109 @@
-"""`tierwall enforce`: make an engine obey the policies; each engine has a module for its options."""
+"""`tierwall enforce`: make an engine obey the policies; each engine of the table has a command here."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from tierwall.cli.command import FAILED, FOUND, option, runs, show, tell
 from tierwall.cli.lazy import Lazy, LazyGroup
-from tierwall.engines.table import offered_by
+from tierwall.cli.objects import NeedsPaths
+from tierwall.cli.options import Table
+from tierwall.engines.table import enforced_with, engine, offered_by
 
-ENGINES = {
-    name: Lazy(f"tierwall.cli.enforce_{name}:command", entry.title) for name, entry in offered_by("enforce").items()
-}
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Engine
+    from tierwall.serve.watch import Files
 
 
 @click.group(
     "enforce",
     cls=LazyGroup,
-    lazy=ENGINES,
+    lazy={name: Lazy(f"tierwall.cli.enforce:{name}", entry.title) for name, entry in offered_by("enforce").items()},
+    help="Make an engine obey the policies. Where that takes a process that stays, it is a command of its own: "
+    + ", ".join(f"`tierwall {command}` ({name})" for name, command in enforced_with().items() if command != "enforce")
+    + ".",
     epilog="Example: tierwall enforce nft manifests/ --node worker-1 --diff",
 )
 def group() -> None:
     """Make an engine obey the policies."""
+
+
+class NftParams(Table, NeedsPaths):
+    """What to enforce, and whether to do it, to keep doing it, or only to show it."""
+
+    watch: bool = option(is_flag=True, help="Stay, and follow changes of the files.")
+    interval: float = option(
+        type=click.FloatRange(0.05, 3600),
+        default=10,
+        show_default=True,
+        help="Seconds between looks where the file system does not tell of changes.",
+    )
+    dry_run: bool = option(is_flag=True, help="Print the checked nft script instead of running it.")
+    diff: bool = option(is_flag=True, help="Print what would change in the kernel's table; exit code 4 if anything.")
+    remove: bool = option(is_flag=True, help="Remove the table; nothing is left behind.")
+    cut: bool = option(
+        "--cut/--no-cut",
+        default=True,
+        show_default=True,
+        help="Cut open connections that the policies now forbid; without it they stay open until they end.",
+    )
+
+
+@click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
+@runs(NftParams)
+def nft(params: NftParams) -> int:
+    """Enforce the network policies in PATH... on the pods, in this machine's kernel.
+
+    The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
+    force. Objects that an API server would refuse are wrong, as `tierwall check` says. A change of pods alone changes
+    elements of sets. Needs root, or CAP_NET_ADMIN.
+    """
+    from tierwall.core.diagnostics import Diagnostics
+
+    if sum((params.watch, params.dry_run, params.diff, params.remove)) > 1:
+        raise click.UsageError("only one of --watch, --dry-run, --diff and --remove makes sense at a time")
+    if params.remove:
+        _remove(params)
+        return 0
+    nft = engine("nft", options=params.table, cuts=params.cut)
+    source = params.followed(params.interval)
+    if params.dry_run or params.diff:
+        return _preview(nft, source, params.diff)
+    if params.watch:
+        nft.follow(source, tell)
+        click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
+        return 0
+    report = nft.apply(source)
+    tell(report)
+    return FAILED if Diagnostics(report.diagnostics).errors else 0
+
+
+def _remove(params: NftParams) -> None:
+    from tierwall.engines.nftables.kernel.apply import remove
+
+    if params.paths or params.files:
+        raise click.UsageError("--remove takes no PATH")
+    remove()
+
+
+def _preview(nft: Engine[Any, Any, Any], source: Files, diff: bool) -> int:
+    from tierwall.core.diagnostics import InputError, in_order
+    from tierwall.engines.nftables.kernel.apply import difference, script_to
+    from tierwall.serve.follower import problems
+
+    loaded = source.read()
+    assert loaded is not None
+    noticed = problems(loaded)
+    if noticed.errors:
+        raise InputError(noticed, loaded)
+    compiled = nft.compile(loaded.snapshot)
+    show(in_order((*noticed, *compiled.diagnostics)), loaded)
+    if not diff:
+        click.echo(script_to(compiled.table), nl=False)
+        return 0
+    changes = difference(compiled.table)
+    if changes:
+        click.echo(changes)
+    return FOUND if changes else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tierwall.cli.lazy import Lazy, LazyGroup
+from tierwall.engines.table import enforced_with, offered_by
 from tierwall.version import __version__
 
 COMMANDS = {
@@ -13,19 +14,29 @@ COMMANDS = {
     "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
     "tools": Lazy("tierwall.cli.tools:command", "List the tools that a caller may use, per backend, and why."),
     "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
-    "list": Lazy("tierwall.cli.list:command", "List who can reach whom on what."),
-    "diff": Lazy("tierwall.cli.diff:command", "Compare the connections two folders of manifests let pass."),
+    "list": Lazy("tierwall.cli.connections:list_connections", "List who can reach whom on what."),
+    "diff": Lazy("tierwall.cli.connections:diff", "Compare the connections two folders of manifests let pass."),
     "effective": Lazy("tierwall.cli.effective:command", "See the gateway settings in force, and who set them."),
     "status": Lazy("tierwall.cli.status:command", "Print the conditions a controller would write on each policy."),
     "run": Lazy("tierwall.cli.run:command", "Enforce the tool policies of a folder with Envoy."),
-    "compile": Lazy("tierwall.cli.compile:group", "Print what an engine would be given: nftables."),
-    "enforce": Lazy("tierwall.cli.enforce:group", "Make an engine obey the policies: nftables."),
+    "compile": Lazy(
+        "tierwall.cli.compile:group", f"Print what an engine would be given: {', '.join(offered_by('compile'))}."
+    ),
+    "enforce": Lazy(
+        "tierwall.cli.enforce:group",
+        "Make an engine obey the policies: "
+        + ", ".join(
+            name if command in ("enforce", name) else f"{name} (`{command}`)"
+            for name, command in enforced_with().items()
+        )
+        + ".",
+    ),
     "audit": Lazy("tierwall.cli.audit:command", "Stream what the kernel dropped, by pod, policy and rule."),
     "authorizer": Lazy("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
-    "cel": Lazy("tierwall.cli.cel:cel", "Evaluate, partially evaluate and check CEL expressions."),
-    "yaml": Lazy("tierwall.cli.yaml:yaml_command", "Print YAML as JSON, exactly as Kubernetes reads it."),
-    "crds": Lazy("tierwall.cli.crds:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
-    "completion": Lazy("tierwall.cli.completion:command", "Print the shell completion script."),
+    "cel": Lazy("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
+    "yaml": Lazy("tierwall.cli.yaml:command", "Print YAML as JSON, exactly as Kubernetes reads it."),
+    "crds": Lazy("tierwall.cli.crds:command", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
+    "completion": Lazy("tierwall.cli.main:completion", "Print the shell completion script."),
 }
 
 
@@ -45,6 +56,17 @@ def root() -> None:
     Exit codes: 0 done, allowed or passed; 1 the input or the tool failed; 2 usage; 3 denied; 4 findings, differences
     or failed cases; 5 conditional.
     """
+
+
+@click.command("completion", epilog='Example: eval "$(tierwall completion bash)"')
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(root, {}, "tierwall", "_TIERWALL_COMPLETE").source())
 
 
 def main() -> None:

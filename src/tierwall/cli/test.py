@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.input import FOUND, colour, fail, output_option, show
+from tierwall.cli.command import FOUND, Params, argument, choice, option, output, runs, show, write
+from tierwall.cli.objects import take_stdin, worlds_from
 from tierwall.engines.table import engine, offered_by
+
+if TYPE_CHECKING:
+    from tierwall.policytest.report import CaseResult
+
+
+class TestParams(Params):
+    """Which tests are run, on which objects, and who answers them."""
+
+    paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
+    engine: str = choice(
+        *offered_by("test"), help="Who answers: the library, packets through nftables, or requests through Envoy."
+    )
+    files: tuple[str, ...] = option(
+        "-f",
+        "--file",
+        last=True,
+        multiple=True,
+        metavar="PATH",
+        help="File or folder of manifests that lie under those of every test; `-` is standard input. May be repeated.",
+    )
+    output: str = output("test")
 
 
 @click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@output_option("text", "json", "junit")
-@click.option(
-    "--engine",
-    "engine_name",
-    type=click.Choice(list(offered_by("test"))),
-    default="model",
-    show_default=True,
-    help="Who answers: the library, packets through nftables, or requests through Envoy.",
-)
-def command(paths: tuple[str, ...], output: str, engine_name: str) -> None:
+@runs(TestParams)
+def command(params: TestParams) -> int:
     """Run every PolicyTest in the given files or folders.
 
     What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
     passed, 4 when some failed, 1 when a test file cannot be used.
     """
-    from tierwall.core.diagnostics import InputError
-    from tierwall.policytest.report import TestReport
     from tierwall.policytest.run import run
     from tierwall.policytest.suite import doubts, suites
-    from tierwall.render import json, junit, text
 
-    results = []
-    try:
-        found = suites(paths)
-        show(doubts(found))
-        for result in run(found, engine(engine_name)):
-            results.append(result)
-            if output == "text":
-                for line in text.case_lines(result, colour(sys.stdout)):
-                    click.echo(line)
-    except InputError as error:
-        fail(error)
-    report = TestReport(tuple(results))
-    if output == "json":
-        click.echo(json.dump(json.report_document(report)))
-    elif output == "junit":
-        click.echo(junit.cases(report))
-    else:
-        skipped = f", {report.skipped} skipped" if report.skipped else ""
-        click.echo(f"{report.passed} passed, {report.failed} failed{skipped}")
-    sys.exit(FOUND if report.failed else 0)
+    take_stdin(params.paths)
+    under = worlds_from(params.files)[0].snapshot if params.files else None
+    found = suites(params.paths, under)
+    show(doubts(found))
+    failed = 0
+
+    def results() -> Iterator[CaseResult]:
+        nonlocal failed
+        for result in run(found, engine(params.engine)):
+            failed += result.ok is False
+            yield result
+
+    write("test", params.output, results())
+    return FOUND if failed else 0

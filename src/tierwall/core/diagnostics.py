@@ -7,7 +7,6 @@ backticks.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import msgspec
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
+from tierwall.core.words import with_hint
 from tierwall.errors import TierwallError
 
 
@@ -42,10 +42,36 @@ class Diagnostic(msgspec.Struct, frozen=True):
         """Whether something that was to be read was not, so that nobody knows what it says."""
         return CATALOGUE[self.code].unreadable
 
+    @property
+    def told(self) -> str:
+        """The message, and the hint in brackets if there is one."""
+        return with_hint(self.message, self.hint)
+
     def sort_key(self) -> tuple[str, int, int, str, str, str]:
         """By place, then code, then words; what has no place comes first."""
         place = self.at or Position("", 0, 0)
         return place.file, place.line, place.column, self.code, self.message, str(self.reference or "")
+
+
+class Diagnostics(tuple[Diagnostic, ...]):
+    """Several diagnostics, and what they mean together; the catalogue says what each code means."""
+
+    __slots__ = ()
+
+    @property
+    def errors(self) -> Diagnostics:
+        """Those that are errors: nothing is done with input that has one."""
+        return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is Severity.ERROR)
+
+    @property
+    def unreadable(self) -> Diagnostics:
+        """Those that say that something was not read."""
+        return Diagnostics(diagnostic for diagnostic in self if diagnostic.unreadable)
+
+    @property
+    def serious(self) -> Diagnostics:
+        """Errors and warnings, without the notes."""
+        return Diagnostics(diagnostic for diagnostic in self if diagnostic.severity is not Severity.NOTE)
 
 
 # A diagnostic that is about what policies mean rather than about how they are written.
@@ -63,10 +89,7 @@ class InputError(TierwallError):
     @property
     def told(self) -> str:
         """Everything on one line, hints included."""
-        return "; ".join(
-            f"{diagnostic.message} ({diagnostic.hint})" if diagnostic.hint else diagnostic.message
-            for diagnostic in self.diagnostics
-        )
+        return "; ".join(diagnostic.told for diagnostic in self.diagnostics)
 
 
 class UnknownName(InputError):
@@ -88,14 +111,9 @@ def input_error(problems: Iterable[Diagnostic]) -> InputError:
     return UnknownName(problems) if unknown else InputError(problems)
 
 
-def errors_of(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Those that are errors: nothing is done with input that has one."""
-    return tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR)
-
-
-def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def in_order(diagnostics: Iterable[Diagnostic]) -> Diagnostics:
     """Sorted by place, repeats dropped."""
-    return tuple(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
+    return Diagnostics(sorted(dict.fromkeys(diagnostics), key=Diagnostic.sort_key))
 
 
 def unknown_keys(code: str, given: Iterable[object], known: Iterable[str], where: str) -> list[Diagnostic]:
@@ -118,5 +136,7 @@ def near_miss(word: str, known: Iterable[str], lead: str = "did you mean") -> st
     folded = {candidate.lower(): candidate for candidate in reversed(candidates)}
     if word.lower() in folded:
         return f"{lead} `{folded[word.lower()]}`?"
+    import difflib
+
     near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     return f"{lead} `{near[0]}`?" if near else ""

@@ -14,3 +14,8 @@ def listed(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def with_hint(message: str, hint: str) -> str:
+    """`message (hint)`, or the message alone."""
+    return f"{message} ({hint})" if hint else message

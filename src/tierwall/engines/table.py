@@ -1,16 +1,17 @@
 """Every engine by name: where it is, which planes it answers for, and which commands offer it.
 
 Adding an engine: write a class that overrides what it can do of `core.protocols.Engine`, and add a line here. For
-`compile` and `enforce`, add `cli/compile_NAME.py` and `cli/enforce_NAME.py` with the options it takes.
+`compile` and `enforce`, add a command of its name with the options it takes to `cli/compile.py` and `cli/enforce.py`.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tierwall.core.protocols import Engine
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Engine
 
 
 class Entry(NamedTuple):
@@ -55,7 +56,13 @@ def offered_by(command: str) -> dict[str, Entry]:
     return {name: entry for name, entry in ENGINES.items() if command in entry.commands}
 
 
+def enforced_with() -> dict[str, str]:
+    """The command that makes each engine obey: `enforce`, or one of its own where a process must stay."""
+    commands = "enforce", "run", "authorizer"
+    return {name: command for name, entry in ENGINES.items() for command in entry.commands if command in commands}
+
+
 def engine(name: str, **settings: Any) -> Engine[Any, Any, Any]:
     """The engine of that name, imported on first use."""
     module, _, attribute = ENGINES[name].target.partition(":")
-    return cast(Engine[Any, Any, Any], getattr(importlib.import_module(module), attribute)(**settings))
+    return cast("Engine[Any, Any, Any]", getattr(importlib.import_module(module), attribute)(**settings))

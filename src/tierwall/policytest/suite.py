@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import Written
 from tierwall.resources.load import load, load_objects
@@ -78,13 +78,13 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
             ready.append(_suite(test, library))
         except InputError as error:
             diagnostics += error.diagnostics
-    errors = errors_of(diagnostics)
+    errors = Diagnostics(diagnostics).errors
     if errors:
         raise InputError(errors)
     return ready
 
 
-def doubts(suites: Iterable[Suite]) -> tuple[Diagnostic, ...]:
+def doubts(suites: Iterable[Suite]) -> Diagnostics:
     """What is wrong with the objects that tests judge. It fails no case, because planes fail closed.
 
     Objects that an API server would refuse, texts that are not objects, repeated keys, objects that are there twice.
@@ -97,11 +97,11 @@ def doubts(suites: Iterable[Suite]) -> tuple[Diagnostic, ...]:
             if resource not in judged:
                 judged.add(resource)
                 noticed += problems(resource)
-    return in_order(diagnostic for diagnostic in noticed if diagnostic.severity != "note")
+    return in_order(Diagnostics(noticed).serious)
 
 
 def _malformed(resource: Resource) -> Iterator[Diagnostic]:
-    for problem in errors_of(problems(resource)):
+    for problem in problems(resource).errors:
         yield msgspec.structs.replace(problem, code="TW701")
 
 

@@ -11,8 +11,8 @@ from tierwall.api.permissions import Permission
 from tierwall.api.sentence import readable
 from tierwall.core.answer import Answer, Step
 from tierwall.core.verdict import Verdict
-from tierwall.render.text import Lines
-from tierwall.render.words import phrase
+from tierwall.render.formats import Lines, View
+from tierwall.render.text import phrase
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
@@ -32,7 +32,7 @@ def lines(answer: Answer, source: Lines) -> Iterator[str]:
     yield from map(_step, answer.steps)
 
 
-def yes_or_no(answer: Answer) -> Iterator[str]:
+def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
     """`yes`, `no` with the reason, or `yes, if` with the conditions."""
     detail: ApiDetail = answer.detail
     if detail.final is None and detail.can_become_allowed:
@@ -88,7 +88,7 @@ def _step(step: Step) -> str:
     return f"{at}{step.tier}: {subject}{phrase(step.verdict, step.reason)}{note}"
 
 
-def permission_table(permissions: Iterable[Permission]) -> Iterator[str]:
+def permission_table(permissions: Iterable[Permission], view: View) -> Iterator[str]:
     """A line a permission, in columns."""
     table = [("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION"), *map(_row, permissions)]
     widths = [max(len(row[column]) for row in table) for column in range(6)]

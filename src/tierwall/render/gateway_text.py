@@ -1,17 +1,19 @@
-"""The settings in force at a place, as plain text: each field with who set it, whom it beat and why."""
+"""The settings in force at a place as text, each with who set it, whom it beat and why; and the status of policies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from tierwall.attach.status import PolicyStatus
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
 from tierwall.gateway.model.profile import PROFILES, Profile
 from tierwall.gateway.sentence import summary
-from tierwall.render.text import Lines, shortened
+from tierwall.render.formats import Lines, View
+from tierwall.render.text import shortened
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
@@ -74,3 +76,25 @@ def _short(value: Any) -> str:
 
 def _at(step: Step) -> str:
     return f"  {at.file}:{at.line}" if (at := step.at) is not None else ""
+
+
+def statuses(statuses: Iterable[PolicyStatus], view: View) -> Iterator[str]:
+    """What `tierwall status` prints: an empty line between policies."""
+    for number, status in enumerate(statuses):
+        if number:
+            yield ""
+        yield from status_lines(status)
+
+
+def status_lines(status: PolicyStatus) -> Iterator[str]:
+    """The policy, each ancestor, and a line a condition that is said with respect to it."""
+    yield str(status.policy.reference)
+    for ancestor in status.ancestors:
+        ref = ancestor.ref
+        yield f"  {ref.kind}/{ref.namespace}/{ref.name}" if ref.namespace else f"  {ref.name}"
+        for condition in ancestor.conditions:
+            first, *rest = condition.message.split("\n")
+            yield f"    {condition.type:<13} {condition.status!s:<6} {condition.reason:<23} {first}"
+            yield from (f"{'':<49}{line}" for line in rest)
+    if not status.ancestors:
+        yield "  no target that could be read"

@@ -6,16 +6,19 @@ import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.policytest.report import CaseResult, TestReport
+from tierwall.render.findings import Checked
+from tierwall.render.formats import View
 from tierwall.render.text import trace
 
 # Characters that XML 1.0 cannot hold in any form.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def cases(report: TestReport) -> str:
+def cases(results: Iterable[CaseResult], view: View) -> str:
     """The results of a test run; one suite for each PolicyTest."""
+    report = TestReport(tuple(results))
     root = _root(len(report.cases), report.failed, report.skipped)
     suites: dict[tuple[str, str], list[CaseResult]] = {}
     for case in report.cases:
@@ -35,22 +38,21 @@ def cases(report: TestReport) -> str:
     return _dump(root)
 
 
-def diagnostics(findings: Iterable[Diagnostic], files: Sequence[str]) -> str:
+def findings(checked: Checked, view: View) -> str:
     """The problems of a check; one test case a file, failed by its errors and warnings."""
-    by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
-    for finding in findings:
+    by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
+    for finding in checked.findings:
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
-    failed = sum(any(finding.severity != "note" for finding in members) for members in by_file.values())
+    failed = sum(bool(Diagnostics(members).serious) for members in by_file.values())
     root = _root(len(by_file), failed, 0)
     suite = ElementTree.SubElement(
         root, "testsuite", name="tierwall check", tests=str(len(by_file)), failures=str(failed), skipped="0"
     )
     for file, members in by_file.items():
         element = ElementTree.SubElement(suite, "testcase", name=_text(file or "input"), classname="tierwall.check")
-        for finding in members:
-            if finding.severity != "note":
-                failure = ElementTree.SubElement(element, "failure", message=_text(finding.message), type=finding.code)
-                failure.text = _text(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
+        for finding in Diagnostics(members).serious:
+            failure = ElementTree.SubElement(element, "failure", message=_text(finding.message), type=finding.code)
+            failure.text = _text(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
     return _dump(root)
 
 

@@ -1,18 +1,21 @@
-"""A decision about a connection as text: the sentence, the walk of each direction, then the lines of the manifests."""
+"""The network plane as text: what `explain network`, `list` and `diff` print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tierwall.core.answer import Answer, Reason
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.detail import Judgement, Looked, NetworkDetail
-from tierwall.render.text import Lines, shortened
-from tierwall.render.words import phrase
+from tierwall.network.reach.listing import Entry
+from tierwall.render.formats import Lines, View
+from tierwall.render.text import phrase, shortened
+
+_SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
-    """What `tierwall explain network` prints; `source` gives the lines of the files."""
+    """The sentence, the walk of each direction, then the lines of the manifests, which `source` gives."""
     detail: NetworkDetail = answer.detail
     yield answer.sentence
     if detail.shadow is not None:
@@ -58,3 +61,12 @@ def _stations(looked: Sequence[Looked]) -> Iterator[str]:
 
 def _without_match(number: int) -> str:
     return f"{number} {'policy' if number == 1 else 'policies'} without a rule for it"
+
+
+def connections(entries: Iterable[Entry], view: View) -> Iterator[str]:
+    """`sources => destinations : ports`, one line an entry; with reasons, one more a flow."""
+    for entry in entries:
+        yield f"{_SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
+        for flow in entry.flows:
+            if because := flow.because():
+                yield f"    {flow}: {because}"

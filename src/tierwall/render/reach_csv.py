@@ -7,12 +7,13 @@ import io
 from collections.abc import Iterable, Iterator
 
 from tierwall.network.reach.listing import Entry
+from tierwall.render.formats import View
 
 _END = "\r\n"
 HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
 
 
-def lines(entries: Iterable[Entry]) -> Iterator[str]:
+def lines(entries: Iterable[Entry], view: View) -> Iterator[str]:
     """The heading, then a line a flow."""
     yield _line(HEADING)
     for entry in entries:

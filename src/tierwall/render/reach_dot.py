@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.picture import Arrow, Picture
+from tierwall.render.formats import View
 
 _COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 
 
-def lines(picture: Picture) -> Iterator[str]:
+def lines(picture: Picture, view: View) -> Iterator[str]:
     """A directed graph; conditional arrows are dashed, changes are coloured."""
     yield "digraph connections {"
     yield '  rankdir="LR"; node [shape=box, fontname="sans-serif"]; edge [fontname="sans-serif", fontsize=10];'

@@ -12,6 +12,7 @@ import msgspec
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.listing import Flow
 from tierwall.network.reach.picture import Picture
+from tierwall.render.formats import View
 
 _WORDS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
@@ -27,8 +28,17 @@ _KEY = {
 _KEY_OF_CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes", "": "no change listed"}
 
 
-def lines(picture: Picture, title: str = "Connections", changes: bool = False) -> Iterator[str]:
-    """The page, line by line; of a comparison, only the ends whose connections change."""
+def lines(picture: Picture, view: View) -> Iterator[str]:
+    """The page, line by line."""
+    return _page(picture, "Connections", changes=False)
+
+
+def lines_of_changes(picture: Picture, view: View) -> Iterator[str]:
+    """The page of a comparison: only the ends whose connections change."""
+    return _page(picture, "Changed connections", changes=True)
+
+
+def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
     page = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
     # `</script` and `<!--` mean something inside a script, whatever the objects are called.
     data = msgspec.json.encode(_data(picture, changes)).decode().replace("<", "\\u003c")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tierwall.network.reach.listing import Entry
+from tierwall.render.formats import View
 
 
-def lines(entries: Iterable[Entry]) -> Iterator[str]:
+def lines(entries: Iterable[Entry], view: View) -> Iterator[str]:
     """A table; with reasons, a column for them; with changes, a column for those."""
     started = False
     changes = reasons = False

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.picture import Picture
+from tierwall.render.formats import View
 
 
-def lines(picture: Picture) -> Iterator[str]:
+def lines(picture: Picture, view: View) -> Iterator[str]:
     """A flowchart; conditional arrows are dotted, changes carry a sign."""
     yield "flowchart LR"
     for number, named in enumerate(picture.nodes):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
+from tierwall.render.findings import Checked
+from tierwall.render.formats import View
 from tierwall.version import __version__
 
 
-def diagnostics(findings: Iterable[Diagnostic]) -> dict[str, Any]:
+def document(checked: Checked, view: View) -> dict[str, Any]:
     """One run with the rules that were broken and a result a problem."""
-    findings = list(findings)
+    findings = checked.findings
     codes = sorted({finding.code for finding in findings})
     rules = [
         {
@@ -38,12 +39,11 @@ def diagnostics(findings: Iterable[Diagnostic]) -> dict[str, Any]:
 
 
 def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
-    text = finding.message + (f" ({finding.hint})" if finding.hint else "")
     out: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": str(finding.severity),
-        "message": {"text": text},
+        "message": {"text": finding.told},
         "locations": [_location(finding.at)] if finding.at else [],
     }
     related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]

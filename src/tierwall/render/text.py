@@ -1,20 +1,18 @@
-"""Plain text for people: diagnostics with the offending line, and policy test results one line a case.
+"""Plain text for people: what the texts of all planes share, and the words for what a step says.
 
 Colour and the caret under the offending text are for terminals only; in a pipe each problem is one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+import importlib
+from collections.abc import Iterable, Iterator
 
-from tierwall.core.answer import Step, spelled
+from tierwall.core.answer import Answer, Reason, Step, spelled
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.policytest.report import CaseResult
-from tierwall.render.words import phrase
-
-# Gives a line of a file as it was read, or None.
-Lines: TypeAlias = Callable[[str, int], str | None]
+from tierwall.core.verdict import StepVerdict
+from tierwall.core.words import with_hint
+from tierwall.render.formats import Lines, View
 
 _COLOURS = {"error": "31", "warning": "33", "note": "36", "ok": "32", "FAIL": "31", "skip": "33"}
 
@@ -30,7 +28,7 @@ def diagnostics(findings: Iterable[Diagnostic], lines: Lines, terminal: bool, co
         place = f"{finding.at}: " if finding.at else ""
         head = f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {finding.message}"
         if not terminal:
-            yield head + (f" ({finding.hint})" if finding.hint else "")
+            yield with_hint(head, finding.hint)
             continue
         yield head
         if finding.at is not None and (text := lines(finding.at.file, finding.at.line)) is not None:
@@ -64,23 +62,6 @@ def _extent(rest: str) -> int:
     return len(rest)
 
 
-def case_lines(result: CaseResult, colour: bool) -> Iterator[str]:
-    """One line for a case; below a failure what was expected and got, and the trace."""
-    word = {True: "ok", False: "FAIL", None: "skip"}[result.ok]
-    yield f"{paint(f'{word:4}', word, colour)} {result.test}: {result.case}"
-    if result.ok is None:
-        yield f"       {result.skipped}"
-    elif not result.ok:
-        yield f"       at {result.file}" + (f":{result.line}" if result.line is not None else "")
-        yield from (f"       {line}" for line in result.mismatches)
-        if result.error:
-            yield f"       error: {result.error}"
-        if result.answer is not None:
-            yield from (f"         {line}" for line in trace(result.answer.steps))
-            if (shadow := getattr(result.answer.detail, "shadow", None)) is not None:
-                yield f"         {shadow.sentence}"
-
-
 def trace(steps: Iterable[Step]) -> Iterator[str]:
     """One line for each step: direction if it has one, tier, policy and rule, what it says, note, and where."""
     for step in steps:
@@ -100,3 +81,59 @@ def shortened(text: str, most: int = 100) -> str:
 def count(number: int, noun: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def answer(answer: Answer, view: View) -> Iterator[str]:
+    """What `tierwall explain` prints; each plane has a module that says in which order and words."""
+    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}_text").lines(answer, view.line)
+    return shown
+
+
+def answers(answers: Iterable[Answer], view: View) -> Iterator[str]:
+    """Several answers, with an empty line between them."""
+    for number, one_answer in enumerate(answers):
+        if number:
+            yield ""
+        yield from answer(one_answer, view)
+
+
+_VERDICTS = {
+    StepVerdict.ALLOW: "allowed",
+    StepVerdict.DENY: "denied",
+    StepVerdict.CONDITIONAL: "conditional",
+    StepVerdict.NO_OPINION: "no opinion",
+    StepVerdict.PASS: "passed",
+    StepVerdict.NO_MATCH: "no match",
+    StepVerdict.NOT_APPLICABLE: "not under policy",
+}
+# Reasons that say more than the verdict alone.
+_REASONS = {
+    Reason.FAILS_CLOSED: "fails closed",
+    Reason.NOT_SELECTED: "not asked",
+    Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
+    Reason.AUTHORIZER_DENIED: "denied by its authorizer",
+    Reason.OBJECT_REFUSED: "refused",
+    Reason.SETS_FIELD: "in force",
+    Reason.JOINS_UNION: "in force, as part of a union",
+    Reason.LESS_SPECIFIC: "beaten",
+    Reason.LOSES_TIE: "beaten",
+    Reason.LOCKED_BY_OVERRIDE: "locked out",
+    Reason.LEAST_SPECIFIC_KEPT: "beaten",
+    Reason.NO_ENTRY_SELECTED: "sets nothing",
+}
+# Reasons that are told beside the verdict.
+_BESIDE = {
+    Reason.AUTHORIZER_UNREACHABLE: "its authorizer cannot be reached",
+    Reason.NOT_READ_AS_MCP: "the request is not read as MCP",
+    Reason.EXPRESSION_FAILED: "its expression failed",
+}
+_MAY = {StepVerdict.ALLOW: "may allow", StepVerdict.DENY: "may deny", StepVerdict.PASS: "may pass"}
+
+
+def phrase(verdict: StepVerdict, reason: Reason) -> str:
+    """`denied`, `allowed by its authorizer`, `may allow`."""
+    if reason is Reason.DOMAIN_MAY_MATCH:
+        return _MAY[verdict]
+    if reason in _BESIDE:
+        return f"{_VERDICTS[verdict]}, {_BESIDE[reason]}"
+    return _REASONS.get(reason) or _VERDICTS[verdict]

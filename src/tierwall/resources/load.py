@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.core.source import Origin
 from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
@@ -25,13 +25,13 @@ class Loaded(NamedTuple):
 
     resources: tuple[Resource, ...]
     snapshot: Snapshot
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: Diagnostics
     read: Read
 
     @property
-    def errors(self) -> tuple[Diagnostic, ...]:
+    def errors(self) -> Diagnostics:
         """What cannot be read, or is not an object."""
-        return errors_of(self.diagnostics)
+        return self.diagnostics.errors
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file as it was read, for showing what a diagnostic is about."""
@@ -56,9 +56,9 @@ def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loade
 def read_document(path: str) -> Any:
     """The one document of a file (`-`: standard input), whatever it is; InputError if there is not exactly one."""
     read = read_paths([path])
-    errors = errors_of(read.diagnostics)
+    errors = Diagnostics(read.diagnostics).errors
     if not errors and len(read.documents) != 1:
-        errors = (Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}"),)
+        errors = Diagnostics([Diagnostic("TW703", f"expected one document in `{path}`, found {len(read.documents)}")])
     if errors:
         raise InputError(errors)
     return read.documents[0].value

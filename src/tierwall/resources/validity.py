@@ -9,16 +9,16 @@ objects define none), so that it holds in every snapshot that has the object.
 from __future__ import annotations
 
 from tierwall.core.catalogue import CATALOGUE
-from tierwall.core.diagnostics import Diagnostic, errors_of
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.resources.admission import admit
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 
 
 @per_resource
-def problems(resource: Resource) -> tuple[Diagnostic, ...]:
+def problems(resource: Resource) -> Diagnostics:
     """Every problem admission has with the object, warnings included."""
-    return tuple(
+    return Diagnostics(
         Diagnostic(
             problem.code,
             problem.message,
@@ -34,4 +34,4 @@ def problems(resource: Resource) -> tuple[Diagnostic, ...]:
 
 def is_valid(resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return not errors_of(problems(resource))
+    return not problems(resource).errors

@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from tierwall.analyze.admission import admission
-from tierwall.core.diagnostics import Diagnostic, InputError, errors_of, in_order
+from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 
@@ -75,7 +75,7 @@ class Load(Struct, Generic[State]):
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
         """What keeps the load from coming into force."""
-        return errors_of(self.diagnostics)
+        return Diagnostics(self.diagnostics).errors
 
     @property
     def snapshot(self) -> Snapshot:
@@ -89,7 +89,7 @@ class Load(Struct, Generic[State]):
         self.state, self.outcome = None, Outcome.REFUSED
 
 
-def problems(loaded: Loaded) -> tuple[Diagnostic, ...]:
+def problems(loaded: Loaded) -> Diagnostics:
     """What is wrong with objects, whoever enforces them: with an error among that they do not come into force."""
     return in_order((*loaded.diagnostics, *admission(loaded.snapshot)))
 

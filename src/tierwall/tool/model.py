@@ -19,7 +19,6 @@ from tierwall.attach.index import follow as follow_attachments
 from tierwall.attach.limits import is_rejected
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
-from tierwall.core.diagnostics import errors_of
 from tierwall.core.order import Seniority
 from tierwall.core.stack import Combining, Stack, Tier
 from tierwall.resources.admission.admit import with_defaults
@@ -186,7 +185,7 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
-    refused = [problem.message for problem in errors_of(problems(resource))]
+    refused = [problem.message for problem in problems(resource).errors]
     refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")

@@ -6,7 +6,7 @@ Answers are typed everywhere else; only here do they become maps. Each plane has
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from tierwall.core.answer import Answer, Decider, Omission, Step
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
-from tierwall.policytest.report import CaseResult, TestReport
+from tierwall.render.formats import View
 
 
 def dump(document: Any) -> str:
@@ -25,14 +25,6 @@ def dump(document: Any) -> str:
 def line(document: Any) -> str:
     """A document as JSON text in one line."""
     return msgspec.json.encode(document).decode()
-
-
-def diagnostics(
-    found: Iterable[Diagnostic], summary: Mapping[str, Any], not_considered: Iterable[Omission] = ()
-) -> str:
-    """What `check -o json` prints."""
-    documents = [diagnostic_document(diagnostic) for diagnostic in found]
-    return dump({**summary, "diagnostics": documents, "notConsidered": omission_documents(not_considered)})
 
 
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -53,7 +45,7 @@ def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def answer_document(answer: Answer) -> dict[str, Any]:
+def answer_document(answer: Answer, view: View | None = None) -> dict[str, Any]:
     """The decision document (docs/reference/decision-document.md)."""
     document: dict[str, Any] = {"plane": answer.plane}
     if answer.verdict is not None:
@@ -67,29 +59,14 @@ def answer_document(answer: Answer) -> dict[str, Any]:
     return document
 
 
-def items_document(items: Iterable[Mapping[str, Any]], not_considered: Iterable[Omission] = ()) -> dict[str, Any]:
-    """Several answers of one kind, with what took no part in any of them."""
-    return {"items": list(items), "notConsidered": omission_documents(not_considered)}
+def answers_document(answers: Iterable[Answer], view: View) -> dict[str, Any]:
+    """Several answers, with what took no part in any of them."""
+    return items_document(map(answer_document, answers), view)
 
 
-def report_document(report: TestReport) -> dict[str, Any]:
-    """What `test -o json` prints."""
-    return {
-        "passed": report.passed,
-        "failed": report.failed,
-        "skipped": report.skipped,
-        "cases": [case_document(case) for case in report.cases],
-    }
-
-
-def case_document(case: CaseResult) -> dict[str, Any]:
-    """One case of a policy test."""
-    document: dict[str, Any] = {"file": case.file, "test": case.test, "case": case.case, "ok": case.ok}
-    document["got"] = answer_document(case.answer) if case.answer is not None else {}
-    document["want"] = dict(case.expect)
-    return document | given(
-        skipped=case.skipped, mismatches=list(case.mismatches) or None, error=case.error, line=case.line
-    )
+def items_document(items: Iterable[dict[str, Any]], view: View) -> dict[str, Any]:
+    """Several documents of one kind, with what took no part in any of them."""
+    return {"items": list(items), "notConsidered": omission_documents(view.not_considered)}
 
 
 def decider_document(decider: Decider) -> dict[str, str]:

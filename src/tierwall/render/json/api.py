@@ -8,8 +8,8 @@ from typing import Any
 from tierwall.api.algebra.condition import EXPRESSION, Condition
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion
 from tierwall.api.permissions import Permission
-from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
+from tierwall.render.formats import View
 from tierwall.render.json import given, omission_documents, source_document
 
 
@@ -60,10 +60,10 @@ def condition_document(authorizer: str, condition: Condition) -> dict[str, Any]:
     }
 
 
-def permissions_document(permissions: Iterable[Permission], not_considered: Iterable[Omission]) -> dict[str, Any]:
+def permissions_document(permissions: Iterable[Permission], view: View) -> dict[str, Any]:
     """What `tierwall can-i --list -o json` prints."""
     documents = [permission_document(permission) for permission in permissions]
-    return {"permissions": documents, "notConsidered": omission_documents(not_considered)}
+    return {"permissions": documents, "notConsidered": omission_documents(view.not_considered)}
 
 
 def permission_document(permission: Permission) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
+from tierwall.render.formats import View
 from tierwall.render.json import decider_document, omission_documents
 from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.grants import Grants, Permit, ToolRow
@@ -36,12 +36,13 @@ def _request(request: RequestDetail) -> dict[str, str]:
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def tools_document(grants: Grants, everything: bool, not_considered: Iterable[Omission] = ()) -> dict[str, Any]:
+def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
     """What `tierwall tools -o json` prints; tools that are denied are left out unless `everything` is wanted."""
+    grants, everything = listed
     return {
         "caller": grants.caller,
         "ways": [_way(rows, everything) for rows in grants.ways],
-        "notConsidered": omission_documents(not_considered),
+        "notConsidered": omission_documents(view.not_considered),
     }
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from tierwall.api.wire import condition_sets
 from tierwall.render.json import diagnostic_document
-from tierwall.render.json.decisions import review_document
+from tierwall.render.json.engines import review_document
 from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
 from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long

@@ -1,0 +1,58 @@
+"""Results of policy tests (docs/policy-tests.md#output): as text, case by case as they come, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tierwall.policytest.report import CaseResult, TestReport
+from tierwall.render.formats import View
+from tierwall.render.json import answer_document, given
+from tierwall.render.text import paint, trace
+
+
+def text(results: Iterable[CaseResult], view: View) -> Iterator[str]:
+    """One line for a case; below a failure what was expected and got, and the trace. Then how many there were."""
+    shown = []
+    for result in results:
+        shown.append(result)
+        yield from _case(result, view.colour)
+    report = TestReport(tuple(shown))
+    skipped = f", {report.skipped} skipped" if report.skipped else ""
+    yield f"{report.passed} passed, {report.failed} failed{skipped}"
+
+
+def _case(result: CaseResult, colour: bool) -> Iterator[str]:
+    word = {True: "ok", False: "FAIL", None: "skip"}[result.ok]
+    yield f"{paint(f'{word:4}', word, colour)} {result.test}: {result.case}"
+    if result.ok is None:
+        yield f"       {result.skipped}"
+    elif not result.ok:
+        yield f"       at {result.file}" + (f":{result.line}" if result.line is not None else "")
+        yield from (f"       {line}" for line in result.mismatches)
+        if result.error:
+            yield f"       error: {result.error}"
+        if result.answer is not None:
+            yield from (f"         {line}" for line in trace(result.answer.steps))
+            if (shadow := getattr(result.answer.detail, "shadow", None)) is not None:
+                yield f"         {shadow.sentence}"
+
+
+def document(results: Iterable[CaseResult], view: View) -> dict[str, Any]:
+    """What `test -o json` prints."""
+    report = TestReport(tuple(results))
+    return {
+        "passed": report.passed,
+        "failed": report.failed,
+        "skipped": report.skipped,
+        "cases": [_document(case) for case in report.cases],
+    }
+
+
+def _document(case: CaseResult) -> dict[str, Any]:
+    document: dict[str, Any] = {"file": case.file, "test": case.test, "case": case.case, "ok": case.ok}
+    document["got"] = answer_document(case.answer) if case.answer is not None else {}
+    document["want"] = dict(case.expect)
+    return document | given(
+        skipped=case.skipped, mismatches=list(case.mismatches) or None, error=case.error, line=case.line
+    )

@@ -1,0 +1,88 @@
+"""What `tierwall check` found: as text, as JSON, and as workflow commands of GitHub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tierwall.core.diagnostics import Diagnostics
+from tierwall.render.formats import View
+from tierwall.render.json import diagnostic_document, omission_documents
+from tierwall.render.text import count, diagnostics
+from tierwall.resources.kinds.registry import find_kind
+from tierwall.resources.load import Loaded
+
+_GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+class Checked(NamedTuple):
+    """Findings, and what they were found in."""
+
+    findings: Diagnostics
+    loaded: Loaded
+
+    @property
+    def levels(self) -> Counter[str]:
+        """How many there are of each severity."""
+        return Counter(str(finding.severity) for finding in self.findings)
+
+    @property
+    def passed_over(self) -> dict[str, int]:
+        """How many objects there are of each kind that is not judged."""
+        strangers = Counter(
+            resource.kind
+            for resource in self.loaded.resources
+            if find_kind(resource.api_version, resource.kind) is None
+        )
+        return dict(sorted(strangers.items()))
+
+    @property
+    def summary(self) -> str:
+        """`1 error, 2 warnings in 7 objects of 3 files`."""
+        levels = self.levels
+        parts = [count(levels[word], word) for word in _GITHUB if levels[word] or word == "error"]
+        objects, files = len(self.loaded.resources), len(self.loaded.read.sources)
+        words = f"{', '.join(parts)} in {count(objects, 'object')} of {count(files, 'file')}"
+        if passed_over := self.passed_over:
+            kinds = ", ".join(f"{number} {kind}" for kind, number in passed_over.items())
+            words += f"; passed over, not ours to judge: {kinds}"
+        return words
+
+
+def text(checked: Checked, view: View) -> Iterator[str]:
+    """Each finding with its place, its code and its hint."""
+    return diagnostics(checked.findings, view.line, view.terminal, view.colour)
+
+
+def document(checked: Checked, view: View) -> dict[str, Any]:
+    """What `check -o json` prints."""
+    levels = checked.levels
+    return {
+        "files": len(checked.loaded.read.sources),
+        "objects": len(checked.loaded.resources),
+        "errors": levels["error"],
+        "warnings": levels["warning"],
+        "notes": levels["note"],
+        "passedOver": checked.passed_over,
+        "diagnostics": [diagnostic_document(finding) for finding in checked.findings],
+        "notConsidered": omission_documents(view.not_considered),
+    }
+
+
+def github(checked: Checked, view: View) -> Iterator[str]:
+    """`::error file=…,line=…,col=…,title=…::message`: an annotation on the changed line, escaped as runners read it."""
+    for finding in checked.findings:
+        where = []
+        if finding.at is not None:
+            where = [f"file={_property(finding.at.file)}", f"line={finding.at.line}", f"col={finding.at.column}"]
+        attributes = ",".join([*where, f"title={_property(finding.code)}"])
+        yield f"::{_GITHUB[finding.severity]} {attributes}::{_data(finding.told)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,74 @@
+"""Every output format of every command, and the function that writes it.
+
+A function takes what the command found and a `View`. It returns lines, a text, or a document that is written as JSON.
+Adding a format: write such a function, in a module of its own or beside its kin, and add a line here. `-o` offers what
+stands here; the first format of a command is its default.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from tierwall.core.answer import Omission
+
+# Gives a line of a file as it was read, or None.
+Lines: TypeAlias = Callable[[str, int], str | None]
+Rendered: TypeAlias = Iterable[str] | str | dict[str, Any]
+
+
+def no_line(file: str, number: int) -> None:
+    """Knows no line of any file."""
+
+
+class View(NamedTuple):
+    """What a format may need beside what was found."""
+
+    line: Lines = no_line
+    not_considered: tuple[Omission, ...] = ()
+    terminal: bool = False
+    colour: bool = False
+
+
+# Of connections: entries in a list, and pictures of blocks of ends.
+LISTS = {
+    "text": "network_text:connections",
+    "json": "json.network:connections",
+    "csv": "reach_csv:lines",
+    "md": "reach_md:lines",
+}
+PICTURES = {"dot": "reach_dot:lines", "mermaid": "reach_mermaid:lines", "html": "reach_html:lines"}
+
+# By command, or by command and the option that makes it print something else: `module:function` below `render`.
+FORMATS: Mapping[str, Mapping[str, str]] = {
+    "check": {
+        "text": "findings:text",
+        "json": "findings:document",
+        "sarif": "sarif:document",
+        "github": "findings:github",
+        "junit": "junit:findings",
+    },
+    "test": {"text": "cases:text", "json": "cases:document", "junit": "junit:cases"},
+    "explain": {"text": "text:answer", "json": "json:answer_document"},
+    "effective --all": {"text": "text:answers", "json": "json:answers_document"},
+    "can-i": {"text": "api_text:yes_or_no", "json": "json:answer_document"},
+    "can-i --list": {"text": "api_text:permission_table", "json": "json.api:permissions_document"},
+    "tools": {"text": "tool_text:tools", "json": "json.tool:tools_document"},
+    "status": {"text": "gateway_text:statuses", "json": "json.gateway:statuses_document"},
+    "list": {**LISTS, **PICTURES},
+    "diff": {**LISTS, **PICTURES, "html": "reach_html:lines_of_changes"},
+    "audit": {"text": "audit:events", "json": "json.engines:events"},
+    "audit --hits": {"text": "audit:hits", "json": "json.engines:hits", "prometheus": "audit:metrics"},
+    "compile envoy": {"yaml": "manifests:envoy_yaml", "json": "manifests:envoy_json"},
+    "crds": {"yaml": "manifests:crds_yaml", "json": "manifests:crds_json"},
+    "cel partial": {"text": "residual:text", "json": "residual:line"},
+}
+
+
+def renderer(command: str, output: str) -> Callable[[Any, View], Rendered]:
+    """The function that writes one format, imported on first use."""
+    module, _, name = FORMATS[command][output].partition(":")
+    function: Callable[[Any, View], Rendered] = getattr(importlib.import_module(f"tierwall.render.{module}"), name)
+    return function

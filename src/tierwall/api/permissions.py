@@ -9,7 +9,7 @@ and what a webhook would say on each request: neither can be listed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from tierwall.cel.errors import Failure
 from tierwall.cel.partial_evaluation import PartialError, partial
 from tierwall.cel.syntax.printer import to_text
 from tierwall.core.reference import Reference
-from tierwall.core.verdict import Verdict
+from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.resources.snapshot import Snapshot
 
 Demands: TypeAlias = dict[str, frozenset[str]]
@@ -145,16 +145,9 @@ def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) 
 
 
 def _of_failure(authorizer: CelPolicies, policy: Policy, why: str, needed: Demands) -> Iterator[Permission]:
-    match policy.effect:
-        case Effect.ALLOW:
-            return  # an Allow that fails allows nothing
-        case Effect.DENY:
-            effect = Effect(authorizer.failure_mode.verdict)
-        case Effect.NO_OPINION:
-            effect = Effect.NO_OPINION
-        case _:
-            assert_never(policy.effect)
-    yield _line(authorizer, policy, effect, needed, error=why)
+    said = policy.effect.if_failed(authorizer.failure_mode)
+    if said is not StepVerdict.NO_MATCH:  # an Allow that fails allows nothing
+        yield _line(authorizer, policy, Effect(said), needed, error=why)
 
 
 def _line(

@@ -29,6 +29,8 @@ class Comparison(StrEnum):
 EXACT: Final = Comparison.EXACT
 PREFIX: Final = Comparison.PREFIX
 REGEX: Final = Comparison.REGEX
+# What stands before and after a text in words.
+_WRITTEN: Final = {EXACT: ("", ""), PREFIX: ("", "/*"), REGEX: ("~", "")}
 
 # Policies are few and live long: their patterns stay compiled whatever else is asked of the engine.
 _pattern = lru_cache(maxsize=4096)(compiled)
@@ -55,15 +57,8 @@ class TextMatch(Struct, frozen=True):
         assert_never(self.type)
 
     def __str__(self) -> str:
-        match self.type:
-            case Comparison.EXACT:
-                return self.value
-            case Comparison.PREFIX:
-                return f"{self.value}/*"
-            case Comparison.REGEX:
-                return f"~{self.value}"
-            case _:
-                assert_never(self.type)
+        before, after = _WRITTEN[self.type]
+        return f"{before}{self.value}{after}"
 
 
 class HeaderMatch(Struct, frozen=True):

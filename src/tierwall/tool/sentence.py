@@ -40,22 +40,18 @@ def purpose(request: Request) -> str:
     return f"use {request.method}" + (f" of {request.named}" if request.named is not None else "")
 
 
+_DENIALS = {
+    Reason.NO_RULE_MATCHED: "no rule of {policy} grants it",
+    Reason.AUTHORIZER_DENIED: "the authorizer of {rule} denies it",
+    Reason.AUTHORIZER_UNREACHABLE: "the authorizer of {rule} cannot be reached",
+    Reason.FAILS_CLOSED: "{policy} is invalid, which closes what it guards",
+    Reason.NOT_READ_AS_MCP: "{policy} guards it, and the request is not read as MCP",
+}
+
+
 def _denial(entry: Evaluated) -> str:
-    policy = f"{entry.policy.reference} on the {entry.level}"
-    asking = f"{entry.decider.short} on the {entry.level}"
-    match entry.reason:
-        case Reason.NO_RULE_MATCHED:
-            return f"no rule of {policy} grants it"
-        case Reason.AUTHORIZER_DENIED:
-            return f"the authorizer of {asking} denies it"
-        case Reason.AUTHORIZER_UNREACHABLE:
-            return f"the authorizer of {asking} cannot be reached"
-        case Reason.FAILS_CLOSED:
-            return f"{policy} is invalid, which closes what it guards"
-        case Reason.NOT_READ_AS_MCP:
-            return f"{policy} guards it, and the request is not read as MCP"
-        case _:
-            raise AssertionError(f"a policy of the tool plane does not deny by {entry.reason}")
+    policy, rule = (f"{name} on the {entry.level}" for name in (entry.policy.reference, entry.decider.short))
+    return _DENIALS[entry.reason].format(policy=policy, rule=rule)
 
 
 def _permission(walk: Walk) -> str:

@@ -64,10 +64,10 @@ def conditions_of(condition: Condition, tree: Expr) -> list[Condition]:
 
 def within_limits(conditions: Iterable[Condition]) -> list[Condition]:
     """At most 128 conditions, if joining can do it."""
-    found = list(conditions)
-    if len(found) <= MAX_CONDITIONS:
-        return found
-    return [joined for effect in (Effect.DENY, Effect.NO_OPINION, Effect.ALLOW) for joined in _joined(found, effect)]
+    listed = list(conditions)
+    if len(listed) <= MAX_CONDITIONS:
+        return listed
+    return [joined for effect in Effect for joined in _joined(listed, effect)]
 
 
 def fits(text: str) -> bool:

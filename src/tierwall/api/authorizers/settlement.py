@@ -31,8 +31,8 @@ from tierwall.api.authorizers.expression import Failed, Left
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 
-# Which effect beats which; the Denies are asked first.
-ORDER = (Effect.DENY, Effect.NO_OPINION, Effect.ALLOW)
+# Each effect beats those that `Effect` lists after it; the Denies are asked first.
+ORDER = tuple(Effect)
 NOTHING_ALLOWS = "no policy allows it"
 
 

@@ -29,7 +29,8 @@ from tierwall.engines.nftables.probe import packets
 from tierwall.engines.nftables.table.options import Options
 from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
-from tierwall.serve.nftables import Keeper, Nftables
+from tierwall.serve.keeper import Keeper
+from tierwall.serve.nftables import Nftables
 from tierwall.serve.watch import Files
 
 __all__ = ["fresh_namespace", "nft_engine"]

@@ -1,94 +1,24 @@
-"""nftables as an engine: what compiles, applies, follows, asks and audits, put together (docs/enforce-network.md).
-
-A change of pods alone becomes a change of elements; anything else is compiled and becomes one transaction.
-"""
+"""nftables as an engine: what compiles, applies, follows, asks and audits, put together (docs/enforce-network.md)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.core.event import Event
 from tierwall.core.protocols import Engine, Reply, Report
 from tierwall.core.question import Question
-from tierwall.engines.nftables.kernel.apply import Enforcer
 from tierwall.engines.nftables.kernel.audit import events
-from tierwall.engines.nftables.kernel.conntrack import cut
-from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.probe.asking import Asker
 from tierwall.engines.nftables.table.compile import Compiled, compile_snapshot
 from tierwall.engines.nftables.table.options import Options
-from tierwall.engines.nftables.table.pods import PodChange, pod_changes
-from tierwall.network.model.model import model
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, Prepared, Source, until_signalled
 
-# More pods at once than this, and compiling is no slower.
-_MOST_PODS = 200
-
-
-class Keeper(Follower[Compiled | list[PodChange]]):
-    """Keeps the kernel up with policies and pods. `cuts`: open connections that policies forbid are cut."""
-
-    def __init__(self, options: Options, cuts: bool) -> None:
-        super().__init__()
-        self._options, self._cuts = options, cuts
-        self._enforcer = Enforcer()
-        self._compiled: Compiled | None = None
-        # What the last load that came into force did to the kernel.
-        self._done = Report("nothing yet")
-
-    def prepare(self, snapshot: Snapshot) -> Prepared[Compiled | list[PodChange]]:
-        """The pods that differ from those in force, or else a table."""
-        pods = pod_changes(self.good.snapshot, snapshot) if self.good is not None else None
-        if pods is not None and len(pods) <= _MOST_PODS:
-            return Prepared(pods)
-        compiled = compile_snapshot(snapshot, self._options)
-        return Prepared(compiled, compiled.diagnostics)
-
-    def enforce(self, load: Load[Compiled | list[PodChange]]) -> bool:
-        """Bring the kernel up with a load, in one transaction; InputError leaves the last good table in force."""
-        state = load.state
-        if isinstance(state, list):
-            if not state:
-                self._done = Report("unchanged")
-                return False
-            if self._enforcer.follow(state):
-                words = f"{len(state)} pod{'s' if len(state) > 1 else ''} followed"
-                self._done = self._cut(Report(words), load.snapshot)
-                return True
-            state = compile_snapshot(load.snapshot, self._options)
-        assert state is not None
-        changed = self._enforcer.put(state)
-        self._compiled = state
-        table = state.table
-        words = f"{len(table.chains)} chains, {len(table.sets)} sets {'applied' if changed else 'in force already'}"
-        self._done = self._cut(Report(words, in_order((*load.diagnostics, *state.diagnostics))), load.snapshot)
-        return changed
-
-    def report(self, load: Load[Compiled | list[PodChange]]) -> Report:
-        """What became of the load that was accepted last."""
-        if load.errors:
-            return Report("the last good table stays in force", load.diagnostics, load.loaded)
-        return self._done._replace(read=load.loaded)
-
-    def _cut(self, done: Report, snapshot: Snapshot) -> Report:
-        if not self._cuts:
-            return done
-        assert self._compiled is not None
-        try:
-            count = cut(model(snapshot), self._compiled.compiler)
-        except NetlinkError as error:
-            words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
-            hint = "the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
-            return done._replace(diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
-        said = f"; {count} connection{'s' if count > 1 else ''} cut" if count else ""
-        return done._replace(words=f"{done.words}{said}")
+if TYPE_CHECKING:
+    from tierwall.serve.follower import Source
 
 
-class Nftables(Engine[Snapshot, Source, Compiled]):
+class Nftables(Engine[Snapshot, "Source", Compiled]):
     """The kernel of this machine, or rather of the network namespace that its methods are called in."""
 
     planes: ClassVar[tuple[str, ...]] = ("network",)
@@ -96,7 +26,7 @@ class Nftables(Engine[Snapshot, Source, Compiled]):
     def __init__(self, options: Options | None = None, *, cuts: bool = True) -> None:
         """`cuts`: open connections that policies forbid are cut."""
         self._options = options or Options()
-        self._keeper = Keeper(self._options, cuts)
+        self._cuts = cuts
         self._asker = Asker()
 
     def compile(self, snapshot: Snapshot) -> Compiled:
@@ -105,19 +35,19 @@ class Nftables(Engine[Snapshot, Source, Compiled]):
 
     def apply(self, source: Source) -> Report:
         """Put the table into the kernel in one transaction; InputError leaves the last good one in force."""
-        return self._keeper.report(self._keeper.begin(source))
+        from tierwall.serve.keeper import Keeper
+
+        keeper = Keeper(self._options, self._cuts)
+        return keeper.report(keeper.begin(source))
 
     def follow(self, source: Source, tell: Callable[[Report], None]) -> None:
-        """Keep the kernel up with the source until SIGINT or SIGTERM; the table stays in force.
+        """Keep the kernel up with a source until SIGINT or SIGTERM; InputError if it cannot begin.
 
-        InputError if it cannot begin.
+        The table stays in force.
         """
+        from tierwall.serve.keeper import Keeper
 
-        async def main(stop: asyncio.Event) -> None:
-            async for load in self._keeper.follow(source, stop):
-                tell(self._keeper.report(load))
-
-        until_signalled(main)
+        Keeper(self._options, self._cuts).keep(source, tell)
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """Send real packets between network namespaces; InputError if that is not possible here."""

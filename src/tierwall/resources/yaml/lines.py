@@ -70,14 +70,15 @@ class LineReader:
             return _GIVE_UP
 
     def _read(self, text: str) -> tuple[Any, bool] | None:
+        # One loop in which the usual line needs no call: this is where loading spends its time.
         rests, keys, match = self._rests, self._keys, _LINE.match
         deepest = self._max_depth
         repeated = False
-        # The collections around `into` and their columns; `into` stands in column `level`.
-        stack: list[tuple[Any, int]] = []
         root: list[Any] = []
+        # The innermost open collection and its column; those around it wait on the stack.
         into: Any = root
         level = -1
+        stack: list[tuple[Any, int]] = []
         # The last line ended in this key, so that a collection may follow as its value.
         open_key: str | None = None
         # The rest of the last line and its key, for a plain scalar that goes on.
@@ -93,55 +94,37 @@ class LineReader:
             at = line.end()
             spaces, dashes, key, rest, bare = line.groups()
             column = len(spaces)
-            if not dashes:
-                if key is None:
-                    if not bare or bare[0] == "#":
-                        at = _NOTHING.match(text, at).end()  # type: ignore[union-attr]
-                        last = None
-                        continue
-                    if last is None or column <= level:
-                        return _GIVE_UP
-                    # A plain scalar goes on; more of it may follow still.
-                    last = _continued(last, bare)
-                    if into.__class__ is list:
-                        into[-1] = last
-                    else:
-                        into[last_key] = last
+            if key is None and not dashes:
+                if not bare or bare[0] == "#":
+                    at = _NOTHING.match(text, at).end()  # type: ignore[union-attr]
+                    last = None
                     continue
-                if column != level or into.__class__ is not dict:
-                    if column > level:
-                        # Only a key without a value, or the document itself, may be followed by a deeper map.
-                        if root if into is root else open_key is None:
-                            return _GIVE_UP
-                        stack.append((into, level))
-                        child: Any = {}
-                        if into is root:
-                            root.append(child)
-                        else:
-                            into[open_key] = child
-                        into, level = child, column
-                        if len(stack) > deepest:
-                            return _GIVE_UP
+                if last is None or column <= level:
+                    return _GIVE_UP
+                # A plain scalar goes on; more of it may follow still.
+                last = _continued(last, bare)
+                into[-1 if into.__class__ is list else last_key] = last
+                continue
+            wanted: type[Any] = list if dashes else dict
+            if column != level or into.__class__ is not wanted:
+                if column < level or (open_key is None and root):
+                    while column < level or (column == level and into.__class__ is not wanted):
+                        into, level = stack.pop()
+                    if column != level:
+                        return _GIVE_UP
+                else:
+                    # Only a key without a value, or the document itself, may be followed by a new collection.
+                    stack.append((into, level))
+                    child = wanted()
+                    if into is root:
+                        root.append(child)
                     else:
-                        while level > column or (level == column and into.__class__ is list):
-                            into, level = stack.pop()
-                        if level != column or into is root:
-                            return _GIVE_UP
-            else:
-                if column != level or into.__class__ is not list:
-                    if column >= level and (open_key is not None or (into is root and not root)):
-                        stack.append((into, level))
-                        child = []
-                        if into is root:
-                            root.append(child)
-                        else:
-                            into[open_key] = child
-                        into, level = child, column
-                    else:
-                        while level > column:
-                            into, level = stack.pop()
-                        if level != column or into.__class__ is not list or into is root:
-                            return _GIVE_UP
+                        into[open_key] = child
+                    into, level = child, column
+                    if len(stack) > deepest:
+                        return _GIVE_UP
+            if dashes:
+                # Every further dash opens a list in its place, and a key behind the last one a map.
                 for _ in range(len(dashes) // 2 - 1):
                     stack.append((into, level))
                     child = []
@@ -154,18 +137,16 @@ class LineReader:
                     into, level = child, level + 2
                 if len(stack) > deepest:
                     return _GIVE_UP
-            open_key = None
             if key is None:
                 rest = bare
             else:
                 try:
                     key = keys[key]
                 except KeyError:
-                    if len(key) > _LONGEST_KEY:
-                        return _GIVE_UP
-                    key = keys[key] = key_text(plain_scalar(key)[1], 0)
+                    key = self._key(key)
                 if key in into:
                     repeated = True
+            open_key = None
             value = rests.get(rest, _UNKNOWN)
             if value is _UNKNOWN:
                 value = rests[rest] = self._rest(rest)
@@ -186,6 +167,13 @@ class LineReader:
             else:
                 into[key] = value
         return (root[0] if root else None), repeated
+
+    def _key(self, text: str) -> str:
+        """A key that was not met before."""
+        if len(text) > _LONGEST_KEY:
+            raise _too_much()
+        key = self._keys[text] = key_text(plain_scalar(text)[1], 0)
+        return key
 
     def _rest(self, rest: str) -> Any:
         """What the rest of a line means: a scalar, a collection or the start of a literal. Raises if it is more."""

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests import ROOT
 from tierwall.cli.yaml import command as yaml_command
 from tierwall.resources.read import Limits, read_text
+from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.exact import read_exactly
 
 KUBERNETES_DEPTH = Limits(depth=10_000)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.worlds.yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
+from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.exact import read_exactly
 from tierwall.resources.yaml.fast import FastReader, is_regular
 from tierwall.resources.yaml.lines import LineReader
 

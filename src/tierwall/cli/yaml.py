@@ -25,8 +25,7 @@ def command(params: YamlParams) -> int:
     Example: tierwall yaml deployment.yaml | jq .metadata.name
     """
     from tierwall.cli.collector import uncollected
-    from tierwall.resources.json_line import json_line
-    from tierwall.resources.json_text import MAX_DEPTH
+    from tierwall.resources.json_text import MAX_DEPTH, json_line
     from tierwall.resources.read import Limits, read_paths, repeated_keys
 
     with uncollected():

@@ -161,7 +161,7 @@ class Document:
             return ()
         if self.is_json:
             return self._repeated_json()
-        from tierwall.resources.yaml.exact import read_exactly
+        from tierwall.resources.yaml.decode import read_exactly
         from tierwall.resources.yaml.read import document_text, text_position
 
         repeats = read_exactly(document_text(self.source.data, self.start, self.end)).repeats
@@ -172,7 +172,7 @@ class Document:
 
     def _repeated_json(self) -> tuple[Repeated, ...]:
         from tierwall.resources.json_place import JsonPlaces
-        from tierwall.resources.json_text import repeats_keys
+        from tierwall.resources.json_scanner import repeats_keys
 
         if self._repeats is None:
             self._repeats = repeats_keys(self.source.data[self.start : self.end])

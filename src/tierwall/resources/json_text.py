@@ -8,23 +8,50 @@ from __future__ import annotations
 
 import json
 import re
-from json.decoder import JSONDecodeError
+from collections.abc import Iterator
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any, Final
 
 import msgspec
 
-from tierwall.resources.json_deep import WORDS, JsonError, decode_deep, space_end
+from tierwall.resources.json_scanner import too_deep
 
 MAX_DEPTH = 10_000
 
-# The next bracket that stands in no string.
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]|\\.)*+")*+([\[\]{}])', re.DOTALL)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LITERALS: Final = {"true": True, "false": False, "null": None}
+
+_WORDS: Final = {
+    "Expecting value": "expected a value",
+    "Expecting property name enclosed in double quotes": "expected a key in double quotes",
+    "Illegal trailing comma before end of object": "expected a key in double quotes after `,`",
+    "Illegal trailing comma before end of array": "expected a value after `,`",
+    "Expecting ':' delimiter": "expected `:` after a key",
+    "Expecting ',' delimiter": "expected `,` or the end of the collection",
+    "Unterminated string starting at": 'text is not closed: no `"` before the end',
+    "Invalid control character at": "found a control character in a text",
+    "Invalid \\escape": "found an unknown escape",
+    "Invalid \\uXXXX escape": "expected four hexadecimal digits after `\\u`",
+}
 _CONSTANT = re.compile(r"(?<=[\s:,\[])(?:NaN|-?Infinity)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_BRACKET: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 _DIGITS: Final = bytes(0x30 if 0x30 <= octet <= 0x39 else 0x20 for octet in range(256))
 _BLOCK: Final = 1 << 20
-_PASSES = 64
+
+
+class JsonError(Exception):
+    """Text that is not JSON, with the octet offset of the problem.
+
+    `final` says that the text is JSON but its value cannot be taken, so trying it as YAML is no use.
+    """
+
+    def __init__(self, problem: str, offset: int, code: str = "TW002", final: bool = False) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.offset = offset
+        self.code = code
+        self.final = final
 
 
 class JsonStream:
@@ -43,7 +70,7 @@ class JsonStream:
             if whole is not None:
                 return whole
         text = self._text = self._text or self._data.decode("latin-1")
-        start = space_end(text, at)
+        start = _space_end(text, at)
         if start == len(text):
             return None
         end = _value_end(text, start, self._max_depth)
@@ -72,9 +99,9 @@ def _value_end(text: str, start: int, max_depth: int) -> int:
         if error.doc is not text:
             constant = _CONSTANT.search(text, start)
             raise JsonError("expected a value", constant.start() if constant else start) from None
-        raise JsonError(WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
+        raise JsonError(_WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
     except RecursionError:
-        return decode_deep(text, start, max_depth)[1]
+        return _decode_deep(text, start, max_depth)[1]
     if text[start] in "-0123456789" and text[end : end + 1] in (".", "e", "E"):
         raise JsonError("expected a digit", end + 1)
     return end
@@ -105,7 +132,7 @@ def _value(octets: bytes, start: int, max_depth: int) -> Any:
         except UnicodeDecodeError:
             raise _not_utf8(octets, start) from None
         try:
-            return _tidy(decode_deep(text, 0, max_depth)[0])
+            return _tidy(_decode_deep(text, 0, max_depth)[0])
         except JsonError as error:
             error.offset = start + len(text[: error.offset].encode())
             raise
@@ -148,40 +175,127 @@ def _tidy(value: Any) -> Any:
 
 
 def _check_depth(data: bytes, start: int, max_depth: int) -> None:
-    """Refuse text that is nested too deep, before anything is built from it.
-
-    Taking out innermost pairs of brackets level by level settles it for ordinary text; brackets inside strings may be
-    left over, and only if they could hide too much depth are the strings taken out too.
-    """
-    brackets = data.translate(None, _NOT_BRACKET)
-    for level in range(1, _PASSES):
-        rest = brackets.replace(b"{}", b"").replace(b"[]", b"")
-        if level + len(rest) <= max_depth:
-            return
-        if len(rest) == len(brackets):
-            break
-        brackets = rest
-    depth = 0
-    for found in _BRACKET.finditer(data):
-        depth += 1 if found.group(1) in b"[{" else -1
-        if depth > max_depth:
-            raise JsonError(f"nested deeper than {max_depth} levels", start + found.start(1), "TW003", final=True)
+    """Refuse text that is nested too deep, before anything is built from it."""
+    at = too_deep(data, max_depth)
+    if at is not None:
+        raise JsonError(f"nested deeper than {max_depth} levels", start + at, "TW003", final=True)
 
 
-class _Repeated(Exception):
-    """A key is set again."""
+def _space_end(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> None:
-    if len(dict(pairs)) != len(pairs):
-        raise _Repeated
+def _decode_deep(text: str, at: int, max_depth: int) -> tuple[Any, int]:
+    """A value read without recursion; slow, for what the fast readers cannot take."""
+    root: list[Any] = []
+    stack: list[Any] = [root]
+    keys: list[str] = []
+    while True:
+        at = _space_end(text, at)
+        char = text[at : at + 1]
+        if char == "{" or char == "[":
+            child: Any = {} if char == "{" else []
+            _put(stack, keys, child)
+            if len(stack) > max_depth:
+                raise JsonError(f"nested deeper than {max_depth} levels", at, "TW003", final=True)
+            stack.append(child)
+            at = _space_end(text, at + 1)
+            if text[at : at + 1] != ("}" if char == "{" else "]"):
+                if char == "{":
+                    at = _key(text, at, keys)
+                continue
+            stack.pop()
+            at += 1
+        else:
+            value, at = _text(text, at) if char == '"' else _word(text, at)
+            _put(stack, keys, value)
+        while len(stack) > 1:
+            at = _space_end(text, at)
+            closing = "}" if isinstance(stack[-1], dict) else "]"
+            char = text[at : at + 1]
+            if char == ",":
+                at += 1
+                if closing == "}":
+                    at = _key(text, _space_end(text, at), keys)
+                break
+            if char != closing:
+                raise JsonError(f"expected `,` or `{closing}`", at)
+            stack.pop()
+            at += 1
+        else:
+            return root[0], at
 
 
-def repeats_keys(octets: bytes) -> bool:
-    """Is a key set again in some object of this JSON text?"""
+def _put(stack: list[Any], keys: list[str], value: Any) -> None:
+    into = stack[-1]
+    if isinstance(into, dict):
+        into[keys.pop()] = value
+    else:
+        into.append(value)
+
+
+def _key(text: str, at: int, keys: list[str]) -> int:
+    if text[at : at + 1] != '"':
+        raise JsonError("expected a key in double quotes", at)
+    key, at = _text(text, at)
+    keys.append(key)
+    at = _space_end(text, at)
+    if text[at : at + 1] != ":":
+        raise JsonError("expected `:` after a key", at)
+    return at + 1
+
+
+def _text(text: str, at: int) -> tuple[str, int]:
     try:
-        json.loads(octets.decode("utf-8", "replace"), object_pairs_hook=_no_repeats, parse_int=len, parse_float=len)
-    except (_Repeated, RecursionError):
-        # Text that is too deep is looked through slowly.
-        return True
-    return False
+        found: tuple[str, int] = scanstring(text, at + 1, True)
+        return found
+    except JSONDecodeError as error:
+        raise JsonError(_WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
+
+
+def _word(text: str, at: int) -> tuple[Any, int]:
+    found = _NUMBER.match(text, at)
+    if found is None:
+        for word, value in _LITERALS.items():
+            if text.startswith(word, at):
+                return value, at + len(word)
+        raise JsonError("expected a value", min(at, len(text)))
+    digits = found.group()
+    if digits.lstrip("-").isdigit():
+        return (int(digits) if len(digits) < 20 else float(digits)), found.end()
+    number = float(digits)
+    if number - number != 0:
+        raise JsonError(f"number `{digits[:40]}` is outside the range of float64", at, final=True)
+    return number, found.end()
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON text, however deep it is."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        return "".join(_pieces(value))
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """JSON text piece by piece. What is still to be written stands on a stack, the next on top."""
+    todo: list[tuple[bool, Any]] = [(False, value)]
+    while todo:
+        is_text, one = todo.pop()
+        if is_text:
+            yield one
+        elif isinstance(one, dict | list):
+            opening, closing = ("{", "}") if isinstance(one, dict) else ("[", "]")
+            yield opening
+            inner: list[tuple[bool, Any]] = []
+            for key, child in one.items() if isinstance(one, dict) else enumerate(one):
+                if inner:
+                    inner.append((True, ","))
+                if isinstance(one, dict):
+                    inner.append((True, json.dumps(key, ensure_ascii=False) + ":"))
+                inner.append((False, child))
+            todo.append((True, closing))
+            todo += reversed(inner)
+        else:
+            yield json.dumps(one, ensure_ascii=False)

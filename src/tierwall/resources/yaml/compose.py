@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 from tierwall.resources.yaml.errors import YamlError
@@ -9,6 +10,8 @@ from tierwall.resources.yaml.parse import E, Parser
 
 # Octets that the Go reader decodes ahead of the scanner (`input_raw_buffer_size`).
 _READ_AHEAD = 512
+# `readerc.go`: everything else is a control character or not a character.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class K(IntEnum):
@@ -45,24 +48,30 @@ class Tree:
         self.aliases = aliases
 
 
-def compose(text: str, bad: int = -1) -> Tree:
-    """Read the first document of a text.
-
-    `bad` is the offset of the first character that may not occur, or -1. The Go reader finds it only if it gets that
-    far, so it is no error far behind the end of the first document.
-    """
-    parser = Parser(text if bad < 0 else text[:bad])
-    if bad < 0:
-        return _compose(parser)
+def compose(text: str) -> Tree:
+    """The nodes of the first document of a text without a byte order mark; raises `YamlError`."""
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden is None:
+        return _compose(Parser(text))
+    bad = forbidden.start()
+    parser = Parser(text[:bad])
     problem = YamlError(f"found character U+{ord(text[bad]):04X}, which may not occur in YAML", bad)
     try:
         tree = _compose(parser)
     except YamlError:
         raise problem from None
+    # The Go reader finds the character only if it gets that far: far behind the end of the document it is no error.
     reached = len(text[: parser.scanner.at + 4].encode())
     if len(text[:bad].encode()) < (reached // _READ_AHEAD + 1) * _READ_AHEAD:
         raise problem
     return tree
+
+
+def root_offset(text: str) -> int:
+    """Where the value of a document begins."""
+    parser = Parser(text)
+    parser.next()
+    return parser.next().start
 
 
 def _compose(parser: Parser) -> Tree:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tierwall.resources.yaml.compose import K, Node, Tree
+from tierwall.resources.yaml.compose import K, Node, Tree, compose
 from tierwall.resources.yaml.errors import UnfitKey, YamlError
 from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_text, plain_scalar, tagged_scalar
 
@@ -68,8 +68,9 @@ def key_of(node: Node) -> str:
     return key_text(resolve(target), node.start)
 
 
-def decode(tree: Tree, max_depth: int = MAX_DEPTH) -> Decoded:
-    """The value of a document."""
+def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
+    """The value of a document's text, as Go reads it; raises `YamlError`."""
+    tree = compose(text)
     return _Decoder(tree, max_depth).run() if tree.root is not None else Decoded(None, [])
 
 

@@ -10,7 +10,7 @@ One regular expression a line takes it apart, and a memory of what the rest of a
 work, so that this is faster than listening to libyaml's events. Everything else (folded blocks, flow collections over
 several lines, tags, anchors, aliases, merge keys, and every mistake) is left to the other readers.
 
-INVARIANT: where this module returns a value it is the value that `exact.read_exactly` returns. Random tests hold the
+INVARIANT: where this module returns a value it is the value that `decode.read_exactly` returns. Random tests hold the
 two equal.
 """
 

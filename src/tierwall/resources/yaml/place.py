@@ -20,10 +20,9 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from tierwall.resources.yaml.compose import K, Node
+from tierwall.resources.yaml.compose import K, Node, compose, root_offset
 from tierwall.resources.yaml.decode import is_merge, key_of
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.exact import root_offset, tree_of
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
@@ -93,14 +92,14 @@ class YamlPlaces:
         place, root = self._entry
         if place != (path[0], index):
             # Blanks before the entry put it into the column in which it stands.
-            root = tree_of(" " * column + self._text[start:end]).root
+            root = compose(" " * column + self._text[start:end]).root
             self._entry = (path[0], index), root
         return start if root is None else start - column + _locate(root, within, key)
 
 
 def _read(text: str) -> _Reading:
     outline = _outline_of(text) if len(text) > _SMALL else None
-    return _Reading(outline, tree_of(text).root if outline is None and len(text) <= _LARGE else None)
+    return _Reading(outline, compose(text).root if outline is None and len(text) <= _LARGE else None)
 
 
 def _outline_of(text: str) -> _Outline | None:

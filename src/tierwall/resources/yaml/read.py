@@ -13,10 +13,9 @@ from typing import Any
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
-from tierwall.resources.json_deep import JsonError
-from tierwall.resources.json_text import MAX_DEPTH, JsonStream
+from tierwall.resources.json_text import MAX_DEPTH, JsonError, JsonStream
+from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.exact import read_exactly
 from tierwall.resources.yaml.fast import FastReader, is_regular
 from tierwall.resources.yaml.lines import LineReader
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from tierwall.resources.yaml.block_scalar import scan_block_scalar
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.flow_scalar import scan_plain_scalar, scan_quoted_scalar
+from tierwall.resources.yaml.scalar_text import scan_block_scalar, scan_plain_scalar, scan_quoted_scalar
 from tierwall.resources.yaml.tag import scan_directive, scan_tag
 from tierwall.resources.yaml.token import T, Token
 

@@ -22,9 +22,9 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def got(question: dict[str, Any], *resources: Resource) -> dict[str, Any]:
-    start = time.monotonic()
+    start = time.process_time()
     found = document(Snapshot.of(resources), question)
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
     return found
 
 

@@ -143,7 +143,8 @@ def test_a_configuration_that_envoy_refuses_leaves_the_last_good_one_in_force(ru
     broken.virtual_hosts.add(name="again", domains=["*"])
     with hammering(running) as answers:
         running.do(_publish(running, replace(resources, routes={name: broken})))
-        assert running.do(running.server.until(lambda: running.server.programmed.reason == "Invalid", 20))
+        until = running.server.until(lambda: running.server.programmed.reason == "Invalid", PATIENCE_S)
+        assert running.do(until, PATIENCE_S + 5)
         condition = running.server.programmed
         assert condition.status == "False"
         assert "Only a single wildcard domain is permitted" in condition.message

@@ -209,7 +209,7 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
 
 def test_the_command_streams_what_is_dropped(topology: Topology) -> None:
     model = Model(Snapshot.of(load_objects([*BASE, DENY_ALL])))
-    command = [str(Path(sys.executable).parent / "tierwall"), "audit", "-o", "json", "--count", "1", "--seconds", "30"]
+    command = [str(Path(sys.executable).parent / "tierwall"), "audit", "-o", "json", "--count", "1", "--seconds", "90"]
     with topology.router.entered():
         apply(compile_model(model, Options()).table)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

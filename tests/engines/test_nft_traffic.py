@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.labs.nft_kernel import need_kernel
+from tests.labs.waiting import PATIENCE_S
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod
 from tierwall.engines.nftables.kernel.apply import apply, execute, remove
 from tierwall.engines.nftables.kernel.conntrack import cut
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.engine
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 OPEN, CLOSED = 80, 81
 SWAPS = 150
-PATIENCE = 10.0
 
 BASE = [
     namespace("a", team="a"),
@@ -62,7 +62,7 @@ def opened(topology: Topology, where: str, kind: int, place: tuple[str, int]) ->
     with topology.at(address(where)).entered():
         made = socket.socket(socket.AF_INET, kind)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.settimeout(PATIENCE)
+    made.settimeout(PATIENCE_S)
     made.bind(place)
     return made
 
@@ -91,7 +91,7 @@ class Busy:
     def end(self) -> None:
         self.stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE * 2)
+            thread.join(PATIENCE_S)
         if self._wrong:
             raise self._wrong[0]
 
@@ -107,7 +107,7 @@ def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
     steady = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
     steady.connect((SERVER, OPEN))
     other, _ = listener.accept()
-    other.settimeout(PATIENCE)
+    other.settimeout(PATIENCE_S)
     sender = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))
     busy = Busy()
 
@@ -153,7 +153,7 @@ def test_the_first_table_leaves_allowed_connections_open(topology: Topology) -> 
     with topology.router.entered():
         apply(compiled(about("b", ingress=deny("from", CLOSED))).table)
     client.sendall(b"still")
-    server.settimeout(PATIENCE)
+    server.settimeout(PATIENCE_S)
     assert server.recv(16) == b"still"
     server.sendall(b"here")
     assert client.recv(16) == b"here"
@@ -180,7 +180,7 @@ def test_a_connection_that_a_new_policy_forbids_is_cut_if_wanted(topology: Topol
     (receiver,) = ends.values()
     # The server may talk to the client by policy: only that it does so in the middle of nothing gives it away.
     sender.sendall(b"anybody there?")
-    receiver.settimeout(0.5 if cuts else PATIENCE)
+    receiver.settimeout(0.5 if cuts else PATIENCE_S)
     if cuts:
         with pytest.raises(TimeoutError):
             receiver.recv(64)
@@ -202,10 +202,10 @@ def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
     with topology.router.entered():
         start = time.perf_counter()
         assert cut(policies.compiler.model, policies.compiler) == 0
-        assert time.perf_counter() - start < PATIENCE
+        assert time.perf_counter() - start < PATIENCE_S
         remove()
     client.sendall(b"fine")
-    server.settimeout(PATIENCE)
+    server.settimeout(PATIENCE_S)
     assert server.recv(16) == b"fine"
     for one in (listener, client, server):
         one.close()
@@ -234,8 +234,8 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
     client = opened(topology, CLIENT, socket.SOCK_DGRAM, (CLIENT, 0))
     server = opened(topology, SERVER, socket.SOCK_DGRAM, (SERVER, OPEN))
     client.sendto(b"to the node", (node, OPEN))
-    at_node.settimeout(PATIENCE if exempt else 0.3)
-    server.settimeout(PATIENCE if exempt else 0.3)
+    at_node.settimeout(PATIENCE_S if exempt else 0.3)
+    server.settimeout(PATIENCE_S if exempt else 0.3)
     if exempt:
         at_node.sendto(b"from the node", (SERVER, OPEN))
         assert at_node.recv(64) == b"to the node"

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
@@ -87,19 +88,19 @@ def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: 
         stop = asyncio.Event()
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
-        first = await asyncio.wait_for(anext(watched), 20)
+        first = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.name for one in first.resources] == ["a"]
         (tmp_path / "b.yaml").write_text(NAMESPACE.replace("NAME", "b"))
-        second = await asyncio.wait_for(anext(watched), 20)
+        second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert sorted(one.name for one in second.resources) == ["a", "b"]
         (tmp_path / "b.yaml").write_text("kind: [")
-        third = await asyncio.wait_for(anext(watched), 20)
+        third = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.severity for one in third.diagnostics] == ["error"]
         (tmp_path / "b.yaml").unlink()
-        fourth = await asyncio.wait_for(anext(watched), 20)
+        fourth = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.name for one in fourth.resources] == ["a"]
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())
 
@@ -110,17 +111,17 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
         path = tmp_path / "a.yaml"
         path.write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(path)]), stop))
-        assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == ["a"]
+        assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["a"]
         for name in ("b", "c"):
             (tmp_path / "neighbour.yaml").write_text("kind: [")
             other = tmp_path / "new"
             other.write_text(NAMESPACE.replace("NAME", name))
             other.replace(path)
-            found = await asyncio.wait_for(anext(watched), 20)
+            found = await asyncio.wait_for(anext(watched), PATIENCE_S)
             assert [one.name for one in found.resources] == [name]
             assert not found.diagnostics
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())
 
@@ -135,7 +136,7 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
     async def main() -> None:
         stop = asyncio.Event()
         watched = aiter(loads(Loader([str(folder)]), stop))
-        assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == [
+        assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
             "linked",
             "NAME",
             "NAME",
@@ -147,9 +148,10 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
         assert not done
         (folder / ".git" / "new").write_text(NAMESPACE.replace("NAME", "other"))
         (folder / ".git" / "new").replace(folder / ".git" / "linked")
-        assert [one.name for one in (await asyncio.wait_for(following, 20)).resources] == ["other", "NAME", "NAME"]
+        found = (await asyncio.wait_for(following, PATIENCE_S)).resources
+        assert [one.name for one in found] == ["other", "NAME", "NAME"]
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())
 
@@ -168,16 +170,16 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
         for name in "ab":
             (tmp_path / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
-        first = await asyncio.wait_for(anext(watched), 20)
+        first = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.name for one in first.resources] == ["a1", "b1"]
         version("..v2", "a1", "b2")
-        second = await asyncio.wait_for(anext(watched), 20)
+        second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         while [one.name for one in second.resources] != ["a1", "b2"]:
-            second = await asyncio.wait_for(anext(watched), 20)
+            second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         # The file is another one, but its text is the same: so is the object.
         assert second.resources[0] is first.resources[0]
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())
 
@@ -211,7 +213,7 @@ def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Pa
         fill("fourth")
         await until("fourth")
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())
 
@@ -232,9 +234,9 @@ def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
         for paths in ([str(tmp_path)], [str(path)]):
             watched = loads(Loader(paths), stop)
             for name in "bc":
-                await asyncio.wait_for(anext(watched), 20)
+                await asyncio.wait_for(anext(watched), PATIENCE_S)
                 path.write_text(NAMESPACE.replace("NAME", name))
-            assert [one.name for one in (await asyncio.wait_for(anext(watched), 20)).resources] == ["c"]
+            assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["c"]
             await watched.aclose()
         assert not stop.is_set()
 
@@ -250,12 +252,12 @@ def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytes
     async def main() -> None:
         stop = asyncio.Event()
         watched = aiter(loads(Loader(["-", str(tmp_path)]), stop))
-        first = await asyncio.wait_for(anext(watched), 20)
+        first = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.name for one in first.resources] == ["piped"]
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
-        second = await asyncio.wait_for(anext(watched), 20)
+        second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [one.name for one in second.resources] == ["piped", "a"]
         stop.set()
-        assert await asyncio.wait_for(anext(watched, None), 20) is None
+        assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
     asyncio.run(main())

@@ -4,8 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 
+# For fuzz and soak: how many times as much as in `make test`, and which tests.
+TIMES ?= 10
+TESTS ?= tests
+
 .DEFAULT_GOAL := help
-.PHONY: help install dev run tour-shop test check bench docs lock clean kernel-tools cluster-tools
+.PHONY: help install dev run tour-shop test fuzz soak check bench docs lock clean kernel-tools cluster-tools
 
 help: ## say what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,7 +42,16 @@ tour-shop: install ## check and test an example folder and show the report
 
 test: dev kernel-tools cluster-tools ## everything: style, types, layers, tests
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(if $(filter true,$(CI)),--durations=20)
+
+fuzz: dev ## the random tests with a fresh seed and TIMES=10 times the examples; prints how to replay
+	@seed=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
+	echo "seed $$seed; to replay: make fuzz SEED=$$seed TIMES=$(TIMES) TESTS='$(TESTS)'"; \
+	TIERWALL_FUZZ=$(TIMES) TIERWALL_SEED=$$seed $(BIN)/python -m pytest -m hypothesis --hypothesis-seed=$$seed $(TESTS) || \
+	{ echo "failed with seed $$seed; to replay: make fuzz SEED=$$seed TIMES=$(TIMES) TESTS='FILE::TEST'"; exit 1; }
+
+soak: dev kernel-tools ## storms of changes, kills and calls, TIMES=10 times as long as in `make test`
+	TIERWALL_SOAK=$(TIMES) $(BIN)/python -m pytest -m storm $(TESTS)
 
 kernel-tools: ## install nft and ip, which tests of the kernel need; says so where it cannot
 	@PATH="$$PATH:/usr/sbin:/sbin"; if command -v nft >/dev/null && command -v ip >/dev/null; then exit 0; fi; \

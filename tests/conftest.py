@@ -11,11 +11,15 @@ from hypothesis import HealthCheck, settings
 
 from tests import ROOT
 from tests.needs import NOT_HAD, not_had, unavailable
+from tests.randomness import FUZZ, examples
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("tierwall", deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
-settings.register_profile("long", deadline=None, max_examples=100_000, suppress_health_check=SLOW_IS_FINE)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tierwall"))
+# With a seed from outside (`--hypothesis-seed`), and told how to replay one example alone.
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=examples(100), print_blob=True, suppress_health_check=SLOW_IS_FINE
+)
+settings.load_profile("fuzz" if FUZZ > 1 else "tierwall")
 
 pytest.register_assert_rewrite("tests.labs", "tests.worlds", "tests.reference")
 

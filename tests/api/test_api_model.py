@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference.api import FIELDS, Member, Policy, decide, evaluate, outcome
 from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
@@ -133,7 +134,7 @@ def snapshot(chain: list[Member], policies: list[Policy]) -> Snapshot:
     )
 
 
-@settings(max_examples=700)
+@settings(max_examples=examples(700))
 @given(AUTHORIZERS, POLICIES, QUESTIONS, st.one_of(st.none(), DATA))
 def test_every_answer_is_what_the_settled_semantics_say(
     chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any] | None
@@ -155,7 +156,7 @@ def test_every_answer_is_what_the_settled_semantics_say(
             assert effects.get("Allow", 0) == answer.allow if answer.allow is not None else effects["Allow"] >= 1
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(AUTHORIZERS, POLICIES, QUESTIONS, DATA)
 def test_r008_two_phases_come_to_what_one_phase_comes_to(
     chain: list[Member], policies: list[Policy], question: dict[str, Any], data: dict[str, Any]

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference.api import Member, Policy, evaluate
 from tests.worlds.api_fakes import configuration, document, policy
 from tierwall.resources.snapshot import Snapshot
@@ -137,7 +138,7 @@ QUESTIONS = st.fixed_dictionaries(
 MODES = st.sampled_from(("Deny", "NoOpinion"))
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(POLICIES, QUESTIONS, DATA, MODES, MODES)
 def test_r008_two_phases_come_to_what_one_phase_comes_to_over_all_of_cel(
     policies: list[Policy], question: dict[str, Any], data: dict[str, Any], first_mode: str, second_mode: str

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference import attach as reference
 from tests.worlds.attach_clusters import cluster
 from tierwall.attach.attachment import attachment
@@ -40,7 +41,7 @@ def shown(snapshot: Snapshot, policy: Resource) -> set[tuple[Any, ...]]:
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_attachment_equals_the_reference(seed: int) -> None:
     objects = cluster(Random(seed))
     snapshot = Snapshot.of(load_objects(objects))
@@ -49,7 +50,7 @@ def test_attachment_equals_the_reference(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_attachment_does_not_depend_on_the_order_of_files(seed: int) -> None:
     rng = Random(seed)
     objects = cluster(rng)

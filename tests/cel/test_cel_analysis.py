@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
 from tierwall.cel.syntax.demands import Demand, constant_conjuncts
@@ -126,7 +127,7 @@ CONDITIONS: st.SearchStrategy[ast.Expr] = st.recursive(
 
 
 @given(CONDITIONS, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(VALUES)))
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 def test_where_a_demand_is_not_met_the_expression_is_false(tree: ast.Expr, variables: dict[str, object]) -> None:
     for demand in constant_conjuncts(tree):
         (name,) = demand.path

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.cel_trees import LITERALS, TREES
 from tierwall.cel.check.checker import Checked, check, compile_source
 from tierwall.cel.check.structural import escape, object_type, schema_type, unescape
@@ -193,12 +194,13 @@ def verdict(tree: ast.Expr) -> Checked | CheckError:
         return error
 
 
+@pytest.mark.hypothesis
 def test_any_tree_checks_or_is_refused() -> None:
     """Most random trees mix types; enough of them check that a checker that refuses everything would fail."""
     outcomes: Counter[bool] = Counter()
 
     @given(TREES)
-    @settings(max_examples=800)
+    @settings(max_examples=examples(800))
     def checks_or_is_refused(tree: ast.Expr) -> None:
         found = verdict(tree)
         outcomes[isinstance(found, CheckError)] += 1
@@ -214,7 +216,7 @@ def test_any_tree_checks_or_is_refused() -> None:
 
 
 @given(LITERALS | st.sampled_from(["b", "request", "a"]).map(ast.Ident))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_tree_that_is_well_typed_by_construction_checks(leaf: ast.Expr) -> None:
     """A list, a map, an equality, a conversion to dyn and a conditional of one thing: none has anything to refuse."""
     kind = str(check(leaf, ENVIRONMENT, to_text(leaf)).type)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cel.cel_conformance import groups, lines, same
+from tests.randomness import examples
 from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.evaluate.encode import decode
@@ -59,7 +60,7 @@ def compare(seed: int) -> tuple[int, int]:
     return sum(results), len(results)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(st.integers(0, 2**60))
 def test_generated_code_returns_what_the_exact_evaluator_returns_or_gives_up(seed: int) -> None:
     compare(seed)

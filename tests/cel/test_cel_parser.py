@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.cel_trees import same
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax import ast
@@ -254,7 +255,7 @@ _PIECES = st.sampled_from([*_WORDS.split(), *_ODD])
 
 
 @given(st.one_of(st.text(max_size=40), st.lists(_PIECES, max_size=14).map("".join)))
-@settings(max_examples=2500)
+@settings(max_examples=examples(2500))
 @example("\x00")
 @example("a.")
 def test_any_text_parses_or_is_refused(source: str) -> None:

@@ -1,19 +1,19 @@
 """For every completion of the unknowns the residual gives what the original gives: the same value, or both fail.
 
 The reference is the exact evaluator itself: evaluate the original with everything bound, and the residual, its printed
-text read back, with nothing but the unknowns bound. `TIERWALL_SAMPLES=100000` makes the run long.
+text read back, with nothing but the unknowns bound. `make fuzz` tries more.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples, seeds
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CostExceeded, EvaluationError
@@ -28,7 +28,7 @@ from tierwall.cel.values import map_keys
 
 ENVIRONMENT = Environment(variables={"v.w": DYN}, extensions=True)
 COMPLETIONS = 4
-SAMPLES = int(os.environ.get("TIERWALL_SAMPLES", "4000"))
+SAMPLES = seeds(4000)
 CHUNKS = 4
 
 
@@ -181,15 +181,16 @@ def check_one(choose: Choose) -> None:
             assert read is FAILED or boolean or alike(read, got), f"{said}\nreads as {read}, not {got}"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_a_residual_gives_what_the_original_gives(data: st.DataObject) -> None:
     check_one(lambda n: data.draw(st.integers(0, n - 1)))
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_residuals_give_what_their_originals_give(chunk: int) -> None:
-    for seed in range(chunk, SAMPLES, CHUNKS):
+    for seed in SAMPLES[chunk::CHUNKS]:
         numbers = random.Random(seed)
         try:
             check_one(numbers.randrange)

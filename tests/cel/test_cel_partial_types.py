@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 
 import pytest
 
+from tests.randomness import seeds
 from tests.worlds.cel_expressions import VARIABLES, Choose, Expressions, Values
 from tierwall.cel.check.checker import Checked, check
 from tierwall.cel.environment import Environment
@@ -17,7 +17,7 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.types import DYN, Type, parse_type
 from tierwall.cel.values import type_name
 
-SAMPLES = int(os.environ.get("TIERWALL_SAMPLES", "4000")) // 2
+SAMPLES = seeds(2000)
 CHUNKS = 2
 TYPES = {
     "list": "list(string)",
@@ -80,9 +80,10 @@ def check_one(choose: Choose) -> None:
             passes(well_typed(tree, known, unknown, dynamic), dict.fromkeys(unknown, DYN), source)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_residual_passes_the_checker_where_its_original_does(chunk: int) -> None:
-    for seed in range(chunk, SAMPLES, CHUNKS):
+    for seed in SAMPLES[chunk::CHUNKS]:
         try:
             check_one(random.Random(seed).randrange)
         except AssertionError as failure:

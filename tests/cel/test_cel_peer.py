@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.cel_expressions import Expressions
 from tierwall.cel import Environment, Failure, ParseError
 from tierwall.cel.evaluate.program import compile
@@ -126,7 +127,7 @@ def compare(seed: int) -> bool:
     return True
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(st.integers(0, 2**60))
 def test_random_expressions_give_what_cel_cpp_gives(seed: int) -> None:
     compare(seed)

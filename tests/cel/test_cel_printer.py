@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.cel_trees import TREES, same
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax import ast
@@ -15,7 +16,7 @@ from tierwall.cel.values import Uint
 
 
 @given(TREES)
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 def test_a_printed_tree_parses_back_to_the_same_tree(tree: ast.Expr) -> None:
     text = to_text(tree)
     again = parse(text)

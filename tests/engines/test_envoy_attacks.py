@@ -12,6 +12,7 @@ import pytest
 
 from tests.labs.envoy_attacks import AGENT, JSON_HEADERS, SECRET, Attacked, call, chunked, request
 from tests.needs import unavailable
+from tests.randomness import rounds
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.probe.recorder import REACHED
 
@@ -472,6 +473,7 @@ def test_empty_parameters_pass(attacked: Attacked) -> None:
         assert attacked.post(message, "/asks").reached, params
 
 
+@pytest.mark.storm
 def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
     def memory() -> int:
         [line] = [
@@ -480,7 +482,7 @@ def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
         return int(line.split()[1])
 
     before = memory()
-    for number in range(150):
+    for number in range(rounds(150)):
         assert attacked.post(call(f"{number:06}" + "x" * 900_000)).refused
     assert memory() < before + 100_000
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.labs.envoy_attacks import calls, policy, thing
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
+from tests.randomness import examples
 from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
 from tierwall.engines.envoy.config.options import Options
 from tierwall.resources.load import load, load_objects
@@ -161,7 +162,7 @@ def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tupl
 
 
 @given(steps=STEPS, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: st.DataObject) -> None:
     plane = ControlPlane()
     objects = {(one.kind, one.name): one for one in load_objects(places())}
@@ -204,7 +205,7 @@ def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
 
 
 @given(steps=STEPS, thrown=STEPS, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
     steps: list[Any], thrown: list[Any], data: st.DataObject
 ) -> None:
@@ -237,7 +238,7 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
 
 
 @given(steps=STEPS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps: list[Any]) -> None:
     plane = ControlPlane()
     objects = {(one.kind, one.name): one for one in load_objects(places())}

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from tests.labs.envoy_lab import Lab, lab, later, policy
 from tests.labs.waiting import PATIENCE_S, eventually
+from tests.randomness import rounds
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.control.cache import ROUTE
 from tierwall.engines.envoy.control.server import SERVICE
@@ -161,9 +162,10 @@ async def _publish(running: Lab, resources: Any) -> None:
     running.server.publish(resources)
 
 
+@pytest.mark.storm
 def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
     with hammering(running) as answers:
-        for number in range(200):
+        for number in range(rounds(200)):
             running.publish([policy("base", "allowed", f"tool-{number}")])
         running.publish([policy("base", "allowed", "last")])
         running.until_ready(running.caller(), "last")
@@ -172,6 +174,7 @@ def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
     held(running, answers)
 
 
+@pytest.mark.storm
 def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_policy(running: Lab) -> None:
     """At any time some policy denies `forbidden`: each state moves it, by a text, or by a policy that comes or goes."""
     both, one = ("allowed", "forbidden"), ("allowed",)
@@ -185,7 +188,7 @@ def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_pol
     ]
     rate, start = 200, time.monotonic()
     with hammering(running) as answers:
-        for number in range(300):
+        for number in range(rounds(300)):
             time.sleep(max(0.0, start + number / rate - time.monotonic()))
             running.publish(states[number % len(states)])
         running.publish([policy("base", "allowed", "last")])
@@ -197,9 +200,10 @@ def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_pol
     assert min(map(len, answers.values())) > 20
 
 
+@pytest.mark.storm
 def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_answers(running: Lab) -> None:
     caller = running.caller()
-    for number in range(30):
+    for number in range(rounds(30)):
         running.publish([policy("base", f"this-{number}")])
         running.until_ready(caller, f"this-{number}")
         assert caller.call(f"this-{number - 1}") == "denied by XAccessPolicy/shop/base"

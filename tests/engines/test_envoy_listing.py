@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tierwall.engines.envoy.control.toolslist import filtered
 
 JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
@@ -100,7 +101,7 @@ def test_entries_that_are_no_tools_are_not_shown() -> None:
     assert shown(filtered(json.dumps(message).encode(), JSON, may)) == ["a"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text(max_size=5), max_size=6), st.sets(st.text(max_size=5)), st.booleans())
 def test_shown_is_what_is_listed_and_may_be_called_in_order(names: list[str], good: set[str], stream: bool) -> None:
     text = json.dumps(listing(*names))

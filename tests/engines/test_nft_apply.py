@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.labs.nft_kernel import fresh_namespace
+from tests.randomness import examples, rounds
 from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.kernel.apply import (
@@ -47,7 +48,7 @@ __all__ = ["fresh_namespace"]
 pytestmark = pytest.mark.engine
 # Shrinking a failure would ask the kernel for minutes; the case is told as it was found.
 IN_KERNEL: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "phases": [Phase.generate]}
-KILLS = 100
+KILLS = rounds(100)
 
 
 def compiled(objects: list[Any]) -> Compiled:
@@ -71,7 +72,7 @@ def in_order(words: str) -> list[str]:
     return sorted(words.splitlines())
 
 
-@settings(max_examples=30, **IN_KERNEL)
+@settings(max_examples=examples(30), **IN_KERNEL)
 @given(before=clusters(), after=clusters())
 def test_a_step_ends_where_a_fresh_start_does(
     fresh_namespace: NetworkNamespace, before: list[Any], after: list[Any]
@@ -90,7 +91,7 @@ def test_a_step_ends_where_a_fresh_start_does(
         assert difference(new) == ""
 
 
-@settings(max_examples=40, **IN_KERNEL)
+@settings(max_examples=examples(40), **IN_KERNEL)
 @given(clusters(), st.data())
 def test_following_pods_ends_where_compiling_does(
     fresh_namespace: NetworkNamespace, objects: list[Any], data: st.DataObject
@@ -239,6 +240,7 @@ class Moment:
         self._seconds = min(self._seconds / 1.3 if too_late else self._seconds * 1.4, 20)
 
 
+@pytest.mark.storm
 def test_killed_at_any_moment_the_kernel_holds_the_old_table_or_the_new(fresh_namespace: NetworkNamespace) -> None:
     moment = Moment(7)
     tables = two_tables()
@@ -264,6 +266,7 @@ def test_killed_at_any_moment_the_kernel_holds_the_old_table_or_the_new(fresh_na
     assert min(moment.early, moment.late) > KILLS // 10, "nearly every kill came too early or too late to tell anything"
 
 
+@pytest.mark.storm
 def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
     fresh_namespace: NetworkNamespace, tmp_path: Path
 ) -> None:
@@ -281,7 +284,7 @@ def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
         assert wanted[0] != wanted[1]
         apply(tables[0])
         now = 0
-        for _ in range(60):
+        for _ in range(rounds(60)):
             process = subprocess.Popen(
                 [*command, str(files[1 - now])], stderr=subprocess.DEVNULL, start_new_session=True
             )
@@ -290,9 +293,9 @@ def test_killed_as_a_whole_the_command_leaves_the_old_table_or_the_new(
             assert found in wanted
             moment.was(too_late=found == wanted[1 - now])
             now = wanted.index(found)
-            if min(moment.early, moment.late) >= 4:
+            if min(moment.early, moment.late) >= rounds(4):
                 break
-    assert min(moment.early, moment.late) >= 4, "nearly every kill came too early or too late to tell anything"
+    assert min(moment.early, moment.late) >= rounds(4), "nearly every kill came too early or too late to tell anything"
 
 
 def test_the_text_of_a_table_is_what_the_kernel_then_holds(fresh_namespace: NetworkNamespace) -> None:

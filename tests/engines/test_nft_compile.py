@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod, shadowed
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
@@ -51,7 +52,7 @@ def shop(replicas: int = 1) -> list[Any]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters(), st.integers())
 def test_the_order_of_objects_does_not_matter(objects: list[Any], seed: int) -> None:
     shuffled = objects.copy()
@@ -59,7 +60,7 @@ def test_the_order_of_objects_does_not_matter(objects: list[Any], seed: int) -> 
     assert text(compiled(objects).table) == text(compiled(shuffled).table)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters())
 def test_nothing_is_rejected_and_every_policy_rule_is_counted_and_named(objects: list[Any]) -> None:
     table = compiled(objects).table

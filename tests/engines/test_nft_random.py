@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.labs.nft_kernel import asker, nft_engine
+from tests.randomness import examples
 from tests.worlds.nft_clusters import ENDS, clusters, pod_names, suite
 from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
@@ -54,7 +55,7 @@ def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str,
     ]
 
 
-@settings(max_examples=60, **IN_KERNEL)
+@settings(max_examples=examples(60), **IN_KERNEL)
 @given(clusters(), st.permutations(PORTS), st.sampled_from((1, parts.FEW)))
 def test_packets_do_what_the_library_decides(
     nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch, objects: list[Any], ports: tuple[int, ...], few: int
@@ -72,7 +73,7 @@ def test_packets_do_what_the_library_decides(
             assert found.answer.verdict == wanted, (question, found.answer)
 
 
-@settings(max_examples=8, **IN_KERNEL)
+@settings(max_examples=examples(8), **IN_KERNEL)
 @given(clusters(), st.sets(st.integers(0, 4), min_size=1))
 def test_a_pod_without_an_address_is_matched_by_no_block(
     nft_engine: Nftables, objects: list[Any], without: set[int]
@@ -88,7 +89,7 @@ def test_a_pod_without_an_address_is_matched_by_no_block(
             assert found.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, found.answer)
 
 
-@settings(max_examples=40, **IN_KERNEL)
+@settings(max_examples=examples(40), **IN_KERNEL)
 @given(clusters())
 def test_what_only_dns_could_allow_does_not_pass(asker: Asker, objects: list[Any]) -> None:
     asked = suite(objects, every_question(objects, PORTS))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.labs.nft_kernel import need_kernel
 from tests.labs.waiting import PATIENCE_S
+from tests.randomness import rounds
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod
 from tierwall.engines.nftables.kernel.apply import apply, execute, remove
 from tierwall.engines.nftables.kernel.conntrack import cut
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.engine
 
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 OPEN, CLOSED = 80, 81
-SWAPS = 150
+SWAPS = rounds(150)
 
 BASE = [
     namespace("a", team="a"),
@@ -96,6 +97,7 @@ class Busy:
             raise self._wrong[0]
 
 
+@pytest.mark.storm
 def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
     # One forbids it to the source, the other to the destination: a mixture of the two would let it pass.
     old, new = compiled(about("a", egress=deny("to", CLOSED))), compiled(about("b", ingress=deny("from", CLOSED)))

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.agents import certificates
+from tests.randomness import examples
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.config.compile import Resources
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, Cache
@@ -146,7 +147,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(_STEPS)
 def test_a_proxy_that_answers_ends_with_exactly_what_is_in_force_and_it_asked_for(steps: list[Any]) -> None:
     cache = Cache()

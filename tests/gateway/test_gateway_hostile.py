@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
 from tierwall.core.catalogue import CATALOGUE
@@ -63,12 +64,13 @@ def written(document: dict[str, Any], lines: Iterable[object]) -> None:
     assert any(str(line).strip() for line in lines)
 
 
+@pytest.mark.hypothesis
 def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
     """An answer must not depend on anything that could not be read; so most questions about sound places get one."""
     outcomes: Counter[str] = Counter()
 
     @given(seed=st.integers(0, 2**48))
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     def spoiled(seed: int) -> None:
         rng = Random(seed)
         objects = [
@@ -116,11 +118,12 @@ def is_possible(key: str, value: Any) -> bool:
 NAMED_AS = {"backendSection": ("`backendSection`", "no port", "no sub-backend", "no sections")}
 
 
+@pytest.mark.hypothesis
 def test_spoiled_questions_are_refused_in_words() -> None:
     outcomes: Counter[str] = Counter()
 
     @given(seed=st.integers(0, 2**48))
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     def spoiled(seed: int) -> None:
         rng = Random(seed)
         snapshot = Snapshot.of(load_objects(cluster(rng, 4)))

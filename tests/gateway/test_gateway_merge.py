@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference import gateway as reference
 from tests.worlds.gateway_clusters import FACTS, cluster, policy, question
 from tierwall.attach.index import GATEWAY_POLICIES, attachments
@@ -42,7 +43,7 @@ def is_abstention(step: Step) -> bool:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @given(seed=SEEDS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_merge_equals_the_reference(profile: str, seed: int) -> None:
     rng = Random(seed)
     objects = cluster(rng)
@@ -59,7 +60,7 @@ def test_the_merge_equals_the_reference(profile: str, seed: int) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_walk_equals_the_reference(profile: str, seed: int) -> None:
     rng = Random(seed)
     objects = cluster(rng)
@@ -78,7 +79,7 @@ def test_the_walk_equals_the_reference(profile: str, seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_who_decided_is_who_is_in_force_each_once(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
@@ -94,7 +95,7 @@ def test_who_decided_is_who_is_in_force_each_once(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_merge_does_not_depend_on_the_order_of_files(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
@@ -104,7 +105,7 @@ def test_the_merge_does_not_depend_on_the_order_of_files(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_policy_that_does_not_attach_changes_nothing(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
@@ -120,7 +121,7 @@ def test_a_policy_that_does_not_attach_changes_nothing(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_value_is_always_one_that_its_source_wrote(seed: int) -> None:
     rng = Random(seed)
     objects, asked = cluster(rng), question(rng)
@@ -136,7 +137,7 @@ def test_a_value_is_always_one_that_its_source_wrote(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_setting_takes_effect_somewhere_exactly_if_its_standing_says_so(seed: int) -> None:
     rng = Random(seed)
     objects = cluster(rng)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference.cluster import Cluster
 from tests.reference.network import decide
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
@@ -15,7 +16,7 @@ from tests.worlds.network_snapshots import document, snapshot
 Object = dict[str, Any]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(clusters(), st.data())
 def test_verdicts_and_deciding_rules_equal_the_reference(objects: list[Object], data: st.DataObject) -> None:
     cluster, this = Cluster(objects), snapshot(objects)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
@@ -53,7 +54,7 @@ def members(one: Difference, mask: int, outside: list[End]) -> Iterator[str]:
             yield from map(str, found.members)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clusters(most_policies=4), clusters(most_policies=4))
 def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Object], after: list[Object]) -> None:
     models = [Model(snapshot(objects)) for objects in (before, after)]
@@ -89,7 +90,7 @@ def test_a_comparison_names_exactly_the_connections_that_differ(before: list[Obj
     assert found == wanted
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
 def test_nothing_differs_from_itself(objects: list[Object]) -> None:
     assert list(compare(snapshot(objects), snapshot(list(reversed(objects))))) == []

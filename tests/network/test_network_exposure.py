@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
@@ -75,7 +76,7 @@ def test_without_policies_every_sort_of_pod_reaches_everything() -> None:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters(most_policies=4))
 def test_a_stand_in_is_treated_as_a_pod_with_its_labels_is(objects: list[Object]) -> None:
     hypothetical = with_stand_ins(snapshot(objects))

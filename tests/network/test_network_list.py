@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
@@ -69,7 +70,7 @@ def naming_address(text: str) -> int:
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(clusters(), st.data())
 def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: st.DataObject) -> None:
     classes = Classes(Model(snapshot(objects)), refine=id)  # every pod a class of its own
@@ -87,7 +88,7 @@ def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: s
     assert whole | members(classes, named.ends, known, possible) == mask
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters(), st.randoms(use_true_random=False))
 def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], chance: Any) -> None:
     shuffled = list(objects)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters, ends
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.core.answer import Answer
@@ -193,7 +194,7 @@ def test_a_malformed_expectation_is_an_error() -> None:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clusters(), st.data())
 def test_every_explanation_replays_to_its_verdict(objects: list[Object], data: st.DataObject) -> None:
     source, destination = (data.draw(st.sampled_from(ends(objects))) for _ in range(2))

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import OUTSIDE, PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
@@ -45,7 +46,7 @@ def expanded(found: Matrix) -> dict[tuple[int, int], Passages]:
     return out
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clusters(most_policies=6))
 def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None:
     model = Model(snapshot(objects))
@@ -69,7 +70,7 @@ def test_the_matrix_equals_asking_about_each_pair(objects: list[Object]) -> None
                     assert found == ([want.verdict] if want.verdict is not Verdict.DENY else [])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(clusters(most_policies=6))
 def test_a_part_of_the_matrix_is_the_same_as_in_the_whole(objects: list[Object]) -> None:
     classes = Classes(Model(snapshot(objects)))

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.network_clusters import clusters, ends
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network
@@ -97,7 +98,7 @@ def test_another_mode_is_no_mode() -> None:
     assert asked(policy)["verdict"] == "Deny"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters(most_policies=4))
 def test_shadow_mode_is_as_if_the_policies_were_not_there_and_would_be_as_if_they_were(objects: list[Object]) -> None:
     policies = [one for one in objects if one["kind"] in POLICIES]

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.reference import network as reference
 from tests.reference.cluster import Cluster
 from tests.worlds.network_snapshots import snapshot
@@ -223,7 +224,7 @@ named_peers = st.one_of(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(policies("ingress", subjects(), pod_peers(), apps, named_peers))
 def test_by_label_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
     assert proved(objects) == in_vain(objects, "ingress", BY_LABEL)
@@ -237,7 +238,7 @@ address_peers = st.one_of(
 ip_blocks = st.sampled_from(BLOCKS).map(lambda cidr: {"ipBlock": {"cidr": cidr}})
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(policies("egress", st.just(EVERYBODY), address_peers, st.just({}), ip_blocks))
 def test_by_address_a_rule_is_in_vain_just_where_no_connection_gets_to_it(objects: list[Object]) -> None:
     assert proved(objects) == in_vain(objects, "egress", BY_ADDRESS)

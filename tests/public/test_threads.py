@@ -16,14 +16,17 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
 
+import pytest
+
 import tierwall
 from tests import ROOT
+from tests.randomness import rounds
 from tierwall import InputError, World
 from tierwall.planes import plane
 from tierwall.policytest.suite import suites
 from tierwall.resources.document import Source
 
-THREADS, ROUNDS, QUESTIONS = 8, 10, 40
+THREADS, ROUNDS, QUESTIONS = 8, rounds(10), 40
 EXAMPLES = ROOT / "examples"
 MANIFESTS = ("shop/manifests", "shop/broken", "tool/manifests", "gateway/manifests", "api/policies")
 TESTS = ("shop/tests", "tool/tests", "gateway/tests", "api/test.yaml")
@@ -33,6 +36,7 @@ T = TypeVar("T")
 Ask = Callable[[World], str]
 
 
+@pytest.mark.storm
 def test_eight_threads_get_the_answers_that_one_gets(tmp_path: Path) -> None:
     draw = random.Random(0)
     for number in range(ROUNDS):
@@ -86,9 +90,9 @@ def every_question(draw: random.Random) -> Iterator[Ask]:
     for suite in suites([str(EXAMPLES / path) for path in TESTS]):
         for case in suite.cases:
             yield asking(case.plane, {**suite.defaults, **case.question})
-    for _ in range(30):
+    for _ in range(rounds(30)):
         yield asking("network", some_connection(draw))
-    for _ in range(30):
+    for _ in range(rounds(30)):
         yield some_position(draw)
     for _ in range(2):
         yield lambda world: repr(world.check())

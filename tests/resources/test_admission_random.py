@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tierwall.resources.admission import admit
 from tierwall.resources.admission.problem import Problem
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
@@ -86,13 +87,13 @@ def test_any_json_value_is_answered(document: Any) -> None:
     _check(document)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(_words), _json, max_size=5))
 def test_any_json_under_the_name_of_a_kind_is_answered(kind: Kind, rest: dict[str, Any]) -> None:
     _check({**rest, "apiVersion": kind.api_version, "kind": kind.kind})
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.data())
 def test_objects_like_those_of_a_kind_are_answered(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
@@ -144,7 +145,7 @@ _plain_values = st.recursive(
 _plain_objects = st.dictionaries(st.sampled_from([part.name for part in PLAIN.properties]), _plain_values, max_size=6)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(_plain_objects)
 def test_the_structural_part_agrees_with_json_schema(value: dict[str, Any]) -> None:
     problems: list[Problem] = []

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tierwall.analyze.admission import admission
 from tierwall.resources import memory, read, validity
 from tierwall.resources.admission import admit
@@ -264,7 +265,7 @@ def in_file(loaded: Loaded, name: str) -> tuple[list[int], list[int]]:
     return [id(one) for one in documents], [id(one) for one in loaded.resources if id(one.origin) in known]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(WAYS, st.lists(st.tuples(STEPS, st.booleans()), max_size=20))
 def test_a_later_load_is_what_a_first_one_would_be(ways: tuple[str, ...], steps: list[tuple[Step, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tests.worlds.yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
@@ -25,7 +26,7 @@ def one_document(text: str | bytes) -> Document:
     return read.documents[0]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(MESSES)
 @example("'c\n\n d'\n[!@,&null}\"\\\n \",:")
 @example("[a?b, c]")
@@ -39,7 +40,7 @@ def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -
     assert same(fast, (exact.value, bool(exact.repeats)))
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(ENTRIES)
 @example("a: |\n  \tx\n")
 @example("-  a\n")
@@ -54,7 +55,7 @@ def test_whatever_the_line_reader_reads_the_exact_one_reads_equally(text: str) -
     assert same(found, (exact.value, bool(exact.repeats)))
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(JSON, st.integers(2, 6), st.sampled_from([20, 10_000]), st.booleans())
 def test_all_readers_agree_on_what_pyyaml_prints(value: Any, indent: int, width: int, flow: bool) -> None:
     text = yaml.safe_dump(value, indent=indent, width=width, allow_unicode=True, default_flow_style=flow or None)
@@ -101,7 +102,7 @@ spec:
     assert found[0]["spec"]["nodeSelector"] is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     JSON.filter(lambda value: value is not None),
     st.booleans(),
@@ -123,7 +124,7 @@ def test_any_value_printed_as_yaml_reads_back_equal(
     assert same([document.value for document in read.documents], [through_json_text(value)])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=5), st.integers(0, 4), st.booleans())
 def test_any_object_printed_as_json_reads_back_equal(value: Any, indent: int, ascii_only: bool) -> None:
     text = as_json(value, indent, ascii_only)
@@ -143,7 +144,7 @@ def without_surrogates(value: Any) -> Any:
     return [without_surrogates(child) for child in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(
     MESSES.map(str.encode)
     | st.binary(max_size=60)
@@ -178,7 +179,7 @@ def nodes_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[s
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.dictionaries(st.text("abc日", min_size=1, max_size=3), JSON, min_size=1, max_size=4),
     st.booleans(),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.tool_objects import (
     BASE,
     OTHER,
@@ -212,7 +213,7 @@ def test_an_identity_that_a_listener_without_tls_does_not_give() -> None:
 
 
 @given(seeds)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_checks_take_every_cluster_and_do_not_depend_on_the_order_of_objects(seed: int) -> None:
     world = World(seed)
     backends = [one["metadata"]["name"] for one in world.places if one["kind"] == "XBackend"]

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.randomness import examples
 from tierwall.attach.index import ACCESS_POLICIES, attachments
 from tierwall.attach.limits import excesses
 from tierwall.attach.place import Place
@@ -69,7 +70,7 @@ STEPS = st.lists(
 
 
 @given(first=st.lists(POLICIES, max_size=12), steps=STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_model_that_follows_is_the_one_of_its_snapshot(first: list[Any], steps: list[Any]) -> None:
     snapshot = Snapshot.of(load_objects([*PLACED, *first]))
     look(snapshot)

@@ -6,6 +6,7 @@ import random
 
 from hypothesis import example, given, settings
 
+from tests.randomness import examples
 from tests.reference.tool import Object, decide
 from tests.worlds.tool_worlds import World, seeds, snapshot
 from tierwall.core.expectation import mismatches
@@ -14,7 +15,7 @@ from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask
 
 @given(seeds)
 @example(0)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_decision_is_the_one_that_the_texts_demand(seed: int) -> None:
     world = World(seed)
     this = snapshot(world.objects)
@@ -32,7 +33,7 @@ def document(objects: list[Object], question: Object) -> Object:
 
 
 @given(seeds)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_order_of_files_plays_no_part(seed: int) -> None:
     world = World(seed)
     shuffled = world.objects
@@ -43,7 +44,7 @@ def test_the_order_of_files_plays_no_part(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_policy_that_names_no_existing_target_changes_nothing(seed: int) -> None:
     world = World(seed)
     question, elsewhere = world.question(), world.policy("nowhere", "p")
@@ -51,7 +52,7 @@ def test_a_policy_that_names_no_existing_target_changes_nothing(seed: int) -> No
 
 
 @given(seeds)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_younger_policy_never_opens_what_was_closed(seed: int) -> None:
     """An older one may: it can push another over the limit of its target."""
     world = World(seed)

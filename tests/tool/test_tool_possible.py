@@ -6,6 +6,7 @@ import random
 
 from hypothesis import given, settings
 
+from tests.randomness import examples
 from tests.worlds.tool_objects import (
     AGENT,
     BASE,
@@ -34,7 +35,7 @@ VERDICTS = (Verdict.ALLOW, Verdict.DENY)
 
 
 @given(seeds)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None:
     world, chance = World(seed), random.Random(seed)
     this = snapshot(world.objects)

@@ -66,19 +66,6 @@ class Tokens:
         self.texts: list[str] = []
         self.starts: list[int] = []
 
-    def is_type_name(self, first: int, end: int) -> bool:
-        """Whether the tokens from `first` to before `end` are names joined by dots, as before the `{` of a message."""
-        names = self.kinds[first + (self.kinds[first] == ".") : end]
-        return len(names) % 2 == 1 and all(
-            kind == (IDENT if place % 2 == 0 else ".") for place, kind in enumerate(names)
-        )
-
-    def names_message(self, i: int) -> bool:
-        """Whether the name before token `i` begins the type of a message, where reserved words are allowed."""
-        while self.kinds[i] == "." and self.kinds[i + 1] == IDENT:
-            i += 2
-        return self.kinds[i] == "{"
-
 
 def tokenize(source: str) -> Tokens:
     """The tokens of `source`, up to the first place where there is none."""
@@ -103,6 +90,19 @@ def tokenize(source: str) -> Tokens:
         texts.append("")
         starts.append(len(source))
     return tokens
+
+
+def is_type_name(kinds: list[str], first: int, end: int) -> bool:
+    """Whether the tokens from `first` to before `end` are names joined by dots, as before the `{` of a message."""
+    names = kinds[first + (kinds[first] == ".") : end]
+    return len(names) % 2 == 1 and all(kind == (IDENT if place % 2 == 0 else ".") for place, kind in enumerate(names))
+
+
+def names_message(kinds: list[str], i: int) -> bool:
+    """Whether the name before token `i` begins the type of a message, where reserved words are allowed."""
+    while kinds[i] == "." and kinds[i + 1] == IDENT:
+        i += 2
+    return kinds[i] == "{"
 
 
 def describe_bad(source: str, at: int) -> tuple[str, str | None]:

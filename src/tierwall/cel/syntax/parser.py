@@ -52,8 +52,10 @@ def parse(source: str, syntax: Syntax = DEFAULT) -> ast.Expr:
 
 
 class _Parser:
+    __slots__ = ("calcs", "exprs", "i", "kinds", "problems", "relations", "source", "starts", "syntax", "texts")
+
     def __init__(self, source: str, syntax: Syntax) -> None:
-        self.tokens = tokens = lexer.tokenize(source)
+        tokens = lexer.tokenize(source)
         self.kinds, self.texts, self.starts = tokens.kinds, tokens.texts, tokens.starts
         self.i = 0
         self.source = source
@@ -187,7 +189,7 @@ class _Parser:
         if kind == IDENT:
             name = texts[i] if i == first else "." + texts[i]
             self.i = i + 1
-            if texts[i] in RESERVED and not self.tokens.names_message(self.i):
+            if texts[i] in RESERVED and not lexer.names_message(self.kinds, self.i):
                 self.report(starts[i], f"`{texts[i]}` is a reserved word and cannot name a variable or function")
             if kinds[i + 1] == "(":
                 args = self.arguments()
@@ -224,7 +226,7 @@ class _Parser:
                     self.i = i + 2
             elif kind == "[":
                 left = self.index(left)
-            elif kind == "{" and self.tokens.is_type_name(first, i):
+            elif kind == "{" and lexer.is_type_name(kinds, first, i):
                 left = self.message("".join(texts[first:i]), starts[first])
             else:
                 return left
@@ -244,11 +246,8 @@ class _Parser:
             self.i += kind in (".", "-")
             self.fail("a name" if kind == "." else "an expression")
         self.i = i + 1
-        return self.literal(kind, self.texts[i], at, negative)
-
-    def literal(self, kind: str, text: str, at: int, negative: bool) -> ast.Expr:
         try:
-            return ast.Literal(lexer.literal_value(kind, text, negative), at)
+            return ast.Literal(lexer.literal_value(kind, self.texts[i], negative), at)
         except lexer.LiteralError as error:
             self.report(at, str(error))
             return ast.Literal(None, at)

@@ -15,8 +15,8 @@ from tierwall.api.algebra.request import OPERATIONS, UNKNOWN, WRITE_VERBS, Attri
 from tierwall.api.authorizers.cel_policies import Policy
 from tierwall.api.authorizers.demands import GROUPS, demands
 from tierwall.api.authorizers.expression import decide, program_of
-from tierwall.cel.partial_evaluation.tree import bodies, operands
-from tierwall.cel.syntax.ast import Call, Comprehension, Expr, Has, Literal, path_of
+from tierwall.cel.partial_evaluation.tree import operands
+from tierwall.cel.syntax.ast import Call, Comprehension, Expr, Has, Literal, bodies, path_of
 
 Path = tuple[str, ...]
 _OBJECTS = ("object", "oldObject", "namespaceObject", "options")

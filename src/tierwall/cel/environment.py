@@ -12,29 +12,13 @@ from types import MappingProxyType
 
 import msgspec
 
+from tierwall.cel import types
 from tierwall.cel.library import OVERLOADS
 from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.macros import Syntax, syntax_of
 from tierwall.cel.syntax.parser import parse
-from tierwall.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Param,
-    Type,
-    list_of,
-    map_of,
-    optional_of,
-    type_of,
-)
+from tierwall.cel.types import DYN, Param, Type, list_of, map_of, optional_of, type_of
 
 NEWEST = 37
 # Checked duration, timestamp and regex literals came with 1.29.
@@ -42,12 +26,12 @@ CHECKED_LITERALS = 29
 
 # Names of types that are values, and the release that has them.
 _TYPE_NAMES = {
-    **{each.name: (type_of(each), 0) for each in (BOOL, BYTES, DOUBLE, INT, UINT, STRING, NULL)},
+    **{name: (type_of(Type(name)), 0) for name in ("bool", "bytes", "double", "int", "uint", "string", "null_type")},
     "list": (type_of(list_of(DYN)), 0),
     "map": (type_of(map_of(DYN, DYN)), 0),
     "type": (type_of(Type("type")), 0),
-    "google.protobuf.Timestamp": (type_of(TIMESTAMP), 0),
-    "google.protobuf.Duration": (type_of(DURATION), 0),
+    "google.protobuf.Timestamp": (type_of(types.TIMESTAMP), 0),
+    "google.protobuf.Duration": (type_of(types.DURATION), 0),
     "optional_type": (type_of(optional_of(DYN)), 28),
     "net.IP": (type_of(Type("net.IP")), 30),
     "net.CIDR": (type_of(Type("net.CIDR")), 30),

@@ -9,7 +9,7 @@ and `dict`, so a JSON object is evaluated as it stands. The rest has a class her
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -280,15 +280,11 @@ def _number(value: object, other: type) -> object:
     return float(value) if other is float and type(value) is not float else value  # type: ignore[arg-type]
 
 
-def _equal_lists(left: object, right: object) -> bool:
-    assert isinstance(left, list)
-    assert isinstance(right, list)
+def _equal_lists(left: Any, right: Any) -> bool:
     return len(left) == len(right) and all(map(equal, left, right))
 
 
-def _equal_maps(left: object, right: object) -> bool:
-    assert isinstance(left, dict)
-    assert isinstance(right, dict)
+def _equal_maps(left: Any, right: Any) -> bool:
     if len(left) != len(right):
         return False
     for key, value in left.items():
@@ -298,12 +294,10 @@ def _equal_maps(left: object, right: object) -> bool:
     return True
 
 
-def _equal_optionals(left: object, right: object) -> bool:
-    assert isinstance(left, OptionalValue)
-    assert isinstance(right, OptionalValue)
+def _equal_optionals(left: Any, right: Any) -> bool:
     if left.present and right.present:
         return equal(left.value, right.value)
-    return left.present == right.present
+    return bool(left.present == right.present)
 
 
 def _equal_opaque(left: object, right: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tierwall.cel import types
 from tierwall.cel.check.inference import (
     Inference,
     OversizedType,
@@ -26,33 +27,17 @@ from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Si
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
 from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax import ast
-from tierwall.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DYN,
-    ERROR,
-    INT,
-    NULL,
-    STRING,
-    UINT,
-    Object,
-    Param,
-    Type,
-    list_of,
-    map_of,
-    optional_of,
-)
+from tierwall.cel.types import BOOL, DYN, ERROR, INT, Object, Param, Type, list_of, map_of, optional_of
 from tierwall.cel.values import Uint
 
 _LITERALS: dict[type, Type] = {
-    str: STRING,
+    str: types.STRING,
     int: INT,
     bool: BOOL,
-    type(None): NULL,
-    float: DOUBLE,
-    bytes: BYTES,
-    Uint: UINT,
+    type(None): types.NULL,
+    float: types.DOUBLE,
+    bytes: types.BYTES,
+    Uint: types.UINT,
 }
 MAX_PROBLEMS = 100
 

@@ -19,28 +19,13 @@ Types = Mapping[ast.Expr, Type]
 Overloads = Mapping[ast.Expr, tuple[Overload, ...]]
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
+_SIMPLE = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
 _CLAUSES = {
-    "s": (
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "timestamp",
-        "duration",
-        "list",
-        "map",
-        "type",
-        "null_type",
-    ),
-    "d": ("int", "uint"),
-    "f": ("double", "string"),
-    "e": ("double", "string"),
+    "s": (*_SIMPLE, "list", "map", "type", "null_type"),
     "b": ("int", "uint", "bool"),
-    "x": ("int", "uint", "string", "bytes"),
-    "X": ("int", "uint", "string", "bytes"),
-    "o": ("int", "uint"),
+    **dict.fromkeys("do", ("int", "uint")),
+    **dict.fromkeys("fe", ("double", "string")),
+    **dict.fromkeys("xX", ("int", "uint", "string", "bytes")),
 }
 
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 import re
 
+import msgspec
+
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.evaluate.dispatch import exceeded, has_field, index, optional_field
@@ -52,29 +54,15 @@ def _contains(value: object, container: object) -> bool:
 
 # What a failing operand of `&&` or `||` may raise. Exceeding the cost is not among them.
 FAILURES = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, EvaluationError, Miss)
+_FUNCTIONS = (has_field, optional_field, index, equal, iterate, iterate_pairs, exceeded)
+_CALLED = (dict, list, str, int, len, type, Miss, OptionalValue, *_FUNCTIONS, cost.scan_shorter, cost.length_of_second)
 NAMESPACE: dict[str, object] = {
     "__builtins__": {},
-    "dict": dict,
-    "list": list,
-    "str": str,
-    "int": int,
-    "len": len,
-    "type": type,
-    "Miss": Miss,
+    **{called.__name__: called for called in _CALLED},
     "FAILURES": FAILURES,
-    "has_field": has_field,
-    "optional_field": optional_field,
-    "index": index,
-    "equal": equal,
     "contains": _contains,
     "negated": _not,
-    "iterate": iterate,
-    "iterate_pairs": iterate_pairs,
     "none": NONE,
-    "OptionalValue": OptionalValue,
-    "scan_shorter": cost.scan_shorter,
-    "length_of_second": cost.length_of_second,
-    "exceeded": exceeded,
 }
 _NAME = re.compile(r"[citx][0-9]")
 # Trees with more nodes would take long to compile and are rarely evaluated often.
@@ -83,15 +71,12 @@ _MAX_NODES = 2_000
 _EXACT = 1 << 53
 
 
-class Value:
+class Value(msgspec.Struct, frozen=True, gc=False):
     """The Python expression of a node. `kind` is its CEL type where certain; an `atom` may be written twice."""
 
-    __slots__ = ("atom", "kind", "text")
-
-    def __init__(self, text: str, kind: str | None = None, atom: bool = False) -> None:
-        self.text = text
-        self.kind = kind
-        self.atom = atom
+    text: str
+    kind: str | None = None
+    atom: bool = False
 
 
 class Generator:
@@ -135,6 +120,17 @@ class Generator:
     def emit(self, line: str) -> None:
         """Add a line to the current block."""
         self.lines.append(" " * self.depth + line)
+
+    def block(self, head: str) -> Generator:
+        """Add a line that begins a block; what is emitted inside `with own.block(head):` stands in it."""
+        self.emit(head)
+        return self
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
 
     def name(self, prefix: str = "t") -> str:
         """A name that nothing else has."""
@@ -261,13 +257,11 @@ class Generator:
         bound = self.atom(bound)
         result, inner = self.name(), self.name()
         self.emit(f"if not {bound.text}.present: {result} = none")
-        self.emit("else:")
-        self.depth += 1
-        self.emit(f"{inner} = {bound.text}.value")
-        body = self.within({node.variable: inner}, node.body)
         flat = node.macro == "optFlatMap"
-        self.emit(f"{result} = {body.text if flat else f'OptionalValue({body.text})'}")
-        self.depth -= 1
+        with self.block("else:"):
+            self.emit(f"{inner} = {bound.text}.value")
+            body = self.within({node.variable: inner}, node.body)
+            self.emit(f"{result} = {body.text if flat else f'OptionalValue({body.text})'}")
         return Value(result, None if flat and body.kind != "optional_type" else "optional_type", atom=True)
 
     def _map(self, node: ast.MapExpr) -> Value:
@@ -315,10 +309,8 @@ def _comprehension(own: Generator, node: ast.Comprehension) -> Value:
     outer, own.static = own.static, 0
     start = {"all": "True", "exists": "False", "exists_one": "0", "existsOne": "0"}.get(node.macro, "[]")
     own.emit(f"{result} = {start}")
-    own.emit(f"for {', '.join(names.values())} in {name}:")
-    own.depth += 1
-    kind = _body(own, node, names, result)
-    own.depth -= 1
+    with own.block(f"for {', '.join(names.values())} in {name}:"):
+        kind = _body(own, node, names, result)
     own.lines[charged] = " " * own.depth + f"k += len({name}) * {own.static + step}"
     own.static = outer
     if node.macro in ("all", "exists"):
@@ -353,11 +345,9 @@ def _body(own: Generator, node: ast.Comprehension, names: dict[str, str], result
 
 def _quantifier(own: Generator, predicate: ast.Expr, result: str, settling: bool) -> None:
     name = own.name()
-    own.emit("try:")
-    own.depth += 1
-    value = own.value(predicate)
-    own.emit(f"{name} = {value.text}")
-    own.depth -= 1
+    with own.block("try:"):
+        value = own.value(predicate)
+        own.emit(f"{name} = {value.text}")
     own.emit("except FAILURES:")
     own.emit(f" {result} = None")
     own.emit(" continue")

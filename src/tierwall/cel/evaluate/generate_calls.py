@@ -42,10 +42,8 @@ def _logical(own: Generator, terms: tuple[ast.Expr, ...], settling: bool) -> Val
     outer, earlier = own.depth, []
     for term in terms[:-1]:
         name = own.name()
-        own.emit("try:")
-        own.depth += 1
-        own.emit(f"{name} = {own.value(term).text}")
-        own.depth -= 1
+        with own.block("try:"):
+            own.emit(f"{name} = {own.value(term).text}")
         own.emit(f"except FAILURES: {name} = None")
         own.emit(f"if {name} is {settling}: {result} = {settling}")
         own.emit("else:")
@@ -65,12 +63,10 @@ def _conditional(own: Generator, test: ast.Expr, then: ast.Expr, otherwise: ast.
     condition = own.named(own.atom(own.value(test)))
     result, kinds = own.name(), []
     for branch, word in ((then, "if"), (otherwise, "elif")):
-        own.emit(f"{word} {condition} is {branch is then}:")
-        own.depth += 1
-        value = own.value(branch)
-        kinds.append(value.kind)
-        own.emit(f"{result} = {value.text}")
-        own.depth -= 1
+        with own.block(f"{word} {condition} is {branch is then}:"):
+            value = own.value(branch)
+            kinds.append(value.kind)
+            own.emit(f"{result} = {value.text}")
     own.emit("else: raise Miss")
     return Value(result, kinds[0] if kinds[0] == kinds[1] else None, atom=True)
 
@@ -216,10 +212,8 @@ def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Valu
     if function in ("or", "orValue") and len(args) == 2:
         result = own.name()
         own.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
-        own.emit("else:")
-        own.depth += 1
-        own.emit(f"{result} = {own.value(args[1]).text}")
-        own.depth -= 1
+        with own.block("else:"):
+            own.emit(f"{result} = {own.value(args[1]).text}")
         return Value(result, atom=True)
     raise Unsupported
 

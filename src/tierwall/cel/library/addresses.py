@@ -134,8 +134,8 @@ def _contains_cidr_cost(cidr: object, other: object) -> int:
 _of_ip, _of_cidr = members(IP_TYPE, since=30), members(CIDR_TYPE, since=30)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("ip", "string_to_ip", (STRING,), IP_TYPE, parse_ip, cost=cost.scan_first, since=30),
-    Overload("isIP", "is_ip", (STRING,), BOOL, is_read_by(parse_ip), cost=cost.scan_first, since=30),
+    Overload("ip", "string_to_ip", (STRING,), IP_TYPE, parse_ip, cost=cost.scan, since=30),
+    Overload("isIP", "is_ip", (STRING,), BOOL, is_read_by(parse_ip), cost=cost.scan, since=30),
     Overload("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, is_canonical, cost=cost.scan_first_twice, since=30),
     Overload("string", "ip_to_string", (IP_TYPE,), STRING, ip_text, since=30),
     _of_ip("family", "ip_family", (), INT, lambda ip: ip.version),
@@ -144,8 +144,8 @@ OVERLOADS: tuple[Overload, ...] = (
     _of_ip("isLinkLocalMulticast", "ip_is_link_local_multicast", (), BOOL, is_link_local_multicast),
     _of_ip("isLinkLocalUnicast", "ip_is_link_local_unicast", (), BOOL, is_link_local_unicast),
     _of_ip("isGlobalUnicast", "ip_is_global_unicast", (), BOOL, is_global_unicast),
-    Overload("cidr", "string_to_cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan_first, since=30),
-    Overload("isCIDR", "is_cidr", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan_first, since=30),
+    Overload("cidr", "string_to_cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan, since=30),
+    Overload("isCIDR", "is_cidr", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan, since=30),
     Overload("string", "cidr_to_string", (CIDR_TYPE,), STRING, cidr_text, since=30),
     _of_cidr("containsIP", "cidr_contains_ip_string", (STRING,), BOOL, contains_ip, cost=_contains_ip_cost),
     _of_cidr("containsIP", "cidr_contains_ip_ip", (IP_TYPE,), BOOL, contains_ip, cost=_contains_ip_cost),

@@ -31,13 +31,8 @@ UNBOUNDED: Final = 1 << 62
 CHEAP_LIST: Final = 64
 
 
-def scan(value: object) -> int:
-    """Walking a text once."""
-    return -(-size_of(value) // 10)
-
-
-def scan_first(value: object, *_: object) -> int:
-    """Walking the first argument once."""
+def scan(value: object, *_: object) -> int:
+    """Walking a text, the first argument, once."""
     return -(-size_of(value) // 10)
 
 

@@ -126,8 +126,8 @@ def sub(left: Quantity, right: Quantity | int) -> Quantity:
 _member = members(QUANTITY, since=28)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("quantity", "string_to_quantity", (STRING,), QUANTITY, parse, cost=cost.scan_first, since=28),
-    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_read_by(parse), cost=cost.scan_first, since=28),
+    Overload("quantity", "string_to_quantity", (STRING,), QUANTITY, parse, cost=cost.scan, since=28),
+    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_read_by(parse), cost=cost.scan, since=28),
     # Declared as a function, not a member, in Kubernetes.
     Overload("sign", "quantity_sign", (QUANTITY,), INT, sign, since=28),
     _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) > 0),

@@ -231,7 +231,7 @@ def _get_cost(url: URL) -> int:
 _member = members(URL_TYPE)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan_first),
+    Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan),
     Overload("isURL", "is_url_string", (STRING,), BOOL, is_read_by(parse), cost=_parse_cost),
     _member("getScheme", "url_get_scheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
     _member("getHost", "url_get_host", (), STRING, lambda url: _text(url.host), cost=_get_cost),

@@ -147,18 +147,11 @@ class _Unrolling:
 
     def _counted(self, frame: Frame, found: object, items: list[Item]) -> Result:
         """`exists_one`: fails if any element does; elements that are false do not count."""
-        remaining, count, pending = [], 0, []
-        for item in items:
-            result = self._predicate(frame, item)
-            if isinstance(result, Failed):
-                return result
-            if result is False:
-                continue
-            remaining.append(item)
-            if isinstance(result, Residual):
-                pending.append(result)
-            else:
-                count += 1
+        passing = self._passing(frame, items)
+        if isinstance(passing, Failed):
+            return passing
+        remaining, pending = passing
+        count = len(remaining) - len(pending)
         if not pending:
             return count == 1
         one = (count == 0 and any(each.can & outcomes.TRUE for each in pending)) or (
@@ -168,14 +161,10 @@ class _Unrolling:
         return self._kept(frame, *self._over(found, remaining), can)
 
     def _filtered(self, frame: Frame, found: object, items: list[Item]) -> Result:
-        remaining, pending = [], False
-        for item in items:
-            result = self._predicate(frame, item)
-            if isinstance(result, Failed):
-                return result
-            if result is not False:
-                remaining.append(item)
-            pending |= isinstance(result, Residual)
+        passing = self._passing(frame, items)
+        if isinstance(passing, Failed):
+            return passing
+        remaining, pending = passing
         if not pending:
             return [item.element for item in remaining]
         return self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
@@ -195,6 +184,19 @@ class _Unrolling:
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
         ordered = self.own.application(node)([pairs])
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
+
+    def _passing(self, frame: Frame, items: list[Item]) -> Failed | tuple[list[Item], list[Residual]]:
+        """The elements that the predicate does not rule out, and what is left of it where it cannot tell yet."""
+        remaining, pending = [], []
+        for item in items:
+            result = self._predicate(frame, item)
+            if isinstance(result, Failed):
+                return result
+            if result is not False:
+                remaining.append(item)
+            if isinstance(result, Residual):
+                pending.append(result)
+        return remaining, pending
 
     def _predicate(self, frame: Frame, item: Item) -> Result:
         self._round(frame, item)

@@ -19,8 +19,8 @@ import msgspec
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn
 from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
-from tierwall.cel.partial_evaluation.tree import bodies, length, operands
-from tierwall.cel.syntax.ast import Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select
+from tierwall.cel.partial_evaluation.tree import length, operands
+from tierwall.cel.syntax.ast import Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select, bodies
 from tierwall.cel.types import BOOL
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tierwall.cel.library import OVERLOADS
+from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import (
     Bind,
     Call,
@@ -18,6 +19,7 @@ from tierwall.cel.syntax.ast import (
     MapExpr,
     Message,
     Select,
+    bodies,
     dotted_name,
 )
 
@@ -35,33 +37,10 @@ def qualified(node: Call) -> str | None:
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:
-    """The parts of a node that are evaluated in its own scope, in source order (none of a binder's body)."""
-    match node:
-        case Call(target=target, args=args):
-            return args if target is None or qualified(node) is not None else (target, *args)
-        case Select(operand=operand) | Has(operand=operand):
-            return (operand,)
-        case ListExpr(elements=elements):
-            return elements
-        case MapExpr(entries=entries) | Message(entries=entries):
-            return tuple(part for entry in entries for part in (entry.key, entry.value))
-        case Comprehension(target=target):
-            return (target,)
-        case Bind(value=value):
-            return (value,)
-        case _:
-            return ()
-
-
-def bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
-    """The variables a node binds and the parts that see them."""
-    match node:
-        case Comprehension(variables=variables, args=args):
-            return variables, args
-        case Bind(variable=variable, body=body):
-            return (variable,), (body,)
-        case _:
-            return (), ()
+    """The parts of a node that are evaluated in its own scope: not the `optional` of `optional.of(x)`."""
+    if type(node) is Call and node.target is not None and qualified(node) is not None:
+        return node.args
+    return ast.operands(node)
 
 
 def rebuilt(node: Expr, parts: Sequence[Expr], inner: Sequence[Expr] = ()) -> Expr:

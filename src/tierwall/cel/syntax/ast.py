@@ -127,8 +127,8 @@ class Bind(Node, frozen=True, gc=False, tag=True):
 Expr: TypeAlias = Literal | Ident | Select | Has | Call | ListExpr | MapExpr | Message | Comprehension | Bind
 
 
-def children(node: Expr) -> tuple[Expr, ...]:
-    """The expressions directly inside a node, in source order."""
+def operands(node: Expr) -> tuple[Expr, ...]:
+    """The expressions inside a node that see what the node sees, in source order: all but the body of a binder."""
     match node:
         case Call(target=target, args=args):
             return args if target is None else (target, *args)
@@ -136,16 +136,31 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return (operand,)
         case ListExpr(elements=elements):
             return elements
-        case MapExpr(entries=entries):
+        case MapExpr(entries=entries) | Message(entries=entries):
             return tuple(part for entry in entries for part in (entry.key, entry.value))
-        case Message(entries=entries):
-            return tuple(entry.value for entry in entries)
-        case Comprehension(target=target, args=args):
-            return (target, *args)
-        case Bind(value=value, body=body):
-            return (value, body)
+        case Comprehension(target=target):
+            return (target,)
+        case Bind(value=value):
+            return (value,)
         case _:
             return ()
+
+
+def bodies(node: Expr) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+    """The variables a node binds and the expressions that see them."""
+    match node:
+        case Comprehension(variables=variables, args=args):
+            return variables, args
+        case Bind(variable=variable, body=body):
+            return (variable,), (body,)
+        case _:
+            return (), ()
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """The expressions directly inside a node, in source order."""
+    binds = type(node) is Comprehension or type(node) is Bind
+    return (*operands(node), *bodies(node)[1]) if binds else operands(node)
 
 
 # How tightly operators bind, loosest first; `?:` alone is looser.

@@ -19,17 +19,8 @@ Report = Callable[[int, str], None]
 
 _STANDARD = {("all", 2): 1, ("exists", 2): 1, ("exists_one", 2): 1, ("map", 2): 1, ("map", 3): 1, ("filter", 2): 1}
 _TWO_VARIABLE = {
-    (name, count): 2
-    for name, counts in (
-        ("all", (3,)),
-        ("exists", (3,)),
-        ("exists_one", (3,)),
-        ("existsOne", (3,)),
-        ("transformList", (3, 4)),
-        ("transformMap", (3, 4)),
-        ("transformMapEntry", (3, 4)),
-    )
-    for count in counts
+    **dict.fromkeys((("all", 3), ("exists", 3), ("exists_one", 3), ("existsOne", 3)), 2),
+    **{(f"transform{what}", count): 2 for what in ("List", "Map", "MapEntry") for count in (3, 4)},
 }
 # ext.Lists version 3: the elements in the order of a key.
 _SORTING = {("sortBy", 2): 1}

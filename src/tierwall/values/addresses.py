@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 Address: TypeAlias = int
@@ -42,6 +42,18 @@ class Block(NamedTuple):
         """Whether an address is in the block and in none of its exceptions."""
         low, high = self.span
         return low <= address <= high and not any(low <= address <= high for low, high in self.excepts)
+
+    def parts(self) -> Iterator[Span]:
+        """What the block holds, as spans that do not overlap."""
+        low, high = self.span
+        for except_low, except_high in sorted(self.excepts):
+            if except_high < low or except_low > high:
+                continue
+            if except_low > low:
+                yield Span(low, except_low - 1)
+            low = except_high + 1
+        if low <= high:
+            yield Span(low, high)
 
 
 def parse_address(text: object) -> Address | None:
@@ -101,11 +113,12 @@ def show(address: Address) -> str:
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans that do not overlap, in order, neighbours of one family made one."""
+    """The same addresses as spans in order, those that overlap, and neighbours of one family, made one."""
     out: list[Span] = []
     for low, high in sorted(spans):
-        if out and out[-1].high + 1 == low != IPV6:
-            out[-1] = Span(out[-1].low, high)
+        # The last IPv4 address and the first IPv6 one are neighbours as numbers only.
+        if out and low <= out[-1].high + (low != IPV6):
+            out[-1] = Span(out[-1].low, max(high, out[-1].high))
         else:
             out.append(Span(low, high))
     return out

@@ -19,7 +19,7 @@ class AddressSpace:
         self.blocks = {block: 1 << number for number, block in enumerate(blocks)}
         toggles: dict[Address, int] = {0: 0, IPV6: 0}
         for block, bit in self.blocks.items():
-            for low, high in _parts(block):
+            for low, high in block.parts():
                 toggles[low] = toggles.get(low, 0) ^ bit
                 toggles[high + 1] = toggles.get(high + 1, 0) ^ bit
         toggles.pop(LAST + 1, None)
@@ -42,16 +42,3 @@ class AddressSpace:
             found.setdefault((low >= IPV6, signature), []).append(Span(low, high))
         for (is_ipv6, signature), spans in sorted(found.items(), key=lambda item: item[1]):
             yield signature, is_ipv6, joined(spans)
-
-
-def _parts(block: Block) -> Iterator[Span]:
-    """A block without its exceptions, as spans that do not overlap."""
-    low, high = block.span
-    for except_low, except_high in sorted(block.excepts):
-        if except_high < low or except_low > high:
-            continue
-        if except_low > low:
-            yield Span(low, except_low - 1)
-        low = except_high + 1
-    if low <= high:
-        yield Span(low, high)

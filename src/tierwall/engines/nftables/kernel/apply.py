@@ -7,7 +7,7 @@ those with plain names the mark is read.
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -145,10 +145,15 @@ _KINDS = {
 _WORDS = frozenset(Word)
 
 
+def listed(*what: str) -> list[dict[str, Any]]:
+    """What nft lists, as it writes it in JSON."""
+    document = msgspec.json.decode(run("nft", "-j", "list", *what))
+    return cast(list[dict[str, Any]], document["nftables"])
+
+
 def exists() -> bool:
     """Whether the kernel holds a table of ours."""
-    listed = msgspec.json.decode(run("nft", "-j", "list", "tables", FAMILY))["nftables"]
-    return any(one["table"]["name"] == TABLE for one in listed if "table" in one)
+    return any(entry["table"]["name"] == TABLE for entry in listed("tables", FAMILY) if "table" in entry)
 
 
 def held() -> Table | None:
@@ -159,7 +164,7 @@ def held() -> Table | None:
     sets: dict[str, Set] = {}
     chains: dict[str, Chain] = {}
     rules: dict[str, list[str]] = {}
-    for entry in msgspec.json.decode(run("nft", "-j", "list", "table", FAMILY, TABLE))["nftables"]:
+    for entry in listed("table", FAMILY, TABLE):
         ((kind, value),) = entry.items()
         if kind == "counter":
             counters[value["name"]] = value.get("comment", "")
@@ -183,13 +188,12 @@ def listing() -> str:
 def counts() -> list[tuple[str, int, int]]:
     """The comment, packets and bytes of every counter; empty if there is no table."""
     try:
-        listed = msgspec.json.decode(run("nft", "-j", "list", "counters", "table", FAMILY, TABLE))["nftables"]
+        counters = [entry["counter"] for entry in listed("counters", "table", FAMILY, TABLE) if "counter" in entry]
     except InputError:
         if exists():
             raise
         return []
-    found = [one["counter"] for one in listed if "counter" in one]
-    return sorted((one.get("comment", ""), one["packets"], one["bytes"]) for one in found)
+    return sorted((counter.get("comment", ""), counter["packets"], counter["bytes"]) for counter in counters)
 
 
 def _set(word: str, value: dict[str, Any]) -> Set:

@@ -12,18 +12,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from tierwall.core.event import Event
-from tierwall.engines.nftables.kernel.apply import counts, exists
+from tierwall.engines.nftables.kernel.apply import counts, exists, listed
 from tierwall.engines.nftables.kernel.nflog import Log, Logged
-from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
-from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
-from tierwall.engines.nftables.table.table import address as show
+from tierwall.engines.nftables.table.table import FAMILIES, NODES, PODS
 from tierwall.network.event import ConnectionSeen, Hits, Seen
 from tierwall.network.model.rules import claimed
-from tierwall.values.addresses import Address
+from tierwall.values.addresses import Address, show
 
 _AGAIN = 1.0
 
@@ -63,17 +59,17 @@ class Names:
         if time.monotonic() - self._read_at < _AGAIN or not exists():
             return False
         self._read_at = time.monotonic()
-        listed = msgspec.json.decode(run("nft", "-j", "list", "table", FAMILY, TABLE))["nftables"]
+        entries = listed("table", FAMILY, TABLE)
         known = {f"{word}{family}" for word in (NODES, PODS) for family in FAMILIES}
         self._ends = {
             element["elem"]["val"]: element["elem"].get("comment", "")
-            for entry in listed
+            for entry in entries
             if (found := entry.get("set")) and found["name"] in known
             for element in found.get("elem", ())
             if isinstance(element, dict) and "elem" in element
         }
         rules: dict[str, list[dict[str, Any]]] = {}
-        for entry in listed:
+        for entry in entries:
             if "rule" in entry:
                 rules.setdefault(entry["rule"]["chain"], []).append(entry["rule"])
         for chain in rules.values():

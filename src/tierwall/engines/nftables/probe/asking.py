@@ -30,7 +30,6 @@ from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.names import Label
 from tierwall.engines.nftables.table.options import GROUP, Options
 from tierwall.engines.nftables.table.table import Table
-from tierwall.engines.nftables.table.table import address as show
 from tierwall.engines.probe import Asking, replies
 from tierwall.network.decide import decide
 from tierwall.network.detail import Judgement, NetworkDetail, Packet, Reported
@@ -38,7 +37,7 @@ from tierwall.network.model.model import model
 from tierwall.network.model.rules import Direction
 from tierwall.network.question import NetworkQuestion, answer, ask
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address
+from tierwall.values.addresses import Address, show
 
 
 class Asker:

@@ -16,9 +16,8 @@ from typing import NamedTuple, cast
 
 from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged, socket_family
 from tierwall.engines.nftables.probe.topology import Topology
-from tierwall.engines.nftables.table.table import address as show
 from tierwall.network.model.rules import Action
-from tierwall.values.addresses import IPV6, Address
+from tierwall.values.addresses import IPV6, Address, show
 
 _AT_ONCE = 256
 # Far longer than a packet takes on a busy machine; only a probe without any evidence waits so long.

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.sets import family_of
-from tierwall.engines.nftables.table.table import address as show
-from tierwall.values.addresses import Address
+from tierwall.values.addresses import Address, show
 
 _ROUTER_MAC, _END_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}

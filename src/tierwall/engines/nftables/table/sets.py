@@ -19,7 +19,7 @@ from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, peer_matches
 from tierwall.network.model.model import Model
 from tierwall.network.model.rules import AddressPeer, DomainPeer, NamedPort, NodePeer, Peer, PodPeer, PortRange, by_kind
-from tierwall.values.addresses import IPV6, LAST_IPV4, Address, Block, Span
+from tierwall.values.addresses import IPV6, Address, Block, Span, joined
 
 _NOBODY = End("address", "")
 # Looked up once: every end is compared with it for every set.
@@ -156,7 +156,7 @@ class Sets:
         return found
 
     def _of_blocks(self, blocks: tuple[Block, ...]) -> Iterator[tuple[int, str]]:
-        spans = without(merged(blocks), self.wire.unlisted)
+        spans = spans_of(blocks, self.wire.unlisted)
         for family in FAMILIES:
             own = [span for span in spans if (span.low >= IPV6) is (family == 6)]
             if own:
@@ -178,38 +178,8 @@ def families_of(ends: Iterable[End], wire: Wire) -> frozenset[int]:
     return frozenset(family_of(address) for end in ends for address in wire.addresses(end))
 
 
-def merged(blocks: Iterable[Block]) -> list[Span]:
-    """All addresses that one of the blocks holds."""
-    return _joined(part for block in blocks for part in _minus([block.span], block.excepts))
-
-
-def without(spans: Iterable[Span], addresses: Iterable[Address]) -> list[Span]:
-    """Spans without some single addresses."""
-    return _minus(spans, [Span(one, one) for one in addresses])
-
-
-def _minus(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
-    found = list(spans)
-    for low, high in sorted(holes):
-        left: list[Span] = []
-        for span in found:
-            if high < span.low or low > span.high:
-                left.append(span)
-                continue
-            if span.low < low:
-                left.append(Span(span.low, low - 1))
-            if high < span.high:
-                left.append(Span(high + 1, span.high))
-        found = left
-    return found
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    out: list[Span] = []
-    for span in sorted(spans):
-        # The last IPv4 address and the first IPv6 one are neighbours as numbers only.
-        if out and span.low <= out[-1].high + (out[-1].high != LAST_IPV4):
-            out[-1] = Span(out[-1].low, max(out[-1].high, span.high))
-        else:
-            out.append(span)
-    return out
+def spans_of(blocks: Iterable[Block], unlisted: Iterable[Address]) -> list[Span]:
+    """What blocks hold, without some addresses, as the kernel wants it: spans that neither overlap nor touch."""
+    holes = tuple(Span(address, address) for address in unlisted)
+    whole = joined(part for block in blocks for part in block.parts())
+    return [part for span in whole for part in Block(span, holes).parts()]

@@ -6,14 +6,13 @@ change of pods can be sent to the kernel element by element.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tierwall.values.addresses import IPV6, Address
+from tierwall.values.addresses import show
 
 FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)
@@ -180,20 +179,13 @@ def key_text(kind: Kind, element: Element) -> str:
     if isinstance(element, str):
         return element
     if isinstance(element, int):
-        return str(element) if kind is Kind.PORT_VERDICTS else address(element)
+        return str(element) if kind is Kind.PORT_VERDICTS else show(element)
     if len(element) == 3:
-        return f"{address(element[0])} . {element[1]} . {element[2]}"
+        return f"{show(element[0])} . {element[1]} . {element[2]}"
     first, last = element
     if kind is Kind.PORTS:
         return str(first) if first == last else f"{first}-{last}"
-    return address(first) if first == last else f"{address(first)}-{address(last)}"
-
-
-def address(value: Address) -> str:
-    """An address as nft writes it: IPv6 without the dotted form that Python gives mapped addresses."""
-    if value < IPV6:
-        return str(ipaddress.IPv4Address(value))
-    return ipaddress.IPv6Address(value - IPV6).compressed
+    return show(first) if first == last else f"{show(first)}-{show(last)}"
 
 
 def _element(kind: Kind, element: Element, attached: Attached) -> str:

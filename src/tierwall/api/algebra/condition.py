@@ -36,7 +36,7 @@ _KUBERNETES_TYPE = re.compile(r"k8s\.io/(?:(?:authorization-)?cel(?:-v[0-9]+)?|n
 
 
 class Effect(StrEnum):
-    """How a condition that is true is treated; Deny beats NoOpinion beats Allow."""
+    """How a condition that is true is treated: each effect beats those listed after it."""
 
     DENY = "Deny"
     NO_OPINION = "NoOpinion"
@@ -45,7 +45,7 @@ class Effect(StrEnum):
     @property
     def if_true(self) -> StepVerdict:
         """What a condition of this effect says when it is true."""
-        return StepVerdict(self)
+        return _IF_TRUE[self]
 
     def if_failed(self, failure_mode: FailureMode) -> StepVerdict:
         """What a condition of this effect says when it fails; an Allow that fails is passed over."""
@@ -58,6 +58,9 @@ class Effect(StrEnum):
                 return StepVerdict.NO_MATCH
             case _:
                 assert_never(self)
+
+
+_IF_TRUE = {effect: StepVerdict(effect) for effect in Effect}
 
 
 class FailureMode(StrEnum):

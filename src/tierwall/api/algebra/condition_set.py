@@ -20,7 +20,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from tierwall.api.algebra.condition import Condition, Effect, FailureMode
-from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, VERDICTS, Decision
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 
@@ -33,6 +33,12 @@ _POSSIBLE = {
     (False, True): frozenset((NO_OPINION, DENY)),
     (False, False): frozenset((NO_OPINION,)),
 }
+
+# Each beats those after it.
+_EFFECTS = tuple(Effect)
+_SAYS = dict(zip(_EFFECTS, ("denied the request", "withholds an opinion", "allowed the request"), strict=True))
+# Looked up here once, because every evaluation uses them.
+_TRUE, _FALSE, _NO_MATCH = Reason.EXPRESSION_TRUE, Reason.EXPRESSION_FALSE, StepVerdict.NO_MATCH
 
 # Whether one condition is true for the data at hand; ConditionError if it fails.
 Test: TypeAlias = Callable[[Condition], bool]
@@ -69,21 +75,30 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
     def evaluate(self, test: Test) -> Decision:
         """The concrete answer for the data that `test` knows."""
-        evaluation = _Evaluation(self, test)
-        true, error = evaluation.of(Effect.DENY)
-        if true is not None:
-            return evaluation.settled(DENY, f"{_name(true)} denied the request")
-        if error:
-            return evaluation.settled(self.failure_mode.verdict, "a Deny condition failed", error)
-        true, error = evaluation.of(Effect.NO_OPINION)
-        if true is not None:
-            return evaluation.settled(NO_OPINION, f"{_name(true)} withholds an opinion")
-        if error:
-            return evaluation.settled(NO_OPINION, "a NoOpinion condition failed", error)
-        true, _ = evaluation.of(Effect.ALLOW)
-        if true is not None:
-            return evaluation.settled(ALLOW, f"{_name(true)} allowed the request")
-        return evaluation.unsettled("no condition allowed the request")
+        steps: list[Step] = []
+        for effect in _EFFECTS:
+            errors: list[str] = []
+            failed: Step | None = None
+            for condition in self.of(effect):
+                text = condition.text if len(condition.text) <= 200 else ""
+                try:
+                    holds = test(condition)
+                except ConditionError as why:
+                    errors.append(f"condition `{condition.id}` failed: {why}")
+                    said = effect.if_failed(self.failure_mode)
+                    steps.append(condition.step(self.authorizer, said, Reason.EXPRESSION_FAILED, str(why)))
+                    failed = failed or steps[-1]
+                    continue
+                if holds:
+                    steps.append(condition.step(self.authorizer, effect.if_true, _TRUE, text))
+                    reason = f"{_name(condition)} {_SAYS[effect]}"
+                    return Decision(VERDICTS[steps[-1].verdict], reason, "", tuple(steps), steps[-1])
+                steps.append(condition.step(self.authorizer, _NO_MATCH, _FALSE, text))
+            # Allows that fail say nothing, which is not a verdict.
+            if failed is not None and failed.verdict in VERDICTS:
+                reason = f"a {effect} condition failed"
+                return Decision(VERDICTS[failed.verdict], reason, "; ".join(errors), tuple(steps), failed)
+        return Decision(NO_OPINION, "no condition allowed the request", "", tuple(steps))
 
 
 class Conditional(Decision, frozen=True, kw_only=True):
@@ -124,49 +139,6 @@ def conditional(
     if all(condition.effect is Effect.NO_OPINION for condition in made.conditions):
         return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
     return Conditional(conditions=made, error=error, steps=steps)
-
-
-class _Evaluation:
-    """One evaluation of a set: tests conditions and keeps the steps."""
-
-    def __init__(self, conditions: ConditionSet, test: Test) -> None:
-        self._set = conditions
-        self._test = test
-        self._steps: list[Step] = []
-        # That of the condition that is true, or else of the first that failed.
-        self._settled_by: Step | None = None
-
-    def of(self, effect: Effect) -> tuple[Condition | None, str]:
-        """Test the conditions of one effect: the first that is true, or else the errors of those that failed."""
-        errors: list[str] = []
-        for condition in self._set.of(effect):
-            try:
-                holds = self._test(condition)
-            except ConditionError as why:
-                errors.append(f"condition `{condition.id}` failed: {why}")
-                verdict = effect.if_failed(self._set.failure_mode)
-                step = self._step(condition, verdict, Reason.EXPRESSION_FAILED, str(why))
-                self._settled_by = self._settled_by or step
-                continue
-            text = condition.text if len(condition.text) <= 200 else ""
-            if holds:
-                self._settled_by = self._step(condition, effect.if_true, Reason.EXPRESSION_TRUE, text)
-                return condition, ""
-            self._step(condition, StepVerdict.NO_MATCH, Reason.EXPRESSION_FALSE, text)
-        return None, "; ".join(errors)
-
-    def settled(self, verdict: Verdict, reason: str, error: str = "") -> Decision:
-        """The answer where a condition is true, or failed."""
-        return Decision(verdict, reason, error, tuple(self._steps), self._settled_by)
-
-    def unsettled(self, reason: str) -> Decision:
-        """NoOpinion where no condition is true."""
-        return Decision(NO_OPINION, reason, "", tuple(self._steps))
-
-    def _step(self, condition: Condition, verdict: StepVerdict, reason: Reason, note: str) -> Step:
-        step = condition.step(self._set.authorizer, verdict, reason, note)
-        self._steps.append(step)
-        return step
 
 
 def _name(condition: Condition) -> str:

@@ -15,7 +15,7 @@ from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.source import Path
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp, as_method
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
 from tierwall.tool.model import model
 from tierwall.tool.request import CALL
 from tierwall.tool.rules import TRUST_DOMAIN, Everybody, Identity, Nobody, Policy, Rule, Source, named_caller
@@ -107,7 +107,7 @@ def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnosti
 
 
 def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
-    for method in filter(None, map(as_method, rule.clauses)):
+    for method in rule.methods:
         if method.condition is not None and _uses_arguments(method.condition.program.tree):
             words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")

@@ -13,7 +13,7 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import declared_tools, offered_tools
-from tierwall.tool.methods import Scoped, as_method
+from tierwall.tool.methods import Scoped
 from tierwall.tool.model import BACKENDS, Level, Model, is_on_gateways, model
 from tierwall.tool.possible import possible
 from tierwall.tool.request import CALL, request
@@ -92,7 +92,7 @@ def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _tools(rule: Rule) -> list[Scoped | str]:
     """The tools that a rule names, scoped ones with their backend."""
     tools: set[Scoped | str] = set()
-    for method in filter(None, map(as_method, rule.clauses)):
+    for method in rule.methods:
         if method.name == CALL and method.names is not None:
             tools |= method.names.bare | method.names.scoped
     return sorted(tools, key=str)

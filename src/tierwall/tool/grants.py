@@ -23,7 +23,6 @@ from tierwall.core.verdict import Verdict
 from tierwall.resources.names import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import as_method
 from tierwall.tool.model import Model, backend_of, model
 from tierwall.tool.possible import OTHER, TOOL_NAME, possible
 from tierwall.tool.question import caller_of
@@ -144,7 +143,7 @@ def named_tools(policy: Policy, backend: Backend) -> set[str]:
     """The tools that a policy names, as far as they are about this backend."""
     tools: set[str] = set()
     for rule in (*policy.allows.all, *policy.asks.all):
-        for method in filter(None, map(as_method, rule.clauses)):
+        for method in rule.methods:
             if method.name != CALL:
                 continue
             if method.names is not None:

@@ -28,7 +28,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems
 from tierwall.tool.generations import ReadNames, read
-from tierwall.tool.methods import Names, as_method, names_of
+from tierwall.tool.methods import Names, names_of
 from tierwall.tool.request import CALL, Backend
 from tierwall.tool.rules import NO_RULES, Policy
 
@@ -175,8 +175,7 @@ def _may_have_scope(policy: Policy) -> bool:
     return any(
         method.names is not None and (method.names.scoped or "/" in str(method.names))
         for rule in (*policy.allows.all, *policy.asks.all)
-        for clause in rule.clauses
-        if (method := as_method(clause)) is not None
+        for method in rule.methods
     )
 
 

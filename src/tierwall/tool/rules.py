@@ -25,7 +25,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.source import Path
 from tierwall.resources.resource import Resource
 from tierwall.tool.http_match import EVERY_REQUEST, HttpMatch
-from tierwall.tool.methods import ANYTHING, Clause
+from tierwall.tool.methods import ANYTHING, Clause, Method, as_method
 from tierwall.tool.request import Request
 
 TRUST_DOMAIN = "cluster.local"
@@ -128,6 +128,11 @@ class Rule(Struct, frozen=True, eq=False):
     source: Source = EVERYBODY
     http: HttpMatch = EVERY_REQUEST
     clauses: tuple[Clause, ...] = (ANYTHING,)
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The clauses that names and conditions may narrow."""
+        return tuple(filter(None, map(as_method, self.clauses)))
 
     def matches(self, request: Request) -> bool:
         """Whether the rule is about this request, its caller included."""

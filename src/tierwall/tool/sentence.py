@@ -6,7 +6,7 @@ from tierwall.core.answer import Reason
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import listed
 from tierwall.tool.decide import Evaluated, Walk
-from tierwall.tool.methods import Method, as_method
+from tierwall.tool.methods import Method
 from tierwall.tool.request import CALL, Request
 from tierwall.tool.rules import Policy, Rule
 from tierwall.tool.ways import Way
@@ -89,7 +89,7 @@ def _why_not(rule: Rule, request: Request) -> str:
         return reason
     if request.method is None:
         return f"plain HTTP {request.http_method} {request.url_path} is not among what it grants"
-    for method in filter(None, map(as_method, rule.clauses)):
+    for method in rule.methods:
         if method.name == request.method:
             if method.names is not None and not method.names.matches(request):
                 named = f"`{request.named}`" if request.named is not None else "a request without a name"

@@ -9,7 +9,6 @@ from typing import Any
 
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config.guards import Protection
-from tierwall.tool.methods import as_method
 from tierwall.tool.question import ToolQuestion
 from tierwall.tool.request import Request
 from tierwall.tool.rules import Policy, Rule
@@ -102,7 +101,7 @@ def mentioned(stack: Stack[Policy]) -> set[str]:
     found: set[str] = set()
     for rule in _rules(stack):
         found |= {one.name for one in rule.http.headers} | ({"host"} if rule.http.hosts else set())
-        for method in filter(None, map(as_method, rule.clauses)):
+        for method in rule.methods:
             if method.condition is not None:
                 text = method.condition.text
                 found |= {name for name in ALWAYS if name in text} | {name for name in _OF_ENVOY if name in text}

@@ -115,7 +115,7 @@ def run() -> None:
             return expression.eval(data=variables).value()
 
         ours = rate(program.evaluate, narrowed)
-        exact = rate(program.exact, narrowed)
+        exact = rate(program.measure, narrowed)
         other = rate(eval_theirs, narrowed)
 
         def check(_: dict[str, Any], source: str = source) -> object:

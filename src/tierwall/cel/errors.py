@@ -17,6 +17,9 @@ import msgspec
 
 from tierwall.errors import TierwallError
 
+# A line of source longer than this is cut around the caret.
+WINDOW = 100
+
 
 class Failure(TierwallError):
     """An evaluation that gave no value."""
@@ -33,10 +36,6 @@ class CostExceeded(Failure):
 def no_such_key(key: object) -> EvaluationError:
     """The error of a missing map key or field."""
     return EvaluationError(f"no such key: {key}")
-
-
-# A line of source longer than this is cut around the caret.
-WINDOW = 100
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,12 @@ import re
 
 import msgspec
 
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*|[(),]|\Z)")
+_PARAMETERS = {"list": 1, "map": 2, "optional_type": 1, "type": 1}
+_PLAIN = frozenset(("dyn", "null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
+# As deep as an expression may nest lists.
+MAX_DEPTH = 250
+
 
 class Type(msgspec.Struct, frozen=True, gc=False):
     """A type: a name and its parameters (`list(int)`, `map(string, dyn)`, `optional_type(T)`).
@@ -95,7 +101,6 @@ def type_of(item: Type) -> Type:
     return Type("type", (item,))
 
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*|[(),]|\Z)")
 _ALIASES = {
     "null": NULL.name,
     "google.protobuf.Timestamp": "timestamp",
@@ -103,10 +108,6 @@ _ALIASES = {
     "google.protobuf.Value": "dyn",
     "any": "dyn",
 }
-_PARAMETERS = {"list": 1, "map": 2, "optional_type": 1, "type": 1}
-_PLAIN = frozenset(("dyn", "null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
-# As deep as an expression may nest lists.
-MAX_DEPTH = 250
 
 
 class TypeNameError(ValueError):

@@ -194,7 +194,7 @@ class _Checker(Inference):
         args = [self.check(arg) for arg in node.args]
         function = node.function
         if node.target is None:
-            if function == "_&&_" or function == "_||_":
+            if function in ast.LOGICAL:
                 return self.logical(node, args)
             found = self.environment.lookup(function)
             if found is None:

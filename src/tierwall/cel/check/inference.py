@@ -22,6 +22,9 @@ _NOT_NULLABLE = _PLAIN | {"list", "map", "type"}
 MAX_SIZE = 1000
 # Steps that all comparisons and substitutions of one check may take: variables can hide the doubling.
 MAX_STEPS = 3_000_000
+# Calls remembered in one environment before the memory is emptied.
+_REMEMBERED = 4096
+_SHOWN = 4
 
 
 class OversizedType(Exception):
@@ -202,9 +205,6 @@ def is_ground(given: Type) -> bool:
 
 Outcome = tuple[Type, tuple[Overload, ...]]
 
-# Calls remembered in one environment before the memory is emptied.
-_REMEMBERED = 4096
-
 
 class Inference:
     """Type variables and overloads, within the check of one expression."""
@@ -280,9 +280,6 @@ class Inference:
         if not is_ground(result):
             self.open = True
         return result, tuple(fitting)
-
-
-_SHOWN = 4
 
 
 def unknown_function(name: str, environment: Environment) -> str | None:

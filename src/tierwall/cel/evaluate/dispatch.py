@@ -15,12 +15,13 @@ from tierwall.cel.errors import CostExceeded
 from tierwall.cel.library.operators import index_list, index_map
 from tierwall.cel.library.optionals import optional_index
 from tierwall.cel.library.table import Overload
+from tierwall.cel.syntax.ast import INDEX
 from tierwall.cel.types import Param, Type
 from tierwall.cel.values import NONE, OptionalValue, no_such_overload, type_name
 
 # Choosing among the overloads of a few types is cached; a caller cannot fill the cache with new types.
 _MAX_CACHED = 256
-_INDEX = ("_[_]", "_[?_]")
+_MISSING = object()
 
 
 class Meter:
@@ -122,10 +123,7 @@ def dispatcher(environment: Environment, function: str, count: int) -> Dispatche
     ]
     if not overloads:
         return None
-    return (IndexDispatcher if function in _INDEX else Dispatcher)(function, overloads)
-
-
-_MISSING = object()
+    return (IndexDispatcher if function in INDEX else Dispatcher)(function, overloads)
 
 
 def optional_field(value: object, field: str) -> OptionalValue:

@@ -15,16 +15,13 @@ from tierwall.cel.evaluate import steps
 from tierwall.cel.evaluate.dispatch import dispatcher, exceeded
 from tierwall.cel.evaluate.steps import Closure, Frame
 from tierwall.cel.library import cost
-from tierwall.cel.library.regex import literal_cost
+from tierwall.cel.library.optionals import LAZY
+from tierwall.cel.library.regex import MATCHING, literal_cost
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import dotted_name, is_attribute, is_constant, is_selection
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, no_such_overload, put, type_name
 
 _MISSING = object()
-# Functions whose second argument is only evaluated where the first, an optional, is none.
-_LAZY = ("or", "orValue")
-# Functions whose second argument is a pattern.
-_REGEX = ("matches", "find", "findAll")
 # Conversions of literals are folded when Kubernetes compiles an expression, and cost nothing.
 _FOLDED = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -176,16 +173,16 @@ class Planner:
         found = dispatcher(self.environment, function, len(args))
         if found is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
-        if function in _REGEX and type(args[1]) is ast.Literal:
+        if function in MATCHING and type(args[1]) is ast.Literal:
             found = found.costing(literal_cost)
-        if function in ("_[_]", "_[?_]"):
+        if function in ast.INDEX:
             return steps.invoking(found, [self._operand(args[0]), self._branch(args[1])])
         planned = list(map(self.plan, args))
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
             return steps.membership(*planned)
-        if function in _LAZY and len(planned) == 2:
+        if function in LAZY and len(planned) == 2:
             return steps.lazy(found, *planned)
         if function in _FOLDED and len(args) == 1 and type(args[0]) is ast.Literal:
             return steps.folded(found, args[0].value)

@@ -29,6 +29,17 @@ from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import dotted_name, is_constant, is_selection
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
 
+# Upper bounds of what a macro costs besides its expressions: for one element, and once.
+_COSTS = {
+    "all": (3, 3),
+    "exists": (4, 4),
+    "exists_one": (2, 2),
+    "existsOne": (2, 2),
+    "filter": (13, 1),
+    "map": (12, 1),
+    "transformList": (12, 1),
+}
+
 
 class Unsupported(Exception):
     """A tree that the exact evaluator alone handles."""
@@ -273,18 +284,6 @@ class Generator:
                 raise Unsupported
             entries.append(f"{key.value!r}: {self.value(entry.value).text}")
         return Value("{" + ", ".join(entries) + "}", "map")
-
-
-# Upper bounds of what a macro costs besides its expressions: for one element, and once.
-_COSTS = {
-    "all": (3, 3),
-    "exists": (4, 4),
-    "exists_one": (2, 2),
-    "existsOne": (2, 2),
-    "filter": (13, 1),
-    "map": (12, 1),
-    "transformList": (12, 1),
-}
 
 
 def _comprehension(own: Generator, node: ast.Comprehension) -> Value:

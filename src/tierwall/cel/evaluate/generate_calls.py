@@ -5,6 +5,7 @@ from __future__ import annotations
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.evaluate.dispatch import Dispatcher, dispatcher
 from tierwall.cel.evaluate.generate import _EXACT, Generator, Unsupported, Value
+from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.library.regex import pattern_size, searcher
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import is_constant
@@ -13,6 +14,7 @@ _ORDER = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _PREFIXES = {"startsWith": "startswith", "endsWith": "endswith"}
 # Tuples longer than this are looked up by hash.
 _LONG = 8
+_CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes", "optional_type"))
 
 
 def generate(own: Generator, node: ast.Call) -> Value:
@@ -172,7 +174,7 @@ def _special(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value
         return Value(f"len({own.value(args[0]).text})", "int")
     if len(args) == 2 and type(args[1]) is ast.Literal and type(args[1].value) is str:
         return _text_test(own, function, args[0], args[1].value)
-    if function in ("or", "orValue", "hasValue", "value") and own.environment.lookup(function) is not None:
+    if function in (*LAZY, "hasValue", "value") and own.environment.lookup(function) is not None:
         return _optional(own, function, args)
     return None
 
@@ -209,7 +211,7 @@ def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Valu
     if function == "value" and len(args) == 1:
         own.emit(f"if not {operand.text}.present: raise Miss")
         return Value(f"{operand.text}.value")
-    if function in ("or", "orValue") and len(args) == 2:
+    if function in LAZY and len(args) == 2:
         result = own.name()
         own.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
         with own.block("else:"):
@@ -226,9 +228,6 @@ def _through_table(own: Generator, function: str, args: tuple[ast.Expr, ...]) ->
     kinds = {overload.result.name for overload in found.overloads}
     kind = kinds.pop() if len(kinds) == 1 else None
     return Value(f"{own.constant(found.invoke)}({', '.join(('f', *values))})", kind if kind in _CERTAIN else None)
-
-
-_CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes", "optional_type"))
 
 
 def _dispatcher(own: Generator, function: str, count: int) -> Dispatcher:

@@ -24,6 +24,8 @@ from tierwall.cel.syntax import ast
 
 # Takes the variables and the cost limit; raises anything at all where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]
+# Evaluations after which it pays to compile.
+_OFTEN = 3
 
 
 def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
@@ -43,10 +45,6 @@ def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
     if not generator.metered:
         return lambda variables, limit: run(variables, limit, None)
     return lambda variables, limit: run(variables, limit, Meter(limit))
-
-
-# Evaluations after which it pays to compile.
-_OFTEN = 3
 
 
 class Program:
@@ -85,10 +83,6 @@ class Program:
         self._uses = _OFTEN
         self._fast = compiled(self.tree, self.environment)
         return self._fast is not None
-
-    def exact(self, variables: Mapping[str, object], limit: int = CALL_LIMIT) -> object:
-        """Like `evaluate`, never by the fast path."""
-        return self._exact().evaluate(variables, limit)
 
     def _exact(self) -> Evaluator:
         if self._evaluator is None:

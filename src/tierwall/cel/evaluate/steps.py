@@ -17,6 +17,15 @@ from tierwall.cel.library.lists import sort_by_keys
 from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.values import OptionalValue, equal, map_key, map_keys, no_such_overload
 
+# Cost of one step besides the expressions in it; of going on to look at the next element; of the result.
+_ALL_STEP, _ALL_STOP = 3, 2
+_EXISTS_STEP, _EXISTS_STOP = 4, 3
+ADD_CONSTANT, ADD = 2, 12
+_KEEP = 13
+_INSERT, _INSERT_ENTRY = 3, 2
+_FOUND = 2
+_RESULT, _RESULT_ONE, _RESULT_SORTED = 1, 2, 3
+
 
 class Frame(Meter):
     """One evaluation: the variables, the values of iteration variables by slot, and the cost so far."""
@@ -171,15 +180,6 @@ def invoking(found: Dispatcher, steps: list[Closure]) -> Closure:
 
     return many
 
-
-# Cost of one step besides the expressions in it; of going on to look at the next element; of the result.
-_ALL_STEP, _ALL_STOP = 3, 2
-_EXISTS_STEP, _EXISTS_STOP = 4, 3
-ADD_CONSTANT, ADD = 2, 12
-_KEEP = 13
-_INSERT, _INSERT_ENTRY = 3, 2
-_FOUND = 2
-_RESULT, _RESULT_ONE, _RESULT_SORTED = 1, 2, 3
 
 Loop: TypeAlias = Callable[[Frame], Iterable[None]]
 

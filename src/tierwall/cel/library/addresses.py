@@ -19,6 +19,7 @@ IP_TYPE, CIDR_TYPE = Type(IP.cel_type), Type(CIDR.cel_type)
 
 _MAPPED = 0xFFFF << 32
 _LONGEST = 64
+_BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 def parse_ip(text: str) -> IP:
@@ -79,9 +80,6 @@ def is_global_unicast(ip: IP) -> bool:
     if ip.number == 0 or (ip.version == 4 and ip.number == 0xFFFFFFFF):
         return False
     return not (is_loopback(ip) or address_of(ip).is_multicast or is_link_local_unicast(ip))
-
-
-_BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 def parse_cidr(text: str) -> CIDR:

@@ -8,6 +8,8 @@ from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import BOOL, INT, A, B, Type, list_of, map_of, optional_of
 from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
 
+# Functions whose second argument is only evaluated where the first, an optional, is none.
+LAZY = ("or", "orValue")
 _KEYS = frozenset((bool, int, Uint, float, str))
 
 

@@ -17,6 +17,9 @@ from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import INT, STRING, list_of
 
+# Functions whose second argument is a pattern.
+MATCHING = ("matches", "find", "findAll")
+
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True

@@ -25,6 +25,13 @@ _ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "
 _TYPE_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 _DEFAULT_PRECISION = 6
 _MAX_PRECISION = 1_000
+# What Go's strings.TrimSpace cuts: unicode.IsSpace.
+_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+_QUOTED = {**_ESCAPES, **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
+_POINTER_ESCAPES = str.maketrans({"/": "~1", "~": "~0"})
+_ESCAPE_KEY = "string_jsonpatch_escapeKey_string"
 
 
 def format_text(template: str, arguments: list[object]) -> str:
@@ -162,13 +169,6 @@ def quote_go(text: str) -> str:
     return '"' + "".join(result) + '"'
 
 
-# What Go's strings.TrimSpace cuts: unicode.IsSpace.
-_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-_QUOTED = {**_ESCAPES, **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
-
-
 def _out_of_range(index: int) -> EvaluationError:
     return EvaluationError(f"index out of range: {index}")
 
@@ -259,15 +259,11 @@ _SS = (STRING, STRING)
 _LIST = list_of(STRING)
 _member, _of_list = members(STRING), members(_LIST)
 
-_POINTER_ESCAPES = str.maketrans({"/": "~1", "~": "~0"})
-
 
 def escape_key(key: str) -> str:
     """The key with `~` and `/` escaped as RFC 6901 asks."""
     return key.translate(_POINTER_ESCAPES)
 
-
-_ESCAPE_KEY = "string_jsonpatch_escapeKey_string"
 
 OVERLOADS: tuple[Overload, ...] = (
     _member("contains", "contains_string", (STRING,), BOOL, lambda s, part: part in s, cost=cost.search),

@@ -20,7 +20,7 @@ from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn
 from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
 from tierwall.cel.partial_evaluation.tree import length, operands
-from tierwall.cel.syntax.ast import Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select, bodies
+from tierwall.cel.syntax.ast import INDEX, Call, Entry, Expr, Has, Ident, Literal, MapExpr, Select, bodies
 from tierwall.cel.types import BOOL
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class Path(msgspec.Struct, frozen=True, gc=False):
     fields: tuple[str, ...]
     # How many of the fields are plain selections at the start, which may be part of a dotted variable's name.
     plain: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names from the variable down."""
+        return (self.root.removeprefix("."), *self.fields)
 
 
 class Uses(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +74,7 @@ def path_of(node: Expr) -> Path | None:
             fields.append(node.field)  # type: ignore[union-attr]
             plain = 0 if kind is Has or node.optional else plain + 1  # type: ignore[union-attr]
             node = node.operand  # type: ignore[union-attr]
-        elif kind is Call and node.function in ("_[_]", "_[?_]"):  # type: ignore[union-attr]
+        elif kind is Call and node.function in INDEX:  # type: ignore[union-attr]
             target, key = node.args  # type: ignore[union-attr]
             if type(key) is not Literal or type(key.value) is not str:
                 return None
@@ -90,7 +95,7 @@ class Unknowns:
 
     def kind(self, path: Path) -> int:
         """Whether a path is KNOWN, UNKNOWN (at or below an unknown) or HOLED (above one)."""
-        parts = (path.root.removeprefix("."), *path.fields)
+        parts = path.parts
         if self.dotted:
             for end in range(1 + path.plain, 1, -1):
                 name = ".".join(parts[:end])
@@ -108,7 +113,7 @@ class Unknowns:
 
     def exact(self, path: Path) -> bool:
         """Whether the path is an unknown itself, not something below one."""
-        parts = (path.root.removeprefix("."), *path.fields)
+        parts = path.parts
         return (
             parts in self.paths
             and self.kind(path) == UNKNOWN
@@ -117,7 +122,7 @@ class Unknowns:
 
     def below(self, path: Path) -> list[tuple[str, ...]]:
         """The unknown paths inside a HOLED one, relative to it."""
-        parts = (path.root.removeprefix("."), *path.fields)
+        parts = path.parts
         return [unknown[len(parts) :] for unknown in self.paths if unknown[: len(parts)] == parts]
 
     def named_in(self, expr: Expr) -> frozenset[str]:
@@ -130,7 +135,7 @@ class Unknowns:
             if path is not None:
                 if path.root in scope:
                     continue
-                parts = (path.root.removeprefix("."), *path.fields)
+                parts = path.parts
                 found.update(
                     ".".join(unknown)
                     for unknown in self.paths

@@ -26,6 +26,10 @@ VALUE: Final = OTHER | ERROR
 ANY: Final = TRUE | FALSE | ERROR | OTHER
 
 _WORDS: Final = ((TRUE, "true"), (FALSE, "false"), (ERROR, "error"), (OTHER, "other"))
+_NO_SUCH_KEY = "no such key: "
+# A message may hold a key as long as the input; nobody reads so far.
+_LONGEST_MESSAGE = 500
+FAILING_SIZE = 6
 
 
 def words(outcomes: int) -> tuple[str, ...]:
@@ -90,10 +94,6 @@ class Residual(msgspec.Struct, frozen=True, gc=False):
 # A CEL value, a Failed or a Residual.
 Result: TypeAlias = object
 
-_NO_SUCH_KEY = "no such key: "
-# A message may hold a key as long as the input; nobody reads so far.
-_LONGEST_MESSAGE = 500
-
 
 def failing(message: str) -> Expr:
     """A constant expression that always fails and keeps the message: `{}["nope"]` fails with `no such key: nope`."""
@@ -109,7 +109,6 @@ def is_failing(expr: Expr) -> bool:
 
 
 _MADE = MapExpr(()).at
-FAILING_SIZE = 6
 
 
 class PartialError(Exception):

@@ -24,6 +24,10 @@ from tierwall.cel.syntax.parser import parse
 from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN, Type
 
+# Up to here the parser will take whatever is left.
+_SHALLOW, _SHORT = 100, MAX_LENGTH // 2
+_TOO_DEEP = "expression nested too deeply"
+
 
 class Partial:
     """The outcome of a partial evaluation: exactly one of a value (`decided`), `error` and `residual`.
@@ -139,9 +143,6 @@ class Specialised:
 
 
 _NO_TYPES: Mapping[Expr, Type] = {}
-# Up to here the parser will take whatever is left.
-_SHALLOW, _SHORT = 100, MAX_LENGTH // 2
-_TOO_DEEP = "expression nested too deeply"
 
 
 def specialise(

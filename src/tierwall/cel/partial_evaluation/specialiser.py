@@ -17,6 +17,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.evaluate.program import Program
 from tierwall.cel.library.cost import CALL_LIMIT
+from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.partial_evaluation import outcomes, signature
 from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn, typed, value_type
 from tierwall.cel.partial_evaluation.logic import conditional, connective, fallback, negation
@@ -25,7 +26,7 @@ from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknown
 from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, PartialError, Residual, Result, failing
 from tierwall.cel.partial_evaluation.tree import length, operands, own_length, rebuilt, renamed
 from tierwall.cel.partial_evaluation.writing import Apply, writer
-from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
+from tierwall.cel.syntax.ast import LOGICAL, Bind, Call, Comprehension, Expr, Has, Ident, Literal, Select
 from tierwall.cel.types import BOOL, Type, optional_of
 from tierwall.cel.values import TypeValue
 
@@ -146,13 +147,13 @@ class Specialiser:
             return Fixed(Residual(node, signature.can_be(known) & ~outcomes.ERROR, own_length(node), known))
         if kind is Call:
             function = node.function  # type: ignore[union-attr]
-            if function == "_&&_" or function == "_||_":
+            if function in LOGICAL:
                 return connective(self, node, scope, boolean)  # type: ignore[arg-type]
             if function == "_?_:_":
                 return conditional(self, node, scope, boolean)  # type: ignore[arg-type]
             if function == "!_":
                 return negation(self, node, scope, boolean)  # type: ignore[arg-type]
-            if function in ("or", "orValue") and len(operands(node)) == 2:
+            if function in LAZY and len(operands(node)) == 2:
                 return fallback(self, node, scope)  # type: ignore[arg-type]
         if kind is Comprehension:
             return comprehension(self, node, scope, boolean)  # type: ignore[arg-type]
@@ -167,7 +168,7 @@ class Specialiser:
         return strict(runs, writer(self, node, parts, apply), apply)
 
     def _unknown(self, node: Expr, path: Path) -> Residual:
-        name = ".".join((path.root.removeprefix("."), *path.fields))
+        name = ".".join(path.parts)
         declared = signature.certain(self.types.get(name) or self.nodes.get(node))
         if type(node) is Has:
             return Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)

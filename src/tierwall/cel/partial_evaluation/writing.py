@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tierwall.cel.errors import EvaluationError
+from tierwall.cel.library.regex import MATCHING
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn, value_type
 from tierwall.cel.partial_evaluation.names import path_of
 from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
 from tierwall.cel.partial_evaluation.signature import can_be, certain, fits, signatures
 from tierwall.cel.partial_evaluation.tree import own_length, qualified, rebuilt
-from tierwall.cel.syntax.ast import Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
+from tierwall.cel.syntax.ast import INDEX, Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
 from tierwall.cel.types import BOOL, DYN, Object, Type
 from tierwall.cel.values import OptionalValue, TypeValue, Uint, map_key, no_such_overload, type_name
 
@@ -30,7 +31,6 @@ Apply: TypeAlias = Callable[[Sequence[object]], Result]
 Write: TypeAlias = Callable[[list[Result]], Result]
 
 _SCALARS = frozenset(("null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
-_REGEX = frozenset(("matches", "find", "findAll"))
 # Characters that `dyn()` adds.
 _HIDDEN = 5
 # Characters that `[…][0]` adds.
@@ -117,7 +117,7 @@ class _OtherWriter:
         node, path = self.node, path_of(operand)
         if path is None or (isinstance(node, Call) and node.target is None):
             return operand
-        parts = (path.root.removeprefix("."), *path.fields)
+        parts = path.parts
         if isinstance(node, Call):
             return dyn(operand) if signatures().has(".".join((*parts, node.function))) else operand
         assert isinstance(node, Select)
@@ -138,8 +138,8 @@ class _CallWriter(_OtherWriter):
         self.free = signatures().is_fixed(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
-        self.index = self.function in ("_[_]", "_[?_]")
-        self.regex = self.function in _REGEX and len(parts) == 2
+        self.index = self.function in INDEX
+        self.regex = self.function in MATCHING and len(parts) == 2
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def write(self, results: list[Result]) -> Result:

@@ -178,6 +178,7 @@ BINARY = {
 # The functions that binary operators are.
 FUNCTIONS = {text: "@in" if text == "in" else f"_{text}_" for text in BINARY}
 LOGICAL = ("_&&_", "_||_")
+INDEX = ("_[_]", "_[?_]")
 CONDITIONAL = "_?_:_"
 
 
@@ -200,7 +201,7 @@ def is_attribute(node: Expr) -> bool:
                 return True
             case Select():
                 node = node.operand
-            case Call(function="_[_]" | "_[?_]"):
+            case Call(function=function) if function in INDEX:
                 node = node.args[0]
             case _:
                 return False
@@ -208,9 +209,7 @@ def is_attribute(node: Expr) -> bool:
 
 def is_selection(node: Expr) -> bool:
     """Whether the node is a name or something selected."""
-    return isinstance(node, Ident | Select) or (
-        isinstance(node, Call) and node.function in ("_[_]", "_[?_]", CONDITIONAL)
-    )
+    return isinstance(node, Ident | Select) or (isinstance(node, Call) and node.function in (*INDEX, CONDITIONAL))
 
 
 def is_constant(node: Expr) -> bool:

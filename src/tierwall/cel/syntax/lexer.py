@@ -54,6 +54,8 @@ _TOKEN = re.compile(
 _KINDS = ("", STRING, BYTES, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
 _HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "in": "in"}
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPED = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
 class Tokens:
@@ -113,10 +115,6 @@ def describe_bad(source: str, at: int) -> tuple[str, str | None]:
     if char == "`":
         return "quoted name is not closed, or holds more than letters, digits and `_ . - /` and blanks", None
     return f"unexpected character `{char if char.isprintable() else ascii(char)[1:-1]}`", _HINTS.get(char)
-
-
-_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_ESCAPED = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
 class LiteralError(ValueError):

@@ -72,6 +72,15 @@ def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, te
     assert served.get("/readyz").json["stale"] is False
 
 
+def test_everything_that_is_wrong_is_told_at_once(served: Served) -> None:
+    texts = ["kind: [", POLICY % ("Perhaps", "true"), CONFIGURATION % ("Webhook", WEBHOOK)]
+    for number, text in enumerate(texts):
+        (served.folder / f"broken-{number}.yaml").write_text(text)
+    assert not served.reload()
+    said = " ".join(problem.message for problem in served.store.trouble)
+    assert all(word in said for word in ("expected a value", "Perhaps", "match condition")), said
+
+
 def test_policies_that_vanish_are_a_broken_edit(served: Served) -> None:
     (served.folder / "policies.yaml").unlink()
     served.folder.rmdir()

@@ -19,6 +19,7 @@ from tierwall.api.authorizers.cel_policies import CelPolicies, policies_of
 from tierwall.api.authorizers.webhook import Webhook
 from tierwall.api.model import build, members_of
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.review_client import webhook
 from tierwall.serve.follower import Follower, Load, Prepared
@@ -50,12 +51,16 @@ def policy_set_of(snapshot: Snapshot) -> PolicySet:
     """The policies of a snapshot whose objects admission takes; InputError with everything that is wrong."""
     errors = list(_unreadable(snapshot))
     try:
-        chain = build(snapshot, members_of(snapshot), webhook)
+        chain = _chain(snapshot)
     except InputError as error:
         raise InputError((*errors, *error.diagnostics)) from None
     if errors:
         raise InputError(errors)
     return PolicySet(chain, _revision(snapshot), len(snapshot), len(policies_of(snapshot)), _aggregated(snapshot))
+
+
+def _chain(snapshot: Snapshot) -> Chain:
+    return build(snapshot, members_of(snapshot), webhook)
 
 
 def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
@@ -104,6 +109,16 @@ class Store(Follower[PolicySet]):
         # With the end of its time, the oldest first.
         self._superseded: tuple[tuple[float, PolicySet], ...] = ()
         self.since = clock()
+
+    def judge(self, loaded: Loaded) -> Load[PolicySet]:
+        """Check and prepare what was read; a chain that cannot be used is told beside whatever else is wrong."""
+        load = super().judge(loaded)
+        if load.errors:
+            try:
+                _chain(loaded.snapshot)
+            except InputError as error:
+                load.refuse(error.diagnostics)
+        return load
 
     def prepare(self, snapshot: Snapshot) -> Prepared[PolicySet]:
         """Put the chain of a snapshot together."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, data
+from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, condition_sets, data
 from tierwall.api.algebra.authorizer import Authorizer
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import FailureMode
@@ -106,7 +106,7 @@ def test_r057_conditional_deny_then_conditional_allow_is_conditional() -> None:
 
 def test_r058_the_order_is_kept_and_sets_are_never_merged() -> None:
     found = first([condition("Allow", "x")], [condition("Allow", "x")], [condition("Deny", "x")])
-    assert [one.authorizer for one in ask_the_rest(found).condition_sets] == ["a0", "a1", "a2"]
+    assert [one.authorizer for one in condition_sets(found)] == ["a0", "a1", "a2"]
 
 
 def test_r061_nothing_behind_a_concrete_answer_matters() -> None:

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.reference.api_server import judge, judge_connect, judge_delete_collection, judge_write, proceeds
-from tests.worlds.api_fakes import Fake, condition, configuration, policy
-from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tests.worlds.api_fakes import Fake, condition, condition_sets, configuration, policy
+from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition_set import Conditional
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.authorizers.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
@@ -204,7 +204,7 @@ AS_NODE = Attributes(
 
 def test_r106_lucas_may_impersonate_a_node_only_to_get_pods() -> None:
     first = chain(LUCAS).authorize(AS_NODE)
-    text = ask_the_rest(first).condition_sets[0].conditions[0].text
+    text = condition_sets(first)[0].conditions[0].text
     needs = {"apiGroup": "", "resource": "pods", "verb": "get"}
     assert text == " && ".join(f'impersonatedRequest.{key} == "{value}"' for key, value in needs.items())
     gets = {"apiGroup": "", "resource": "pods", "verb": "get"}
@@ -245,10 +245,7 @@ AS_USER = Attributes(user="lucas", verb="impersonate", version="v1", resource="u
 def test_r108_three_stages_leave_a_condition_on_the_object() -> None:
     second = impersonate(chain(LABELLED), AS_USER, {"verb": "create"})
     assert second.verdict == "Conditional"
-    assert (
-        ask_the_rest(second).condition_sets[0].conditions[0].text
-        == 'object.metadata.labels["lucas-impersonated"] == "true"'
-    )
+    assert condition_sets(second)[0].conditions[0].text == 'object.metadata.labels["lucas-impersonated"] == "true"'
     assert impersonate(chain(LABELLED), AS_USER, {"verb": "delete"}).verdict == "NoOpinion"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.api_fakes import objects
-from tierwall.api.algebra.chain import Chain, ask_the_rest
+from tests.worlds.api_fakes import condition_sets, objects
+from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import NODE_TYPE
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.node import Node
@@ -68,7 +68,7 @@ def mirror(node: str, **spec: Any) -> dict[str, Any]:
 )
 def test_r110_a_node_may_create_only_its_own_mirror_pods(thing: Any, verdict: str) -> None:
     first = ask("create", "pods")
-    (found,) = ask_the_rest(first).condition_sets[0].conditions
+    (found,) = condition_sets(first)[0].conditions
     assert (found.type, found.text) == (NODE_TYPE, '{"condition":"require-pod-node-name","nodeName":"foo"}')
     assert first.evaluate(ConditionData(operation="CREATE", object=thing)).verdict == verdict
 
@@ -144,7 +144,7 @@ def test_r089_text_that_is_not_its_own_is_refused(text: str) -> None:
     from tierwall.api.algebra.condition_set import Conditional
 
     first = ask("create", "pods")
-    conditions = ask_the_rest(first).condition_sets[0]
+    conditions = condition_sets(first)[0]
     changed = replace(conditions, conditions=(replace(conditions.conditions[0], text=text),))
     again = CHAIN.recall([("node", Conditional(conditions=changed))])
     assert again.evaluate(ConditionData(object=mirror("foo"))).verdict == "NoOpinion"

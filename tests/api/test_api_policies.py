@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.api_fakes import configuration, document, policy
-from tierwall.api.algebra.chain import ask_the_rest
+from tests.worlds.api_fakes import condition_sets, configuration, document, policy
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.model import chain_of
 from tierwall.render.json import step_document
@@ -96,7 +95,7 @@ def test_answers_that_come_again_are_those_of_a_chain_that_was_never_asked() -> 
         found, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
         assert found.verdict is fresh.verdict
         texts = [
-            [(one.id, one.effect, one.text) for each in ask_the_rest(answer).condition_sets for one in each.conditions]
+            [(one.id, one.effect, one.text) for each in condition_sets(answer) for one in each.conditions]
             for answer in (found, fresh)
         ]
         assert texts[0] == texts[1]

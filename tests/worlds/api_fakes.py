@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_set import ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.question import ApiQuestion, ask
@@ -94,3 +95,9 @@ def objects(*values: dict[str, Any]) -> Snapshot:
             Resource(group, version, value["kind"], metadata.get("namespace", ""), metadata.get("name", ""), value)
         )
     return Snapshot.of(found)
+
+
+def condition_sets(decision: ChainDecision) -> list[ConditionSet]:
+    """The condition sets of an answer, those of the authorizers that were not asked yet included."""
+    entries = ask_the_rest(decision).entries
+    return [said.conditions for _, said in entries if isinstance(said, Conditional)]

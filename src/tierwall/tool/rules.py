@@ -134,10 +134,6 @@ class Rule(Struct, frozen=True, eq=False):
         """The clauses that names and conditions may narrow."""
         return tuple(filter(None, map(as_method, self.clauses)))
 
-    def matches(self, request: Request) -> bool:
-        """Whether the rule is about this request, its caller included."""
-        return self.source.matches(request.caller) and self.fits(request)
-
     def __str__(self) -> str:
         return f"{self.label} ({on_one_line(self.name)})" if self.name else self.label
 

@@ -134,11 +134,6 @@ class CompleteDecision(ChainDecision, frozen=True, kw_only=True):
         """By its making."""
         return True
 
-    @property
-    def condition_sets(self) -> tuple[ConditionSet, ...]:
-        """The condition sets among the entries."""
-        return tuple(decision.conditions for _, decision in self.entries if isinstance(decision, Conditional))
-
 
 def ask_the_rest(decision: ChainDecision) -> CompleteDecision:
     """Ask the authorizers that the first phase left out, each once, up to the first Allow or Deny.

@@ -24,6 +24,17 @@ settings.load_profile("fuzz" if FUZZ > 1 else "tierwall")
 pytest.register_assert_rewrite("tests.labs", "tests.worlds", "tests.reference")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--renew`: see tests/golden."""
+    parser.addoption("--renew", action="store_true", help="keep what commands print now (tests/golden)")
+
+
+@pytest.fixture
+def renew(request: pytest.FixtureRequest) -> bool:
+    """Whether what commands print now is to be kept."""
+    return bool(request.config.getoption("--renew"))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with cases made from other projects' suites: `TIERWALL_SHARED`, or `shared` beside the repository.

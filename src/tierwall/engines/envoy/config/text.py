@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import any_pb2, json_format, symbol_database
+from google.protobuf import any_pb2, json_format, struct_pb2, symbol_database
 
 from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.compile import Resources
@@ -63,7 +63,7 @@ def _plain(message: Any) -> dict[str, Any]:
 
 
 def _complete(message: Any, shown: Any) -> None:
-    """Add what the generated messages do not know, wherever it is inside."""
+    """Add what the generated messages do not know, wherever it is inside, and put maps in order."""
     if not isinstance(shown, dict):
         return
     if isinstance(message, any_pb2.Any):
@@ -76,11 +76,15 @@ def _complete(message: Any, shown: Any) -> None:
         inner = symbol_database.Default().GetSymbol(kind)()
         inner.ParseFromString(message.value)
         message = inner
+    if isinstance(message, struct_pb2.Struct):
+        _sort(shown)
+        return
     for field, value in message.ListFields():
         if field.message_type is None or field.name not in shown:
             continue
         part = shown[field.name]
         if field.message_type.GetOptions().map_entry:
+            shown[field.name] = part = dict(sorted(part.items()))
             for key in value:
                 if field.message_type.fields_by_name["value"].message_type is not None:
                     _complete(value[key], part[str(key)])
@@ -89,6 +93,14 @@ def _complete(message: Any, shown: Any) -> None:
                 _complete(one, its)
         else:
             _complete(value, part)
+
+
+def _sort(shown: dict[str, Any]) -> None:
+    """A map has no order of its own; written down, it is the same every time."""
+    for key in sorted(shown):
+        shown[key] = value = shown.pop(key)
+        if isinstance(value, dict):
+            _sort(value)
 
 
 def _unknown(kind: str, wire: bytes) -> Iterator[tuple[str, Any]]:

@@ -15,12 +15,12 @@ from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
-from tierwall.gateway.decide import Merged, merge
+from tierwall.gateway.decide import Candidate, Merged, merge
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written
 from tierwall.gateway.model.places import ways
 from tierwall.gateway.model.profile import PHASES, Phase
 from tierwall.gateway.sentence import BEATS, seniority
-from tierwall.gateway.standing import Claim, Overlap, allows, prospects, standings
+from tierwall.gateway.standing import Overlap, allows, prospects, standings
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -34,22 +34,22 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Settings that another one replaces at every place, those to come included; and those of equal precedence."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for path, fate in standings(snapshot).of(policy).items():
-            before = [claim for claim, first in fate.rivals.values() if not first]
+            before = [rival for rival, first in fate.rivals.values() if not first]
             if before:
-                yield _disputed(path, fate.claim, min(before, key=lambda one: one.resource.seniority))
+                yield _disputed(path, fate.candidate, min(before, key=lambda rival: rival.resource.seniority))
             # A tie that is lost has been reported as a dispute.
-            losses = [loss for loss in fate.beaten_by.values() if not before or loss.reason is not Reason.LOSES_TIE]
-            if not fate.effective and losses and not _may_come(snapshot, policy, path):
-                first = min(losses, key=lambda loss: loss.winner.source)
-                why = f"{first.winner.source} ({first.level}) {BEATS[first.reason]}"
-                more = f", and {len(losses) - 1} more elsewhere" if len(losses) > 1 else ""
+            beaten = [lost for lost in fate.beaten_by.values() if not before or lost.reason is not Reason.LOSES_TIE]
+            if not fate.in_force and beaten and not _may_come(snapshot, policy, path):
+                first = min(beaten, key=lambda lost: str(lost.winner.source))
+                why = f"{first.winner.source} ({first.winner_level}) {BEATS[first.reason]}"
+                more = f", and {len(beaten) - 1} more elsewhere" if len(beaten) > 1 else ""
                 yield Diagnostic(
                     NEVER,
                     f"`{path}` of {policy.reference} never takes effect: {why}{more}",
-                    _position(fate.claim),
+                    _position(fate.candidate),
                     reference=policy.reference,
                     related=tuple(
-                        (f"{loss.winner.source} sets it", _position(loss.winner)) for loss in losses[:_NAMED]
+                        (f"{lost.winner.source} sets it", _position(lost.winner)) for lost in beaten[:_NAMED]
                     ),
                 )
 
@@ -57,10 +57,10 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
     """Whether a setting is a default for routes and ListenerSets that may be added."""
     hoped = prospects(snapshot).of(policy).get(path)
-    return hoped is not None and hoped.effective
+    return hoped is not None and hoped.in_force
 
 
-def _disputed(path: str, loser: Claim, winner: Claim) -> Diagnostic:
+def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
     why = seniority(winner.resource, loser.resource)
     return Diagnostic(
         DISPUTED,
@@ -98,7 +98,7 @@ def _by_upper(found: Iterable[tuple[str, Overlap]]) -> Iterator[tuple[str, list[
     for path, one in found:
         groups.setdefault((path, one.upper.resource), []).append(one)
     for (path, _), several in groups.items():
-        yield path, sorted(several, key=lambda one: one.lower.source)
+        yield path, sorted(several, key=lambda one: str(one.lower.source))
 
 
 def _more(several: list[Overlap]) -> str:
@@ -109,8 +109,8 @@ def _wider(overlap: Overlap) -> bool:
     return allows(overlap.upper) and not _expressions(overlap.upper) <= _expressions(overlap.lower)
 
 
-def _expressions(claim: Claim) -> set[str]:
-    policy = claim.written.value.get("policy")
+def _expressions(candidate: Candidate) -> set[str]:
+    policy = candidate.written.value.get("policy")
     listed = policy.get("matchExpressions") if isinstance(policy, dict) else None
     return {str(text) for text in listed} if isinstance(listed, list) else set()
 
@@ -204,5 +204,5 @@ def _in_force(merged: Merged | None) -> tuple[tuple[Reference, int | None], ...]
     return tuple((candidate.source, candidate.entry) for candidate in merged.taken if candidate.sets)
 
 
-def _position(claim: Claim) -> Position | None:
-    return claim.resource.position(claim.path, key=True)
+def _position(candidate: Candidate) -> Position | None:
+    return candidate.resource.position(candidate.path, key=True)

@@ -3,29 +3,37 @@
 agentgateway, "Policy merging"; docs/semantics.md#union-fields-add-up and the points after it. A level that says
 something about a field is a tier of the field's stack; its candidates are what the policies there (oldest first, then
 by name) or the inline sections say.
+
+The same merge answers for one request and for any request. Of any request conditions are not known, so a candidate may
+be there or not, each on its own; then what is in force is everything that some outcome of the conditions puts in force.
+A candidate that is there whatever the request is `certain`; for one request all are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from tierwall.attach.index import GATEWAY_POLICIES, Attachments, attachments
-from tierwall.attach.place import Place
+from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Combining, Stack, Tier, most_specific
 from tierwall.gateway.detail import Setting
-from tierwall.gateway.model.conditional import NOTHING, Facts, choose
+from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, NOTHING, Facts, choose
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written, by_field, has_override, written, written_by
-from tierwall.gateway.model.levels import Asked, AttachedLevel, Inline, InlineLevel, Level, LevelName, levels
+from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
 from tierwall.gateway.model.profile import Phase, Profile, Section, least_specific_wins, override_locks
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
+# Looked up here once, because every merge of a field compares with them.
+_LESS_SPECIFIC, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOSES_TIE
+_LOCKED_BY_OVERRIDE, _LEAST_SPECIFIC_KEPT = Reason.LOCKED_BY_OVERRIDE, Reason.LEAST_SPECIFIC_KEPT
+
 
 class Candidate(NamedTuple):
-    """What one object says about one field, for one request; `source` is how answers name the object."""
+    """What one object says about one field; `source` is how answers name the object."""
 
     source: Reference
     resource: Resource
@@ -34,6 +42,10 @@ class Candidate(NamedTuple):
     entry: int | None
     override: bool
     written: Written
+    # Whether the object says it whatever the request is.
+    certain: bool
+    # Whether nothing more specific counts where this one wins at its level.
+    locks: bool
 
     @property
     def sets(self) -> bool:
@@ -41,17 +53,29 @@ class Candidate(NamedTuple):
         return self.value is not NOTHING
 
 
-class Merged(NamedTuple):
-    """How a field is settled at a place: `taken` are the candidates in force, the last of them of tier `number`.
+class Beaten(NamedTuple):
+    """A candidate that is not in force: which one is instead, at which level, and why."""
 
-    `locked` says that Override ended the walk there, and that nothing more specific was looked at.
+    candidate: Candidate
+    level: str
+    reason: Reason
+    winner: Candidate
+    winner_level: str
+
+
+class Merged(NamedTuple):
+    """How a field is settled at a place: `taken` are the candidates in force, least specific first.
+
+    `last` is the most specific tier that counts, and `ended_by` why those above it do not. `decisive` is the tier that
+    surely says something and so replaces those below it, or -1 where none does; for one request it is the last.
     """
 
     field: Field
     stack: Stack[Candidate]
     taken: tuple[Candidate, ...]
-    number: int
-    locked: bool
+    decisive: int
+    last: int
+    ended_by: Reason | None
     conflict: bool
 
     @property
@@ -65,9 +89,40 @@ class Merged(NamedTuple):
         values = [candidate.value for candidate in self.taken]
         return Setting(values, tuple(candidate.source for candidate in self.taken), union=True)
 
+    def beaten(self) -> Iterator[Beaten]:
+        """Every candidate that is not in force, at each tier it stands at."""
+        in_force = {candidate.source for candidate in self.taken}
+        for number, tier in enumerate(self.stack):
+            lost = [candidate for candidate in tier.policies if candidate.source not in in_force]
+            if lost:
+                reason, winner, level = self._beating(number)
+                yield from (Beaten(candidate, tier.name, reason, winner, level) for candidate in lost)
+
+    def _beating(self, number: int) -> tuple[Reason, Candidate, str]:
+        """Why what is not in force at a tier is not, what is instead, and at which level."""
+        if number > self.last and self.ended_by is not None:
+            tier = self.stack[self.last]
+            return self.ended_by, next(other for other in tier.policies if other.locks and other.certain), tier.name
+        if number < self.decisive:
+            tier, reason = self.stack[self.decisive], _LESS_SPECIFIC
+        else:
+            tier, reason = self.stack[number], _LOSES_TIE
+        return reason, able_to_win(tier.policies)[-1], tier.name
+
+
+# The levels of a place that say something about the fields of a section, least specific first, with a tier a field.
+Heard: TypeAlias = list[tuple[Level, Mapping[str, Tier[Candidate]]]]
+
+
+class _Said(NamedTuple):
+    """What a section of a policy says about its fields, and the lists in it that select nothing."""
+
+    candidates: tuple[Candidate, ...]
+    abstaining: tuple[Written, ...]
+
 
 class Merge:
-    """Merging under one profile and phase, for one request; what the levels say is remembered between questions.
+    """Merging under one profile and phase, for one request or any; what the levels say is remembered.
 
     INVARIANT: what is remembered follows from the snapshot and the request, so threads that compute it twice agree.
     """
@@ -80,101 +135,125 @@ class Merge:
         self._override_locks = {section: override_locks(section, profile, phase) for section in SECTIONS}
         self._least_specific_wins = least_specific_wins(profile)
         self._index: Attachments = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-        self._at_place: dict[tuple[Section, Place], Mapping[str, tuple[Candidate, ...]]] = {}
-        self._of_policy: dict[tuple[Resource, Section], tuple[Candidate, ...]] = {}
+        self._said: dict[tuple[Section, object], Mapping[str, Tier[Candidate]]] = {}
+        self._of_policy: dict[tuple[Resource, Section], _Said] = {}
 
     def at(self, asked: Asked) -> dict[str, Merged]:
         """How every field that anything says something about is settled, in the order of the schema."""
         merged: dict[str, Merged] = {}
         for section in SECTIONS:
-            stacks: dict[str, list[Tier[Candidate]]] = {}
-            for level in levels(asked, section, self.profile):
-                for path, candidates in self._candidates(level, section).items():
-                    stacks.setdefault(path, []).append(Tier(level.name, candidates, Combining.MOST_SPECIFIC))
-            for path in sorted(stacks, key=_ORDER.__getitem__):
-                merged[path] = self.settle(FIELDS[path], tuple(stacks[path]))
+            merged |= self.settled(self.heard(asked, section))
         return merged
+
+    def heard(self, asked: Asked, section: Section) -> Heard:
+        """The levels of a place that say something about a section."""
+        said = [(level, self._tiers(level, section)) for level in levels(asked, section, self.profile)]
+        return [(level, tiers) for level, tiers in said if tiers]
+
+    def settled(self, heard: Heard) -> dict[str, Merged]:
+        """How each field of a section is settled by what is heard about it."""
+        stacks: dict[str, list[Tier[Candidate]]] = {}
+        for _, tiers in heard:
+            for path, tier in tiers.items():
+                stacks.setdefault(path, []).append(tier)
+        return {
+            path: self._settle(FIELDS[path], tuple(stacks[path])) for path in sorted(stacks, key=_ORDER.__getitem__)
+        }
 
     def abstaining(self, asked: Asked) -> Iterator[tuple[LevelName, Resource, Written]]:
         """What policies at this place write without setting anything, because their list selects no entry."""
         for section in SECTIONS:
             for level in levels(asked, section, self.profile):
-                for policy in self._policies(level):
-                    for said in written_by(policy, section, self.phase):
-                        if said.entries is not None and choose(said, self._facts, self.profile) is None:
-                            yield level.name, policy, said
+                for policy in self._index.at(level.place) if isinstance(level, AttachedLevel) else ():
+                    for said in self._by_policy(policy, section).abstaining:
+                        yield level.name, policy, said
 
-    def settle(self, field: Field, stack: Stack[Candidate]) -> Merged:
-        """One field, by its stack."""
-        number, locked = self._reached(field, stack)
+    def _settle(self, field: Field, stack: Stack[Candidate]) -> Merged:
+        last, locked = most_specific(stack, _any_locks if field.union else _winner_locks)
+        ended_by = None
+        if locked:
+            least = field.path in self._least_specific_wins
+            ended_by = _LEAST_SPECIFIC_KEPT if least else _LOCKED_BY_OVERRIDE
         if field.union:
             # A policy that is attached at two levels counts once, at the lower.
-            taken: dict[Reference, Candidate] = {}
-            for tier in stack[: number + 1]:
+            once: dict[Reference, Candidate] = {}
+            for tier in stack[: last + 1]:
                 for candidate in tier.policies:
-                    taken.setdefault(candidate.source, candidate)
-            return Merged(field, stack, tuple(taken.values()), number, locked, conflict=False)
-        conflict = any(map(_several_policies, stack))
-        return Merged(field, stack, stack[number].policies[:1], number, locked, conflict)
+                    once.setdefault(candidate.source, candidate)
+            return Merged(field, stack, tuple(once.values()), 0, last, ended_by, conflict=False)
+        taken: tuple[Candidate, ...] = ()
+        decisive = last
+        while decisive >= 0:
+            able = able_to_win(stack[decisive].policies)
+            taken = (*able, *taken)
+            if able[-1].certain:
+                break
+            decisive -= 1
+        # Of what the decisive tier replaces, only a lock may still be in force.
+        for tier in stack[:decisive] if decisive > 0 else ():
+            taken = (*(candidate for candidate in able_to_win(tier.policies) if candidate.locks), *taken)
+        return Merged(field, stack, taken, decisive, last, ended_by, any(map(_several_policies, stack)))
 
-    def _reached(self, field: Field, stack: Stack[Candidate]) -> tuple[int, bool]:
-        """The tier that settles a field, and whether Override ended the walk there."""
-        if field.path in self._least_specific_wins:
-            return 0, False
-        if not self._override_locks[field.section]:
-            return len(stack) - 1, False
-        return most_specific(stack, _any_locks if field.union else _winner_locks)
+    def _tiers(self, level: Level, section: Section) -> Mapping[str, Tier[Candidate]]:
+        key = section, level.identity
+        tiers = self._said.get(key)
+        if tiers is None:
+            said = by_field(self._read(level, section))
+            tiers = {path: Tier(level.name, several, Combining.MOST_SPECIFIC) for path, several in said.items()}
+            self._said[key] = tiers
+        return tiers
 
-    def _candidates(self, level: Level, section: Section) -> Mapping[str, tuple[Candidate, ...]]:
+    def _read(self, level: Level, section: Section) -> Iterator[Candidate]:
         match level:
             case AttachedLevel():
-                key = section, level.place
-                candidates = self._at_place.get(key)
-                if candidates is None:
-                    policies = self._index.at(level.place)
-                    candidates = by_field(said for policy in policies for said in self._by_policy(policy, section))
-                    self._at_place[key] = candidates
-                return candidates
+                for policy in self._index.at(level.place):
+                    yield from self._by_policy(policy, section).candidates
             case InlineLevel():
-                return by_field(said for inline in level.inline for said in self._by_inline(inline, section))
+                for inline in level.inline:
+                    for said in written(section, inline.value):
+                        candidate = self._candidate(said, inline.source, inline.resource, inline.path, False)
+                        if candidate is not None:
+                            yield candidate
             case _:
                 assert_never(level)
 
-    def _policies(self, level: Level) -> tuple[Resource, ...]:
-        match level:
-            case AttachedLevel():
-                return self._index.at(level.place)
-            case InlineLevel():
-                return ()
-            case _:
-                assert_never(level)
-
-    def _by_policy(self, policy: Resource, section: Section) -> tuple[Candidate, ...]:
+    def _by_policy(self, policy: Resource, section: Section) -> _Said:
         key = policy, section
-        candidates = self._of_policy.get(key)
-        if candidates is None:
-            candidates = self._of_policy[key] = tuple(self._read(policy, section))
-        return candidates
-
-    def _read(self, policy: Resource, section: Section) -> Iterator[Candidate]:
-        override = has_override(policy)
-        for said in written_by(policy, section, self.phase):
-            yield from self._candidate(said, policy.reference, policy, ("spec", section), override)
-
-    def _by_inline(self, inline: Inline, section: Section) -> Iterator[Candidate]:
-        if section == "backend":
-            for said in written(section, inline.value):
-                yield from self._candidate(said, inline.source, inline.resource, inline.path, False)
+        said = self._of_policy.get(key)
+        if said is None:
+            override, prefix = has_override(policy), ("spec", section)
+            candidates, abstaining = [], []
+            for writing in written_by(policy, section, self.phase):
+                candidate = self._candidate(writing, policy.reference, policy, prefix, override)
+                if candidate is not None:
+                    candidates.append(candidate)
+                elif writing.entries is not None:
+                    abstaining.append(writing)
+            said = self._of_policy[key] = _Said(tuple(candidates), tuple(abstaining))
+        return said
 
     def _candidate(
         self, said: Written, source: Reference, resource: Resource, prefix: tuple[str | int, ...], override: bool
-    ) -> Iterator[Candidate]:
+    ) -> Candidate | None:
         choice = choose(said, self._facts, self.profile)
-        if choice is not None:
-            yield Candidate(source, resource, (*prefix, *said.path), choice.value, choice.entry, override, said)
+        if choice is None:
+            return None
+        field = said.field
+        # The least specific of a field that keeps it is as good as locked.
+        locks = (override and self._override_locks[field.section]) or field.path in self._least_specific_wins
+        path = (*prefix, *said.path)
+        return Candidate(source, resource, path, choice.value, choice.entry, override, said, choice.certain, locks)
 
 
 _ORDER = {path: number for number, path in enumerate(FIELDS)}
+
+
+def able_to_win(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """Those of a level that can win there, unless the field is a union: all up to the first that is certain."""
+    for number, candidate in enumerate(candidates, 1):
+        if candidate.certain:
+            return candidates[:number]
+    return candidates
 
 
 def _several_policies(tier: Tier[Candidate]) -> bool:
@@ -182,20 +261,26 @@ def _several_policies(tier: Tier[Candidate]) -> bool:
 
 
 def _winner_locks(tier: Tier[Candidate]) -> bool:
-    """A level is settled by age first; the loser of a tie locks nothing."""
-    return tier.policies[0].override
+    """Whether the winner of a level surely locks. It is settled by age first; the loser of a tie locks nothing."""
+    for candidate in tier.policies:
+        if not candidate.locks:
+            return False
+        if candidate.certain:
+            return True
+    return False
 
 
 def _any_locks(tier: Tier[Candidate]) -> bool:
     """Of a union every policy of the level is in force, so any of them locks."""
-    return any(candidate.override for candidate in tier.policies)
+    return any(candidate.locks and candidate.certain for candidate in tier.policies)
 
 
-def merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts | None = None) -> Merge:
-    """The merge of a snapshot; without facts it is the same each time."""
-    return _merge(snapshot, profile, phase) if facts is None else Merge(snapshot, profile, phase, facts)
+def merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts = NO_FACTS) -> Merge:
+    """The merge of a snapshot; without facts, and for any request, it is the same each time."""
+    kept = facts is NO_FACTS or facts is ANY_REQUEST
+    return _merge(snapshot, profile, phase, facts) if kept else Merge(snapshot, profile, phase, facts)
 
 
 @per_snapshot
-def _merge(snapshot: Snapshot, profile: Profile, phase: Phase) -> Merge:
-    return Merge(snapshot, profile, phase, Facts())
+def _merge(snapshot: Snapshot, profile: Profile, phase: Phase, facts: Facts) -> Merge:
+    return Merge(snapshot, profile, phase, facts)

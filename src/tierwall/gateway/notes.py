@@ -15,6 +15,8 @@ from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
 from tierwall.gateway.model.levels import Asked
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 
@@ -66,13 +68,23 @@ def _doubtful(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
 def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
     objects = (asked.gateway, asked.listener_set, asked.route, asked.backend)
     here = {Place.of(resource) for resource in objects if resource is not None}
-    index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
-    for policy in index.policies:
-        if not is_valid(policy) and any(target.place.whole in here for target in index.of(policy)):
+    for policy, places in _refused_policies(snapshot):
+        if not here.isdisjoint(places):
             yield f"{policy.reference} is refused by admission and takes no part"
     for resource in (asked.route, asked.backend):
         if resource is not None and not is_valid(resource):
             yield f"{resource.reference} is refused by admission; its inline policies are shown all the same"
+
+
+@per_snapshot
+def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Place]], ...]:
+    """The policies that admission refuses, each with the objects that it targets."""
+    index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
+    return tuple(
+        (policy, frozenset(target.place.whole for target in index.of(policy)))
+        for policy in index.policies
+        if not is_valid(policy)
+    )
 
 
 def _native(asked: Asked) -> Iterator[str]:

@@ -50,9 +50,9 @@ def standing(snapshot: Snapshot, policy: Resource) -> Standing:
                 conflicts[path] = f"{listed(before, _NAMED)} {verb} first"
             else:
                 conflicts[path] = f"this policy comes before {listed(others, _NAMED)}"
-        if not fate.effective and fate.beaten_by:
+        if not fate.in_force and fate.beaten_by:
             overridden[path] = "; ".join(
-                f"{winner} ({loss.level}) {BEATS[loss.reason]}"
-                for winner, loss in sorted(fate.beaten_by.items())[:_NAMED]
+                f"{winner} ({beaten.winner_level}) {BEATS[beaten.reason]}"
+                for winner, beaten in sorted(fate.beaten_by.items())[:_NAMED]
             )
     return Standing(conflicts, overridden, bool(fates) and len(overridden) == len(fates))

@@ -34,7 +34,11 @@ def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator
     """Every field that anything at the place is about, those that nothing sets at the end."""
     abstained = _abstained(merge, asked)
     for path, settled in merged.items():
-        over = (*_beaten(settled, merge.profile), *abstained.pop(path, ()))
+        beaten = (
+            _step(path, lost.level, lost.candidate, lost.reason, sentence.beaten(lost, merge.profile))
+            for lost in settled.beaten()
+        )
+        over = (*beaten, *abstained.pop(path, ()))
         yield FieldDetail(path, settled.setting, tuple(_setters(settled)), over, settled.conflict)
     for path, steps in abstained.items():
         yield FieldDetail(path, None, (), tuple(steps))
@@ -77,29 +81,10 @@ def _setters(settled: Merged) -> Iterator[Setter]:
         else:
             reason = Reason.SETS_FIELD
         tier = _tier_of(settled, candidate)
-        locks = settled.locked and candidate.override and tier is settled.stack[settled.number]
+        overrides = settled.ended_by is Reason.LOCKED_BY_OVERRIDE and candidate.override
+        locks = overrides and tier is settled.stack[settled.last]
         step = _step(settled.field.path, tier.name, candidate, reason, sentence.in_force(candidate, locks=locks))
         yield Setter(step, candidate.override, candidate.written.entries is not None, candidate.entry)
-
-
-def _beaten(settled: Merged, profile: Profile) -> Iterator[Step]:
-    """Every candidate that said something about the field and is not in force."""
-    decisive, winner = settled.stack[settled.number], settled.taken[-1]
-    in_force = {candidate.source for candidate in settled.taken}
-    for number, tier in enumerate(settled.stack):
-        for candidate in tier.policies:
-            if candidate.source in in_force:
-                continue
-            if number > settled.number and settled.locked:
-                locking = next(other for other in decisive.policies if other.override)
-                reason, why = Reason.LOCKED_BY_OVERRIDE, sentence.locked(locking, decisive.name)
-            elif number > settled.number:
-                reason, why = Reason.LEAST_SPECIFIC_KEPT, sentence.least_specific_kept(profile)
-            elif number < settled.number:
-                reason, why = Reason.LESS_SPECIFIC, sentence.less_specific(decisive.name)
-            else:
-                reason, why = Reason.LOSES_TIE, sentence.loses_tie(winner, candidate)
-            yield _step(settled.field.path, tier.name, candidate, reason, why)
 
 
 def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
@@ -136,5 +121,5 @@ def _step(field: str, level: str, candidate: Candidate, reason: Reason, note: st
 def _tier_of(settled: Merged, candidate: Candidate) -> Tier[Candidate]:
     """The tier that a candidate counts at: of a union the lowest that has its source."""
     if not settled.field.union:
-        return settled.stack[settled.number]
+        return settled.stack[settled.last]
     return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))

@@ -30,7 +30,7 @@ from tierwall.core.question import Question
 from tierwall.gateway.decide import Merge, merge
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.expectation import EXPECTATIONS
-from tierwall.gateway.model.conditional import FactError, Facts
+from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
 from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.gateway.model.places import ways
 from tierwall.gateway.model.profile import PHASES, PROFILES, Phase, Profile
@@ -92,7 +92,7 @@ class Terms(NamedTuple):
 
     profile: Profile
     phase: Phase
-    facts: Facts | None
+    facts: Facts
 
 
 def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
@@ -159,7 +159,7 @@ def _terms(question: GatewayQuestion, problems: list[Diagnostic]) -> Terms:
     return Terms(profile, phase, _facts(question.request, problems))
 
 
-def _facts(request: object, problems: list[Diagnostic]) -> Facts | None:
+def _facts(request: object, problems: list[Diagnostic]) -> Facts:
     if request is not None and not isinstance(request, Mapping):
         problems.append(Diagnostic("TW703", f"expected a map of facts as `request`, found `{request}`"))
     elif request:
@@ -167,7 +167,7 @@ def _facts(request: object, problems: list[Diagnostic]) -> Facts | None:
             return Facts(cast(Mapping[str, Any], request))
         except FactError as error:
             problems += [Diagnostic("TW703", message) for message in error.messages]
-    return None
+    return NO_FACTS
 
 
 def _asked(find: Finder, given: Mapping[str, Any]) -> Asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
 from tierwall.core.words import listed
-from tierwall.gateway.decide import Candidate
+from tierwall.gateway.decide import Beaten, Candidate
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.profile import Profile
 from tierwall.resources.resource import Resource
@@ -15,10 +15,11 @@ SELECTS_NOTHING = "no entry of its conditional list is selected"
 WINS_AND_SELECTS_NOTHING = "its conditional list wins and selects no entry: the field is not set"
 
 # What the object that beats another one does, by the reason why the other does not count.
+_LESS_SPECIFIC, _LOCKED_BY_OVERRIDE, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOCKED_BY_OVERRIDE, Reason.LOSES_TIE
 BEATS = {
-    Reason.LESS_SPECIFIC: "is more specific",
-    Reason.LOCKED_BY_OVERRIDE: "has Override",
-    Reason.LOSES_TIE: "comes first at the same level",
+    _LESS_SPECIFIC: "is more specific",
+    _LOCKED_BY_OVERRIDE: "has Override",
+    _LOSES_TIE: "comes first at the same level",
 }
 
 
@@ -59,24 +60,15 @@ def in_force(candidate: Candidate, *, locks: bool) -> str | None:
     return "; ".join(words) or None
 
 
-def locked(locking: Candidate, level: str) -> str:
-    """Why a more specific level is not looked at."""
-    return f"{locking.source} ({level}) has Override"
-
-
-def least_specific_kept(profile: Profile) -> str:
-    """Why a more specific level does not count for a field that keeps the least specific value."""
+def beaten(lost: Beaten, profile: Profile) -> str:
+    """Why another object counts instead."""
+    if lost.reason is _LESS_SPECIFIC:
+        return f"{lost.winner_level} is more specific"
+    if lost.reason is _LOCKED_BY_OVERRIDE:
+        return f"{lost.winner.source} ({lost.winner_level}) has Override"
+    if lost.reason is _LOSES_TIE:
+        return f"{lost.winner.source} {seniority(lost.winner.resource, lost.candidate.resource)}"
     return f"{profile} keeps the least specific value of this field"
-
-
-def less_specific(level: str) -> str:
-    """Why a less specific level does not count."""
-    return f"{level} is more specific"
-
-
-def loses_tie(winner: Candidate, loser: Candidate) -> str:
-    """Why another object of the same level counts."""
-    return f"{winner.source} {seniority(winner.resource, loser.resource)}"
 
 
 def seniority(winner: Resource, loser: Resource) -> str:

@@ -31,10 +31,15 @@ NOTHING: Final = Nothing.SELECTED
 
 
 class Choice(NamedTuple):
-    """The value that an object gives for a request, and which entry of a list it is (None: it is not a list)."""
+    """The value that an object gives for a request, and which entry of a list it is (None: it is not a list).
+
+    `certain` is false where the object may give nothing, because the request is not known; the value is then the first
+    that may be selected.
+    """
 
     value: Any
     entry: int | None = None
+    certain: bool = True
 
 
 class FactError(ValueError):
@@ -53,8 +58,11 @@ class Facts:
         # Threads that come first at the same time find out the same.
         self._known: dict[str, bool] = {}
 
-    def hold(self, condition: str) -> bool:
-        """Whether a condition is true; one that cannot be parsed or evaluated, or is not a boolean, is not."""
+    def hold(self, condition: str) -> bool | None:
+        """Whether a condition is true; one that cannot be parsed or evaluated, or is not a boolean, is not.
+
+        None says that it may be true or not, which only `ANY_REQUEST` answers.
+        """
         known = self._known.get(condition)
         if known is None:
             program = _program(condition)
@@ -66,6 +74,14 @@ class Facts:
             return program.evaluate(self._variables) is True
         except Failure:
             return False
+
+
+class AnyRequest(Facts):
+    """Every request at once: a condition may hold or not, each on its own."""
+
+    def hold(self, condition: str) -> bool | None:
+        """No condition is known to hold or not."""
+        return None
 
 
 @lru_cache(maxsize=4096)
@@ -107,6 +123,10 @@ def _copied(value: Any) -> Any:
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
+NO_FACTS: Final = Facts()
+ANY_REQUEST: Final = AnyRequest()
+
+
 def choose(written: Written, facts: Facts, profile: Profile) -> Choice | None:
     """What an object gives for a field; None where it sets nothing under this profile."""
     match profile:
@@ -123,37 +143,40 @@ def choose(written: Written, facts: Facts, profile: Profile) -> Choice | None:
 
 def _of_all(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
     """One entry is selected, and it gives every part of the property that it has."""
-    selected = _first(enumerate(entries), facts)
-    if selected is None:
-        return None
-    number, policy = selected
-    part = written.field.part
-    value = policy.get(part) if part and isinstance(policy, dict) else policy
-    return Choice(value, number) if value is not None else None
+    selectable, certain = _selectable(enumerate(entries), facts)
+    giving = [(value, number) for number, policy in selectable if (value := _given(policy, written)) is not None]
+    return Choice(*giving[0], certain and len(giving) == len(selectable)) if giving else None
 
 
 def _of_the_part(written: Written, entries: Iterable[Mapping[str, Any]], facts: Facts) -> Choice | None:
-    """A part of a property has a list of its own, of the entries that have the part."""
+    """A part of a property has a list of its own, of the entries that have the part; it counts whatever it selects."""
     part = written.field.part
-    having = [(number, entry) for number, entry in enumerate(entries) if not part or _part(entry, part)]
+    having = [
+        (number, entry) for number, entry in enumerate(entries) if not part or _given(entry.get("policy"), written)
+    ]
     if not having:
         return None
-    selected = _first(having, facts)
-    if selected is None:
+    selectable, _ = _selectable(having, facts)
+    if not selectable:
         return Choice(NOTHING)
-    number, policy = selected
-    return Choice(policy[part] if part and isinstance(policy, dict) else policy, number)
+    number, policy = selectable[0]
+    return Choice(_given(policy, written), number)
 
 
-def _part(entry: Mapping[str, Any], part: str) -> Any:
-    policy = entry.get("policy")
-    return policy.get(part) if isinstance(policy, dict) else None
+def _given(policy: Any, written: Written) -> Any:
+    """What an entry gives for the field: the part of its policy that the field is, or all of it."""
+    part = written.field.part
+    return policy.get(part) if part and isinstance(policy, dict) else policy
 
 
-def _first(entries: Iterable[tuple[int, Mapping[str, Any]]], facts: Facts) -> tuple[int, Any] | None:
-    """The number and the policy of the first entry whose condition is true."""
+def _selectable(entries: Iterable[tuple[int, Mapping[str, Any]]], facts: Facts) -> tuple[list[tuple[int, Any]], bool]:
+    """The number and policy of each entry that may be the first whose condition is true, and whether one surely is."""
+    selectable: list[tuple[int, Any]] = []
     for number, entry in entries:
         condition = entry.get("condition")
-        if condition is None or (isinstance(condition, str) and facts.hold(condition)):
-            return number, entry.get("policy")
-    return None
+        holds = condition is None or (isinstance(condition, str) and facts.hold(condition))
+        if holds is not False:
+            selectable.append((number, entry.get("policy")))
+        if holds:
+            return selectable, True
+    return selectable, False

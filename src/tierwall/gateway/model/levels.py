@@ -130,12 +130,22 @@ class AttachedLevel(NamedTuple):
     name: LevelName
     place: Place
 
+    @property
+    def identity(self) -> Place:
+        """What tells the level from all others of a snapshot."""
+        return self.place
+
 
 class InlineLevel(NamedTuple):
     """A level at which inline settings take part."""
 
     name: LevelName
     inline: tuple[Inline, ...]
+
+    @property
+    def identity(self) -> tuple[tuple[Resource, tuple[str | int, ...]], ...]:
+        """What tells the level from all others of a snapshot."""
+        return tuple((inline.resource, inline.path) for inline in self.inline)
 
 
 Level: TypeAlias = AttachedLevel | InlineLevel

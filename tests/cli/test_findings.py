@@ -1,0 +1,46 @@
+"""`tierwall check` finds in every row of the grid what the row says, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.worlds.findings import GRID
+from tierwall.cli.main import root
+from tierwall.core.catalogue import CATALOGUE
+
+# Codes below 510, which are about manifests, that `check` never gives.
+NOT_BY_CHECK = {
+    "TW008": "kinds that nobody judges are counted",
+    "TW208": "admission says what is wrong; `explain` and `list` say that it fails closed",
+}
+
+
+def found(folder: Path, name: str) -> str:
+    """The codes of all findings, in order."""
+    given, file = GRID[name].given, folder / "given.yaml"
+    if name == "TW001":
+        file.symlink_to("nowhere")
+    elif isinstance(given, bytes):
+        file.write_bytes(given)
+    else:
+        file.write_text(yaml.safe_dump_all(given))
+    result = CliRunner().invoke(root, ["check", str(file), "-o", "json"])
+    assert result.exit_code in (0, 1, 4), result.output
+    return " ".join(sorted(one["code"] for one in json.loads(result.stdout)["diagnostics"]))
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_a_row_has_its_findings(tmp_path: Path, name: str) -> None:
+    assert found(tmp_path, name) == GRID[name].codes
+
+
+def test_every_code_that_check_can_give_has_a_row_of_its_name() -> None:
+    codes = {code for code in CATALOGUE if code < "TW510"}
+    rows = {name for name in GRID if name.startswith("TW")}
+    assert rows == codes - NOT_BY_CHECK.keys()
+    assert all(name in GRID[name].codes.split() for name in rows)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tierwall.analyze.checks import check
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.gateway.decide import merge
 from tierwall.gateway.model.places import ways
 from tierwall.resources.load import load_objects

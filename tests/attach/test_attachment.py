@@ -13,12 +13,12 @@ from tests.randomness import examples
 from tests.reference import attach as reference
 from tests.worlds.attach_clusters import cluster
 from tierwall.attach.attachment import attachment
-from tierwall.attach.hostname import meet, shared
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.listener import meet, shared
 from tierwall.attach.place import Place
 from tierwall.attach.reach import reach
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import sections
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

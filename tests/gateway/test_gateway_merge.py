@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tests.reference import gateway as reference
 from tests.worlds.gateway_clusters import cluster, policy, question
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.gateway.decide import Merged, merge

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tierwall.attach.index import ACCESS_POLICIES, attachments
-from tierwall.attach.limits import excesses
+from tierwall.attach.acceptance import excesses
 from tierwall.attach.place import Place
+from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

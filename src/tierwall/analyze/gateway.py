@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from tierwall.attach.expression import broken_expressions
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
+from tierwall.attach.acceptance import broken_expressions
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from tierwall.attach.acceptance import refusals
-from tierwall.attach.index import ACCESS_POLICIES, attachments
-from tierwall.attach.limits import excesses
+from tierwall.attach.acceptance import excesses, refusals
 from tierwall.attach.listener import Listener, gateway_listeners
 from tierwall.attach.place import GATEWAY
+from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss

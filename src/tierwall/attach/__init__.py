@@ -9,7 +9,7 @@ What to call, from the outside in:
     What `spec.targetRefs` and `spec.targetSelectors` name, selectors resolved, in the policy's own namespace, repeats
     dropped. A `Target` has the place, the object (or None) and the path where it was written. Works on policies that
     admission refuses too: what is unreadable is left out.
-`index.attachments(snapshot, kinds, admitted=…) -> Attachments`
+`target.attachments(snapshot, kinds, admitted=…) -> Attachments`
     All policies of some kinds by place: `at(place)` gives them oldest first, then by `namespace/name`, each once.
     With `admitted=True` those that admission refuses are left out. `GATEWAY_POLICIES` and `ACCESS_POLICIES` are the
     kinds of the two planes.
@@ -25,9 +25,9 @@ What to call, from the outside in:
     listener through routes to a backend, `routes(gateway, listener)` the routes on a listener.
 `attachment.attachment(snapshot, policy) -> tuple[Attached, ...]`
     For each target whether the policy attaches there and through which Gateways, or why not (`Problem`).
-`nested.nested_refs(owner)`
+`backend.nested_refs(owner)`
     The `backendRef`s inside a policy or backend, and why one does not resolve.
-`limits.excesses(snapshot, policy)`, `acceptance.refusals(policy)`, `expression.broken_expressions(…)`
+`acceptance.excesses(snapshot, policy)`, `refusals(policy)`, `broken_expressions(…)`
     Which limits of a target an AccessPolicy goes beyond; which of its expressions a controller refuses; the same for
     those of an AgentgatewayPolicy.
 `status.ancestors(snapshot, policy, standing)`

@@ -1,26 +1,39 @@
-"""What a controller refuses of an AccessPolicy though the API server takes it: its CEL and its regular expressions.
+"""What a controller refuses of a policy though the API server takes it: CEL, regular expressions, limits of a target.
 
-Such a policy is as invalid as one that admission refuses: its targets are closed
-(docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of expressions (docs/tool.md#expressions) have
-types, so that an expression that cannot give a bool is found before it is asked; `request.mcp.arguments` is Tierwall's
-own.
+An AccessPolicy with an expression or pattern that cannot be used is as invalid as one that admission refuses: its
+targets are closed (docs/semantics.md#an-invalid-policy-closes-its-targets). The variables of its expressions
+(docs/tool.md#expressions) have types, so that one that cannot give a bool is found before it is asked;
+`request.mcp.arguments` is Tierwall's own. An AgentgatewayPolicy is taken in part (docs/gateway.md#status): the setting
+whose expression does not parse is left out. Which texts are CEL is derived from the schema.
+
+A target bears five AccessPolicies, one of them with action ExternalAuth (docs/semantics.md#five-policies-per-target).
+Seniority decides who stays: the older policy, then the smaller `namespace/name`. Every policy that names the target
+counts, refused ones too, and listener sections are not told apart. A policy that is over a limit on one target is
+rejected on all of its targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
 
+from tierwall.attach.place import Place
 from tierwall.attach.section import maps
+from tierwall.attach.target import ACCESS_POLICIES, attachments, wholes
 from tierwall.cel.check.checker import compile_source
 from tierwall.cel.environment import Environment
-from tierwall.cel.errors import EvaluationError, SourceError
+from tierwall.cel.errors import EvaluationError, ParseError, SourceError
 from tierwall.cel.library.regex import compiled
 from tierwall.cel.types import BOOL, DYN, STRING, TIMESTAMP, Object, map_of
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
-from tierwall.resources.once import per_resource
+from tierwall.resources.kinds.registry import schema_of
+from tierwall.resources.once import per_resource, per_snapshot
 from tierwall.resources.resource import Resource
+from tierwall.resources.schema import Schema
+from tierwall.resources.snapshot import Snapshot
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
@@ -98,3 +111,99 @@ def pattern_problem(pattern: str) -> str:
     except EvaluationError as error:
         return str(error)
     return ""
+
+
+_ENVIRONMENT = Environment(extensions=True)
+_FRAGMENT = "CELExpression"
+
+
+class Broken(NamedTuple):
+    """An expression that is no CEL, where it is written, and what is wrong with it."""
+
+    path: tuple[str | int, ...]
+    text: str
+    message: str
+
+    @property
+    def setting(self) -> tuple[str | int, ...]:
+        """The section and property that it belongs to."""
+        return self.path[1:3]
+
+
+@per_resource
+def broken_expressions(policy: Resource) -> tuple[Broken, ...]:
+    """Every expression of the policy that does not parse, in the order they are written."""
+    return tuple(
+        Broken(path, text, message)
+        for path, text in _expressions(policy.value, schema_of("agentgateway.dev/v1alpha1", "AgentgatewayPolicy"), ())
+        if (message := _message(text))
+    )
+
+
+def _expressions(value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[tuple[Any, str]]:
+    if schema.title == _FRAGMENT:
+        if isinstance(value, str):
+            yield path, value
+    elif isinstance(value, list) and schema.items is not None:
+        for index, item in enumerate(value):
+            yield from _expressions(item, schema.items, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            found = schema.property(key)
+            inner = found.schema if found is not None else schema.additional
+            if inner is not None:
+                yield from _expressions(item, inner, (*path, key))
+
+
+@lru_cache(maxsize=4096)
+def _message(text: str) -> str:
+    try:
+        _ENVIRONMENT.parse(text)
+    except ParseError as error:
+        return f"{error.line}:{error.column}: {error.message}"
+    return ""
+
+
+MOST_POLICIES = 5
+MOST_EXTERNAL_AUTH = 1
+
+
+class Excess(NamedTuple):
+    """A target that had its fill before this policy came: the limit, and the policies that hold its places."""
+
+    place: Place
+    limit: int
+    holders: tuple[Resource, ...]
+    external_auth: bool
+
+    def __str__(self) -> str:
+        what = "policies with action ExternalAuth" if self.external_auth else "policies"
+        held = ", ".join(str(one.reference) for one in self.holders)
+        return f"{self.place} bears at most {self.limit} {what}, and more senior are {held}"
+
+
+@per_snapshot
+def excesses(snapshot: Snapshot, policy: Resource) -> tuple[Excess, ...]:
+    """Each limit that a policy goes beyond, by target; none if it is within all of them."""
+    return tuple(_excesses(snapshot, policy))
+
+
+def is_rejected(snapshot: Snapshot, policy: Resource) -> bool:
+    """Whether a policy is over a limit somewhere, and so counts nowhere."""
+    return bool(excesses(snapshot, policy))
+
+
+def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[Excess]:
+    index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
+    for place in wholes(index.of(policy)):
+        standing = index.on(place)  # the most senior first
+        if all(one is not policy for one in standing[:MOST_POLICIES]):
+            yield Excess(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
+        if _asks(policy):
+            askers = tuple(islice(filter(_asks, standing), MOST_EXTERNAL_AUTH))
+            if all(one is not policy for one in askers):
+                yield Excess(place, MOST_EXTERNAL_AUTH, askers, True)
+
+
+def _asks(policy: Resource) -> bool:
+    return policy.spec.get("action") == "ExternalAuth"

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES
 from tierwall.attach.place import GATEWAY, SERVICE, Place
 from tierwall.attach.reach import reach
 from tierwall.attach.section import WORDS, has, sections
-from tierwall.attach.target import Entry, entries, resolve
+from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, Entry, entries, resolve
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource

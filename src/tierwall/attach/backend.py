@@ -1,15 +1,14 @@
-"""Where the rules of a route lead: backends, and other routes that the rule delegates to.
+"""References to backends: of the rules of a route, and of policies and backends themselves.
 
-A backendRef to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates: the child must
-be in the same namespace, or name the parent in its parentRefs, or be granted (docs/gateway.md#where-a-policy-attaches).
+A reference to another namespace needs a ReferenceGrant there. A backendRef to an HTTPRoute delegates: the child must be
+in the same namespace, or name the parent in its parentRefs, or be granted (docs/gateway.md#where-a-policy-attaches).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.grant import permitted
 from tierwall.attach.place import GATEWAY_API, ROUTES, Place
 from tierwall.attach.section import maps, rules
 from tierwall.resources.resource import Resource
@@ -79,3 +78,64 @@ def names_parent(child: Resource, parent: Resource) -> bool:
         == (parent.group, parent.kind, parent.namespace, parent.name)
         for one in maps(child.spec.get("parentRefs"))
     )
+
+
+def permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
+    """Whether `source` may refer to `target`: in its own namespace always, elsewhere if a grant there says so."""
+    if source.namespace == target.namespace:
+        return True
+    for grant in snapshot.in_namespace(GATEWAY_API, "ReferenceGrant", target.namespace):
+        from_here = any(
+            (one.get("group"), one.get("kind"), one.get("namespace")) == (source.group, source.kind, source.namespace)
+            for one in maps(grant.spec.get("from"))
+        )
+        to_there = any(
+            (one.get("group"), one.get("kind")) == target.key and one.get("name") in (None, "", target.name)
+            for one in maps(grant.spec.get("to"))
+        )
+        if from_here and to_there:
+            return True
+    return False
+
+
+_DEEPEST = 40  # levels; no schema goes as deep
+
+
+class Nested(NamedTuple):
+    """A `backendRef` somewhere in an object; `port` is 0 where it names none."""
+
+    owner: Resource
+    place: Place
+    port: int
+    path: tuple[str | int, ...]
+
+    def problem(self, snapshot: Snapshot) -> tuple[str, str] | None:
+        """The reason and message of `ResolvedRefs` where the reference does not lead anywhere."""
+        name = f"{self.place.kind} {self.place.namespace}/{self.place.name}"
+        if not permitted(snapshot, self.owner, self.place):
+            return "RefNotPermitted", f"no ReferenceGrant in namespace {self.place.namespace} permits {name}"
+        if self.place.resource(snapshot) is None:
+            return "BackendNotFound", f"{name} not found"
+        return None
+
+
+def nested_refs(owner: Resource) -> Iterator[Nested]:
+    """Every `backendRef` inside an object's spec."""
+    yield from _inside(owner, owner.spec, ("spec",))
+
+
+def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iterator[Nested]:
+    if len(path) > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _inside(owner, item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "backendRef" and isinstance(item, dict):
+                place = refer(item, owner.namespace)
+                if place is not None:
+                    port = item.get("port", value.get("port"))  # an MCP target has its port beside the reference
+                    yield Nested(owner, place, port if type(port) is int else 0, (*path, key))
+            else:
+                yield from _inside(owner, item, (*path, key))

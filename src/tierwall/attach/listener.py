@@ -1,12 +1,15 @@
-"""Listeners of Gateways and ListenerSets, and which ListenerSets a Gateway lets in (`allowedListeners`)."""
+"""Listeners of Gateways and ListenerSets: which there are, which namespaces they let in, which host names they serve.
+
+Gateway API: `allowedListeners`, `from: Same | All | Selector | None`, `Listener.hostname` and `HTTPRoute.hostnames`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.namespace import namespace_allowed
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
+from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -94,3 +97,47 @@ def gateway_listeners(snapshot: Snapshot, gateway: Resource) -> tuple[Listener, 
     """A Gateway's own listeners, then those of its ListenerSets."""
     added = (listener for one in listener_sets(snapshot, gateway) for listener in listeners(one))
     return (*listeners(gateway), *added)
+
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+def namespace_labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
+    """The labels of a namespace; one that no object declares exists with the label of its name alone."""
+    declared = snapshot.get("", "Namespace", "", namespace)
+    return {**(declared.labels if declared is not None else {}), NAME_LABEL: namespace}
+
+
+def namespace_allowed(snapshot: Snapshot, namespaces: object, default: str, own: str, other: str) -> bool:
+    """Whether `namespaces` (`{from, selector}`) of an owner in namespace `own` lets `other` in."""
+    rule = namespaces if isinstance(namespaces, dict) else {}
+    source = rule.get("from", default)
+    if source == "Selector":
+        try:
+            selector = Selector.parse(rule.get("selector"))
+        except SelectorError:
+            return False
+        # Without a selector there is nothing that could let a namespace in.
+        return rule.get("selector") is not None and selector.matches(namespace_labels(snapshot, other))
+    return source == "All" or (source == "Same" and own == other)
+
+
+def meet(one: str, other: str) -> str | None:
+    """The narrower of two host names if they meet, else None. `*.x` stands for every name below x, at any depth."""
+    one, other = one.lower(), other.lower()
+    if one == other:
+        return one
+    for wide, narrow in ((one, other), (other, one)):
+        # `*.a.b` ends with `.b` too: of two wildcards the longer is the narrower.
+        if wide.startswith("*.") and narrow.endswith(wide[1:]):
+            return narrow
+    return None
+
+
+def shared(listener: str, route: Iterable[str]) -> tuple[str, ...] | None:
+    """The host names that a route serves on a listener (`()`: every one), or None if the two have none in common."""
+    wanted = tuple(route)
+    if not listener or not wanted:
+        return wanted or ((listener,) if listener else ())
+    found = tuple(dict.fromkeys(name for each in wanted if (name := meet(listener, each)) is not None))
+    return found or None

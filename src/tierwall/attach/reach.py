@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
-from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.namespace import namespace_labels
-from tierwall.attach.nested import nested_refs
+from tierwall.attach.backend import BackendRef, backend_refs, nested_refs
+from tierwall.attach.listener import Listener, gateway_listeners, namespace_labels
 from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource

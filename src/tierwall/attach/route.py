@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tierwall.attach.hostname import shared
-from tierwall.attach.listener import Listener, listeners, parent_gateway
-from tierwall.attach.namespace import namespace_allowed
+from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.attach.section import maps
 from tierwall.resources.once import per_snapshot

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.acceptance import refusals
+from tierwall.attach.acceptance import broken_expressions, excesses, refusals
 from tierwall.attach.attachment import Attached, Problem, attachment
-from tierwall.attach.expression import broken_expressions
-from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES
-from tierwall.attach.limits import excesses
-from tierwall.attach.nested import nested_refs
+from tierwall.attach.backend import nested_refs
 from tierwall.attach.place import AGENTGATEWAY, Place
+from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import problems

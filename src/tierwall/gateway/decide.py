@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
-from tierwall.attach.index import GATEWAY_POLICIES, Attachments, attachments
+from tierwall.attach.target import GATEWAY_POLICIES, Attachments, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Combining, Stack, Tier, most_specific

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.index import GATEWAY_POLICIES, attachments
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import maps, rules
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.gateway.model.levels import Asked
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource

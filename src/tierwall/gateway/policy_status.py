@@ -5,8 +5,8 @@ docs/gateway.md#status. Merging finds conflicts, and settings that are replaced 
 
 from __future__ import annotations
 
-from tierwall.attach.index import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.attach.status import PolicyStatus, Standing, ancestors
+from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.words import listed
 from tierwall.gateway.sentence import BEATS

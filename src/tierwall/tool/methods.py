@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 from msgspec import Struct
 
 from tierwall.attach.acceptance import ENVIRONMENT
-from tierwall.attach.index import ACCESS_GROUPS
+from tierwall.attach.target import ACCESS_GROUPS
 from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.program import Program, compile
 from tierwall.resources.snapshot import Snapshot

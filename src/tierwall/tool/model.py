@@ -13,12 +13,11 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tierwall.attach.acceptance import refusals
-from tierwall.attach.index import ACCESS_GROUPS, ACCESS_POLICIES, attachments, wholes
-from tierwall.attach.index import follow as follow_attachments
-from tierwall.attach.limits import is_rejected
+from tierwall.attach.acceptance import is_rejected, refusals
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
+from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, wholes
+from tierwall.attach.target import follow as follow_attachments
 from tierwall.core.order import Seniority
 from tierwall.core.stack import Combining, Stack, Tier
 from tierwall.resources.admission.admit import with_defaults

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from tierwall.attach.index import ACCESS_POLICIES
+from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.cel.errors import Failure
 from tierwall.cel.library.time import parse_timestamp
 from tierwall.core.answer import Answer, Reason, Step, deciders

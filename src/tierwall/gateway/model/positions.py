@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.index import GATEWAY_POLICIES
 from tierwall.attach.place import BACKEND, ROUTES
 from tierwall.attach.section import sub_backends
+from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.source import Path, Position
 from tierwall.gateway.model.fields import SECTIONS, written
 from tierwall.gateway.model.profile import Section

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tierwall.attach.index import ACCESS_POLICIES
+from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.checkpoints import Change, Filters, Tags

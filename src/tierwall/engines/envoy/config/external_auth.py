@@ -17,8 +17,7 @@ from envoy.config.core.v3 import http_uri_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.type.matcher.v3 import string_pb2
 
-from tierwall.attach.backend import refer
-from tierwall.attach.grant import permitted
+from tierwall.attach.backend import permitted, refer
 from tierwall.attach.place import SERVICE
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
 from tierwall.resources.resource import Resource

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
 from msgspec import Struct
 
-from tierwall.attach.grant import permitted
+from tierwall.attach.backend import permitted
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import Place
 from tierwall.attach.section import maps

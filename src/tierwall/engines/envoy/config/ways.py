@@ -13,8 +13,7 @@ from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.hostname import meet
-from tierwall.attach.listener import Listener
+from tierwall.attach.listener import Listener, meet
 from tierwall.attach.place import HTTP_ROUTE, SERVICE
 from tierwall.attach.route import OnListener
 from tierwall.attach.section import maps, rules

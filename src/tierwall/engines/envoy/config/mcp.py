@@ -10,63 +10,77 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
-from envoy.extensions.filters.http.mcp.v3 import mcp_pb2
+from envoy.extensions.filters.http.mcp.v3 import mcp_pb2 as _  # noqa: F401 (makes its messages known)
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.request import BY_URI, CALL
 
-# Fields of the filter that the generated messages do not have yet, as they are on the wire.
-_REJECT_DUPLICATE_KEYS = b"\x42\x02\x08\x01"  # Mcp.reject_duplicate_keys = {value: true}
-_OVERRIDE_REJECT_DUPLICATE_KEYS = b"\x30\x01"  # McpOverride.reject_duplicate_keys = true
-_OVERRIDE_PARSER_CONFIG = 4  # McpOverride.parser_config
+_PACKAGE = "envoy.extensions.filters.http.mcp.v3"
+
+
+class _Newer:
+    """The descriptors of all messages, with what Envoy's MCP filter has and the generated messages have not yet."""
+
+    def FindFileByName(self, name: str) -> Any:  # noqa: N802 (the name is protobuf's)
+        out = descriptor_pb2.FileDescriptorProto()
+        descriptor_pool.Default().FindFileByName(name).CopyToProto(out)
+        if out.package == _PACKAGE:
+            messages = {message.name: message for message in out.message_type}
+            _add(messages["Mcp"], "reject_duplicate_keys", 8, message=".google.protobuf.BoolValue")
+            _add(messages["McpOverride"], "parser_config", 4, message=f".{_PACKAGE}.ParserConfig")
+            _add(messages["McpOverride"], "reject_duplicate_keys", 6)
+            (method,) = (one for one in messages["ParserConfig"].nested_type if one.name == "MethodConfig")
+            (rules,) = (field for field in method.field if field.name == "extraction_rules")
+            rules.number = 3
+        return out
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802
+        return self.FindFileByName(descriptor_pool.Default().FindFileContainingSymbol(symbol).name)
+
+
+def _add(to: Any, name: str, number: int, message: str = "") -> None:
+    field = descriptor_pb2.FieldDescriptorProto
+    kind = field.TYPE_MESSAGE if message else field.TYPE_BOOL
+    to.field.add(name=name, number=number, label=field.LABEL_OPTIONAL, type=kind, type_name=message or None)
+
+
+POOL = descriptor_pool.DescriptorPool(_Newer())
+_MCP, _OVERRIDE = (
+    cast(Any, message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}")))
+    for name in ("Mcp", "McpOverride")
+)
 
 
 def mcp_filter(largest_message: int) -> Any:
     """The filter where policies are: only MCP passes."""
-    out = mcp_pb2.Mcp(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
+    out = _MCP(traffic_mode="REJECT_NO_MCP")
     out.max_request_body_size.value = largest_message
-    found = packed(out)
-    found.value += _REJECT_DUPLICATE_KEYS
-    return found
+    out.reject_duplicate_keys.value = True
+    return packed(out)
 
 
 def reading_arguments(arguments: Iterable[tuple[str, ...]], largest_message: int) -> Any:
     """A route's settings where rules look at arguments: those are extracted, too."""
-    out = mcp_pb2.McpOverride(traffic_mode=mcp_pb2.Mcp.REJECT_NO_MCP)
+    out = _OVERRIDE(traffic_mode="REJECT_NO_MCP", reject_duplicate_keys=True)
     out.max_request_body_size.value = largest_message
-    rules = {CALL: ["params.name", *(".".join(("params", "arguments", *path)) for path in sorted(arguments))]}
-    rules |= {method: ["params.uri"] for method in BY_URI} | {"prompts/get": ["params.name"]}
-    config = b"".join(_field(1, _method(method, paths)) for method, paths in sorted(rules.items()))
-    found = packed(out)
-    found.value += _field(_OVERRIDE_PARSER_CONFIG, config) + _OVERRIDE_REJECT_DUPLICATE_KEYS
-    return found
-
-
-def _method(method: str, paths: list[str]) -> bytes:
-    """A ParserConfig.MethodConfig; the number of `extraction_rules` is not that of the generated messages."""
-    return _field(1, method.encode()) + b"".join(_field(3, _field(1, path.encode())) for path in paths)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A field of bytes, a text or a message, as it is on the wire."""
-    size = bytearray()
-    length = len(value)
-    while length > 0x7F:
-        size.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes((number << 3 | 2, *size, length)) + value
+    paths = {CALL: ["params.name", *(".".join(("params", "arguments", *path)) for path in sorted(arguments))]}
+    paths |= {method: ["params.uri"] for method in BY_URI} | {"prompts/get": ["params.name"]}
+    for method in sorted(paths):
+        out.parser_config.methods.add(method=method, extraction_rules=[{"path": path} for path in paths[method]])
+    return packed(out)
 
 
 def open_filter() -> Any:
     """The filter where no policy is: MCP is read for the log, and nothing is refused."""
-    return packed(mcp_pb2.Mcp(traffic_mode=mcp_pb2.Mcp.PASS_THROUGH))
+    return packed(_MCP(traffic_mode="PASS_THROUGH"))
 
 
 def strict_filter(with_arguments: bool) -> Any:

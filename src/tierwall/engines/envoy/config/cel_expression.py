@@ -25,6 +25,14 @@ _METHODS = {"startsWith": 1, "endsWith": 1, "contains": 1, "matches": 1, "size":
 _TIME_METHODS = frozenset(
     ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes")
 ) | {"getSeconds", "getMilliseconds"}
+_CONSTANTS = {
+    bool: "bool_value",
+    Uint: "uint64_value",
+    int: "int64_value",
+    float: "double_value",
+    str: "string_value",
+    bytes: "bytes_value",
+}
 _FUNCTIONS = {"size": 1, "matches": 2, "timestamp": 1, "duration": 1}
 _REQUEST_FIELDS = frozenset(("method", "path", "url_path", "host", "time"))
 # A header that no request has: reading it is an error, as reading any missing header is.
@@ -112,75 +120,59 @@ class Expression:
 
     def _has(self, path: tuple[str, ...] | None, field: str) -> Any:
         if path == ("headers",):
-            return self._in(_header_key(field), self._request("headers"))
+            return self._called("@in", _header_key(field), self._request("headers"))
         if path == ("mcp",) and field == "tool_name":
-            return self._in(NAME, self._request("headers"))
+            return self._called("@in", NAME, self._request("headers"))
         if path is not None and path[:2] == ("mcp", "arguments"):
-            argument = self._argument((*path[2:], field))
-            inside, key = argument.call_expr.args
-            node = self._node()
-            node.call_expr.function = "_?_:_"
-            there, error = self._node(), self._node()
-            there.call_expr.function = "@in"
-            there.call_expr.args.extend((key, inside))
-            error.call_expr.function = "_==_"
-            error.call_expr.args.extend((self._index(self._request("headers"), _ABSENT), self._literal("")))
-            node.call_expr.args.extend((there, self._literal(True), error))
+            inside, key = self._argument((*path[2:], field)).call_expr.args
+            node, there, missing = self._called("_?_:_"), self._called("@in", key, inside), self._called("_==_")
+            missing.call_expr.args.extend((self._index(self._request("headers"), _ABSENT), self._literal("")))
+            node.call_expr.args.extend((there, self._literal(True), missing))
             return node
         raise Inexpressible("it has `has` only for headers, the tool's name and its arguments")
 
     def _call(self, tree: ast.Call) -> Any:
         function, args = tree.function, tree.args
-        if (found := _presence(tree)) is not None:
-            return self._has(_path(found.operand), found.field)
+        if (presence := _presence(tree)) is not None:
+            return self._has(_path(presence.operand), presence.field)
         if function in _COMPARISONS or function == "@in":
-            args = _as_doubles(args) if any(_is_argument(one) for one in args) else args
+            args = tuple(map(_as_double, args)) if any(map(_is_argument, args)) else args
         elif tree.target is not None:
-            if function in _TIME_METHODS and len(args) <= 1:
-                pass
-            elif _METHODS.get(function) != len(args):
+            if not (function in _TIME_METHODS and len(args) <= 1) and _METHODS.get(function) != len(args):
                 raise Inexpressible(f"it has no function `{function}`")
         elif function not in _OPERATORS and _FUNCTIONS.get(function) != len(args):
             raise Inexpressible(f"it has no function or operator `{function}`")
         if function == "_[_]" and _path(args[0]) == ("headers",):
             raise Inexpressible("the name of a header must be written out")
         if function in ast.LOGICAL:
-            return self._chain(function, args)
-        node = self._node()
-        node.call_expr.function = function
+            found = self._expr(args[0])
+            for one in args[1:]:
+                node = self._called(function, found)
+                node.call_expr.args.append(self._expr(one))
+                found = node
+            return found
+        node = self._called(function)
         if tree.target is not None:
             node.call_expr.target.CopyFrom(self._expr(tree.target))
         node.call_expr.args.extend([self._expr(one) for one in args])
         return node
 
-    def _chain(self, function: str, args: tuple[ast.Expr, ...]) -> Any:
-        found = self._expr(args[0])
-        for one in args[1:]:
-            node = self._node()
-            node.call_expr.function = function
-            node.call_expr.args.extend((found, self._expr(one)))
-            found = node
-        return found
+    def _called(self, function: str, *args: Any) -> Any:
+        """A call of a function; an argument that is a text is a literal."""
+        node = self._node()
+        node.call_expr.function = function
+        node.call_expr.args.extend([self._literal(one) if isinstance(one, str) else one for one in args])
+        return node
 
     def _literal(self, value: object) -> Any:
         node = self._node()
-        constant = node.const_expr
         if value is None:
-            constant.null_value = 0
-        elif isinstance(value, bool):
-            constant.bool_value = value
-        elif isinstance(value, Uint):
-            constant.uint64_value = int(value)
-        elif isinstance(value, int):
-            constant.int64_value = value
-        elif isinstance(value, float):
-            constant.double_value = value
-        elif isinstance(value, str):
-            constant.string_value = value
-        elif isinstance(value, bytes):
-            constant.bytes_value = value
-        else:
+            node.const_expr.null_value = 0
+            return node
+        field = _CONSTANTS.get(type(value))
+        if field is None:
             raise Inexpressible(f"it has no literal `{value}`")
+        setattr(node.const_expr, field, value)
         return node
 
     def _request(self, field: str) -> Any:
@@ -195,16 +187,7 @@ class Expression:
         return node
 
     def _index(self, operand: Any, key: str) -> Any:
-        node = self._node()
-        node.call_expr.function = "_[_]"
-        node.call_expr.args.extend((operand, self._literal(key)))
-        return node
-
-    def _in(self, key: str, operand: Any) -> Any:
-        node = self._node()
-        node.call_expr.function = "@in"
-        node.call_expr.args.extend((self._literal(key), operand))
-        return node
+        return self._called("_[_]", operand, key)
 
 
 def _path(tree: ast.Expr) -> tuple[str, ...] | None:
@@ -254,10 +237,6 @@ def _no_doubtful_has(tree: ast.Expr, plainly: bool = True) -> None:
         logical = isinstance(tree, ast.Call) and tree.function in (*ast.LOGICAL, ast.CONDITIONAL)
         condition = isinstance(tree, ast.Call) and tree.function == ast.CONDITIONAL and number == 0
         _no_doubtful_has(one, plainly and logical and not condition)
-
-
-def _as_doubles(args: tuple[ast.Expr, ...]) -> tuple[ast.Expr, ...]:
-    return tuple(map(_as_double, args))
 
 
 def _as_double(tree: ast.Expr) -> ast.Expr:

@@ -319,7 +319,7 @@ class World:
         """What was noticed when objects were read, and what an API server would have against them."""
         from tierwall.resources.validity import problems
 
-        refused = (problem for resource in self._snapshot for problem in problems(resource))
+        refused = (problem for resource in self._snapshot for problem in problems(self._snapshot, resource))
         return in_order([*self._noticed, *refused])
 
     @property

@@ -161,10 +161,11 @@ def test_nothing_that_is_kept_with_an_object_keeps_the_object() -> None:
             ),
         ]
     )
-    assert list(admission(Snapshot.of(resources)))
-    assert all(problems(resource) for resource in resources)
+    snapshot = Snapshot.of(resources)
+    assert list(admission(snapshot))
+    assert all(problems(snapshot, resource) for resource in resources)
     assert refusals(resources[1])
     values = [ref(resource.value) for resource in resources]
-    del resources
+    del resources, snapshot
     gc.collect()
     assert [value() for value in values] == [None, None]

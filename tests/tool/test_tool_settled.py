@@ -493,7 +493,7 @@ def test_a_tools_name_may_be_128_characters_long() -> None:
     assert verdict(guarded({"authorization": mcp(calls("x" * 129))}), tool="x" * 129) == "Deny"
     this = snapshot(objects)
     policy = next(one for one in this if one.kind == "XAccessPolicy")
-    assert [(one.code, str(one.severity)) for one in problems(policy)] == [("TW109", "warning")]
+    assert [(one.code, str(one.severity)) for one in problems(this, policy)] == [("TW109", "warning")]
 
 
 # docs/semantics.md#messages-that-cannot-be-read-are-denied

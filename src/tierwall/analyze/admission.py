@@ -12,4 +12,4 @@ from tierwall.resources.validity import problems
 def admission(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """The problems admission has with each object of a kind that is ours to judge."""
     for resource in snapshot:
-        yield from problems(resource)
+        yield from problems(snapshot, resource)

@@ -39,7 +39,7 @@ def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     if not this.policies:
         return
     # What admission refuses never comes to count, so nothing more is said about it.
-    refused = {one.reference for one in this.policies if not is_valid(one.resource)}
+    refused = {one.reference for one in this.policies if not is_valid(snapshot, one.resource)}
     walk = Walk(with_stand_ins(snapshot, named_ports=True))
     findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
     yield from (one for one in findings if one.reference not in refused)

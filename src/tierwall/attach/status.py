@@ -115,7 +115,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
 
 
 def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
-    refused = [problem.message for problem in problems(policy).errors]
+    refused = [problem.message for problem in problems(snapshot, policy).errors]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     broken = broken_expressions(policy)
@@ -165,7 +165,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
     """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
-    refused = [problem.message for problem in problems(policy).errors]
+    refused = [problem.message for problem in problems(snapshot, policy).errors]
     if refused:
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     if over := excesses(snapshot, policy):

@@ -185,7 +185,7 @@ def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: boo
 @per_snapshot
 def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool) -> Attachments:
     policies = (policy for group, kind in kinds for policy in snapshot.of_kind(group, kind))
-    return Attachments(snapshot, (policy for policy in policies if not admitted or is_valid(policy)))
+    return Attachments(snapshot, (policy for policy in policies if not admitted or is_valid(snapshot, policy)))
 
 
 def follow(

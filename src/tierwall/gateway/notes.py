@@ -72,7 +72,7 @@ def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
         if not here.isdisjoint(places):
             yield f"{policy.reference} is refused by admission and takes no part"
     for resource in (asked.route, asked.backend):
-        if resource is not None and not is_valid(resource):
+        if resource is not None and not is_valid(snapshot, resource):
             yield f"{resource.reference} is refused by admission; its inline policies are shown all the same"
 
 
@@ -83,7 +83,7 @@ def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Pla
     return tuple(
         (policy, frozenset(target.place.whole for target in index.of(policy)))
         for policy in index.policies
-        if not is_valid(policy)
+        if not is_valid(snapshot, policy)
     )
 
 

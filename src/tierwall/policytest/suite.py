@@ -19,7 +19,7 @@ from tierwall.resources.admission.question import Written
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems
+from tierwall.resources.validity import Definition, built_in_problems, definitions, problems
 
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 
@@ -90,18 +90,20 @@ def doubts(suites: Iterable[Suite]) -> Diagnostics:
     Objects that an API server would refuse, texts that are not objects, repeated keys, objects that are there twice.
     """
     noticed: list[Diagnostic] = []
-    judged: set[Resource] = set()
+    judged: set[tuple[Resource, Definition | None]] = set()
     for suite in suites:
         noticed += suite.noticed
+        installed = definitions(suite.snapshot)
         for resource in suite.snapshot:
-            if resource not in judged:
-                judged.add(resource)
-                noticed += problems(resource)
+            key = resource, installed.get((resource.group, resource.kind))
+            if key not in judged:
+                judged.add(key)
+                noticed += problems(suite.snapshot, resource)
     return in_order(Diagnostics(noticed).serious)
 
 
 def _malformed(resource: Resource) -> Iterator[Diagnostic]:
-    for problem in problems(resource).errors:
+    for problem in built_in_problems(resource).errors:
         yield msgspec.structs.replace(problem, code="TW701")
 
 

@@ -10,8 +10,8 @@ from tierwall.core.diagnostics import Diagnostics
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
 from tierwall.render.text import count, diagnostics
-from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.load import Loaded
+from tierwall.resources.validity import is_judged
 
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -30,11 +30,8 @@ class Checked(NamedTuple):
     @property
     def passed_over(self) -> dict[str, int]:
         """How many objects there are of each kind that is not judged."""
-        strangers = Counter(
-            resource.kind
-            for resource in self.loaded.resources
-            if find_kind(resource.api_version, resource.kind) is None
-        )
+        snapshot = self.loaded.snapshot
+        strangers = Counter(resource.kind for resource in self.loaded.resources if not is_judged(snapshot, resource))
         return dict(sorted(strangers.items()))
 
     @property

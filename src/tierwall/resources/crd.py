@@ -5,7 +5,7 @@ keys and of its size, and formats that only Go validation of native kinds knows.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -52,6 +52,58 @@ def _whole(kind: Kind) -> dict[str, Any]:
     schema = open_api(kind.schema)
     schema["properties"] = _HEAD | schema.get("properties", {})
     return {"description": kind.description} | schema if kind.description else schema
+
+
+def differences(installed: Mapping[str, Kind], known: Mapping[str, Kind]) -> Iterator[str]:
+    """In what the versions of a kind differ from those that we know: served versions, scope, and what is admitted."""
+    scopes = {kind.scope for kind in installed.values()} ^ {kind.scope for kind in known.values()}
+    if scopes:
+        yield "scope"
+    for api_version, kind in known.items():
+        other = installed.get(api_version)
+        if other is None or not other.served:
+            yield f"`{api_version}` is not served"
+        else:
+            yield from _unlike(_judged(other), _judged(kind), kind.version)
+    yield from (f"`{name}` is served too" for name, kind in installed.items() if kind.served and name not in known)
+
+
+def _judged(kind: Kind) -> dict[str, Any]:
+    """The schema of a kind without what is the same everywhere or is not judged."""
+    schema = open_api(kind.schema)
+    unjudged = (*_HEAD, "status") if kind.status_subresource else tuple(_HEAD)
+    schema["properties"] = {name: part for name, part in schema.get("properties", {}).items() if name not in unjudged}
+    schema["required"] = [name for name in schema.get("required", ()) if name not in unjudged]
+    return schema
+
+
+def _unlike(one: Any, other: Any, path: str) -> Iterator[str]:
+    """The places where two schemas differ. Descriptions are for people, and the order of rules is without meaning."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        if one != other:
+            yield f"`{path}`"
+        return
+    for word in dict.fromkeys((*one, *other)):
+        if word in ("description", "x-kubernetes-list-type", "x-kubernetes-map-type") and "set" not in (
+            one.get(word),
+            other.get(word),
+        ):
+            continue
+        if word == "properties":
+            parts = one.get(word, {}), other.get(word, {})
+            for name in dict.fromkeys((*parts[0], *parts[1])):
+                yield from _unlike(parts[0].get(name), parts[1].get(name), f"{path}.{name}")
+        elif word in ("items", "additionalProperties"):
+            yield from _unlike(one.get(word), other.get(word), f"{path}[]" if word == "items" else f"{path}.*")
+        elif word == "x-kubernetes-validations":
+            if _texts(one.get(word)) != _texts(other.get(word)):
+                yield f"rules of `{path}`"
+        elif one.get(word) != other.get(word) and (one.get(word) or other.get(word)):
+            yield f"{word} of `{path}`"
+
+
+def _texts(rules: Iterable[dict[str, Any]] | None) -> set[str]:
+    return {"".join(rule["rule"].split()) for rule in rules or ()}
 
 
 def open_api(schema: Schema) -> dict[str, Any]:

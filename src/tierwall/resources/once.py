@@ -1,8 +1,9 @@
 """What follows from a snapshot or from one object: computed once, and kept with what it follows from.
 
 `per_snapshot` is for functions of a snapshot and of anything hashable besides, `per_resource` for functions of one
-object; nothing else in the code keeps what it derives from them. Both are for pure functions only, so that whoever asks
-cannot tell an answer that was kept from one that was computed. A failure is not kept.
+object, `per_resource_and` for functions of one object and one thing more; nothing else in the code keeps what it
+derives from them. All are for pure functions only, so that whoever asks cannot tell an answer that was kept from one
+that was computed. A failure is not kept.
 
 Threads may ask at the same time, and all get the same value. A snapshot has a lock, because its indexes and models are
 large: one thread computes while the others wait. No two threads wait for each other, because a snapshot does not know
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Arguments = TypeVarTuple("Arguments")
 T = TypeVar("T")
+H = TypeVar("H")
 
 
 def per_snapshot(function: Callable[[Snapshot, *Arguments], T]) -> Callable[[Snapshot, *Arguments], T]:
@@ -65,5 +67,21 @@ def per_resource(function: Callable[[Resource], T]) -> Callable[[Resource], T]:
         except KeyError:
             known = resource._memo.setdefault(once, function(resource))
         return known
+
+    return once
+
+
+def per_resource_and(function: Callable[[Resource, H], T]) -> Callable[[Resource, H], T]:
+    """Compute a function of an object and of one thing besides; kept is what it gave for the latest such thing.
+
+    INVARIANT: as of `per_resource`; neither the value nor the other thing refers to the object.
+    """
+
+    @wraps(function)
+    def once(resource: Resource, other: H) -> T:
+        known: tuple[H, T] | None = resource._memo.get(once)
+        if known is None or known[0] is not other:
+            known = resource._memo[once] = other, function(resource, other)
+        return known[1]
 
     return once

@@ -158,8 +158,9 @@ def read_schema(words: Mapping[str, Any]) -> Schema:
 class Reader:
     """Reads the schemas of one definition; each of its fragments becomes one schema, when it is first met."""
 
-    def __init__(self, fragments: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, fragments: Mapping[str, Mapping[str, Any]], *, installed: bool = False) -> None:
         self._fragments = fragments
+        self._installed = installed
         self._known: dict[str, Schema] = {}
 
     def read(self, words: Mapping[str, Any]) -> Schema:
@@ -176,7 +177,12 @@ class Reader:
         for word, value in words.items():
             if value is None:
                 continue
-            if (attribute := PLAIN_WORDS.get(word)) is not None:
+            if self._installed and (word == "format" or word.startswith("x-tierwall-")):
+                # Words of our own mean nothing in what somebody else wrote. The dashes of `k8s-short-name` tell what
+                # Go validation of native kinds checks from the format of that name.
+                if word == "format":
+                    yield word, value.replace("-", "") if value.startswith("k8s-") else value
+            elif (attribute := PLAIN_WORDS.get(word)) is not None:
                 yield attribute, value
             elif (attribute := _INNER.get(word)) is not None:
                 yield attribute, self.read(value)

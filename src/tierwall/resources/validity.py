@@ -2,36 +2,173 @@
 
 Planes ask this to fail closed: an object that fails validation never silently disappears from a decision.
 
-INVARIANT: what admission says depends on the object alone (kinds and their schemas are ours, and fixed; CRDs among the
-objects define none), so that it holds in every snapshot that has the object.
+A CustomResourceDefinition among the objects says what objects of its kind are like, whether Tierwall knows the kind or
+not (docs/definitions.md). Of a kind that Tierwall knows, the planes read only what the
+built-in definition admits too, so that a definition among the objects can close what a policy guards, never open it.
+
+INVARIANT: what admission says depends on the object and on the definition of its kind alone, so that it holds in every
+snapshot that has the object and the definition.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
-from tierwall.resources.admission import admit
-from tierwall.resources.once import per_resource
+from tierwall.resources.admission import Problem, admit, with_defaults
+from tierwall.resources.admission.admit import unknown_kind
+from tierwall.resources.admission.problem import WARNING
+from tierwall.resources.crd import differences
+from tierwall.resources.kinds.kind import Kind, read_kinds
+from tierwall.resources.kinds.registry import find_kind, versions_of
+from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
 from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import KindKey, Snapshot
+
+DIFFERS = "TW111"
+UNREADABLE = "TW112"
+UNUSABLE = "TW113"
+_DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_MOST_DIFFERENCES = 3
+
+
+class Definition(msgspec.Struct, frozen=True, eq=False):
+    """A CustomResourceDefinition among the objects."""
+
+    name: str
+    key: KindKey
+    kinds: Mapping[str, Kind]  # by apiVersion; none if an API server would refuse the definition
+
+    def judge(self, document: dict[str, Any]) -> list[Problem]:
+        """What an API server with this definition has against an object of its kind."""
+        api_version = document["apiVersion"]
+        kind = self.kinds.get(api_version)
+        if kind is not None and kind.served:
+            return admit(document, kind)
+        served = " and ".join(f"`{version}`" for version, kind in self.kinds.items() if kind.served) or "no version"
+        return [unknown_kind(api_version, self.key[1], f"CustomResourceDefinition/{self.name} serves {served}")]
+
+
+@per_snapshot
+def definitions(snapshot: Snapshot) -> Mapping[KindKey, Definition]:
+    """The definitions among the objects, by the group and kind that they define. Of several the oldest counts."""
+    found: dict[KindKey, Definition] = {}
+    for resource in sorted(snapshot.of_kind(*_DEFINITION), key=lambda resource: resource.seniority):
+        definition = _definition(resource)
+        # What an API server has built in it does not take from a definition.
+        if definition is not None and all(kind.is_crd for kind in versions_of(*definition.key).values()):
+            found.setdefault(definition.key, definition)
+    return found
 
 
 @per_resource
-def problems(resource: Resource) -> Diagnostics:
+def _definition(resource: Resource) -> Definition | None:
+    spec = resource.spec
+    names = spec.get("names")
+    group, kind = spec.get("group"), names.get("kind") if isinstance(names, dict) else None
+    if not isinstance(group, str) or not isinstance(kind, str):
+        return None
+    kinds: dict[str, Kind] = {}
+    if not any(problem.refuses for problem in admit(resource.value)):
+        versions = read_kinds(with_defaults(resource.value), installed=True)
+        kinds = {version.api_version: version for version in versions}
+    return Definition(resource.name, (group, kind), kinds)
+
+
+def judge(snapshot: Snapshot, document: Any) -> list[Problem]:
+    """What an API server with the definitions of this snapshot has against an object."""
+    definition = None
+    if isinstance(document, dict):
+        api_version, kind = document.get("apiVersion"), document.get("kind")
+        if isinstance(api_version, str) and isinstance(kind, str):
+            definition = definitions(snapshot).get((api_version.rpartition("/")[0], kind))
+    return admit(document) if definition is None or not definition.kinds else definition.judge(document)
+
+
+def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
+    """Whether the kind of an object is known, to Tierwall or by a definition that can be used."""
+    if find_kind(resource.api_version, resource.kind) is not None:
+        return True
+    definition = definitions(snapshot).get((resource.group, resource.kind))
+    return definition is not None and bool(definition.kinds)
+
+
+def problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
     """Every problem admission has with the object, warnings included."""
-    return Diagnostics(
-        Diagnostic(
-            problem.code,
-            problem.message,
-            resource.position(problem.path, key=CATALOGUE[problem.code].at_key),
-            problem.expected,
-            problem.found,
-            problem.hint,
-            resource.reference,
-        )
-        for problem in admit(resource.value)
-    )
+    definition = definitions(snapshot).get((resource.group, resource.kind))
+    return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
 
-def is_valid(resource: Resource) -> bool:
+def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether admission takes the object."""
-    return not problems(resource).errors
+    return not problems(snapshot, resource).errors
+
+
+def stored(snapshot: Snapshot, resource: Resource) -> dict[str, Any]:
+    """A valid object of a kind that Tierwall knows, with the defaults of its definition and then with our own."""
+    definition = definitions(snapshot).get((resource.group, resource.kind))
+    kind = None if definition is None else definition.kinds.get(resource.api_version)
+    return with_defaults(resource.value if kind is None else with_defaults(resource.value, kind))
+
+
+@per_resource
+def built_in_problems(resource: Resource) -> Diagnostics:
+    """Every problem of an object by what Tierwall itself knows of its kind."""
+    diagnostics = [_diagnostic(resource, problem) for problem in admit(resource.value)]
+    if (resource.group, resource.kind) == _DEFINITION:
+        diagnostics += _differences(resource)
+    return Diagnostics(diagnostics)
+
+
+@per_resource_and
+def _problems(resource: Resource, definition: Definition) -> Diagnostics:
+    known = bool(versions_of(*definition.key))
+    own = admit(resource.value) if known else []
+    if not definition.kinds:
+        reason = "is refused by an API server, so this object is not judged by it"
+        unusable = Problem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
+        return Diagnostics(_diagnostic(resource, problem) for problem in (*own, unusable))
+    return Diagnostics(_diagnostic(resource, problem) for problem in _together(definition.judge(resource.value), own))
+
+
+def _together(installed: list[Problem], own: list[Problem]) -> Iterator[Problem]:
+    """What the definition among the objects says, with the hints and warnings of our own."""
+    hints = {(problem.code, problem.path, problem.message): problem.hint for problem in own}
+    for problem in installed:
+        hint = hints.get((problem.code, problem.path, problem.message))
+        yield msgspec.structs.replace(problem, hint=hint) if hint else problem
+    yield from (problem for problem in own if problem.code == WARNING)
+    if not any(problem.refuses for problem in installed):
+        for problem in own:
+            if problem.refuses:
+                message = f"admitted by the installed definition, but not known to Tierwall: {problem.message}"
+                yield msgspec.structs.replace(problem, code=UNREADABLE, message=message)
+
+
+def _differences(resource: Resource) -> Iterator[Diagnostic]:
+    definition = _definition(resource)
+    if definition is None or not definition.kinds:
+        return
+    own = {name: kind for name, kind in versions_of(*definition.key).items() if kind.is_crd}
+    found = list(differences(definition.kinds, own)) if own else []
+    if found:
+        more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
+        message = f"differs from the definition that Tierwall knows: {'; '.join(found[:_MOST_DIFFERENCES])}{more}"
+        hint = f"the installed definition is the one that {definition.key[1]} objects are judged by"
+        yield Diagnostic(DIFFERS, message, resource.position(), hint=hint, reference=resource.reference)
+
+
+def _diagnostic(resource: Resource, problem: Problem) -> Diagnostic:
+    return Diagnostic(
+        problem.code,
+        problem.message,
+        resource.position(problem.path, key=CATALOGUE[problem.code].at_key),
+        problem.expected,
+        problem.found,
+        problem.hint,
+        resource.reference,
+    )

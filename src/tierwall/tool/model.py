@@ -20,12 +20,11 @@ from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, 
 from tierwall.attach.target import follow as follow_attachments
 from tierwall.core.order import Seniority
 from tierwall.core.stack import Combining, Stack, Tier
-from tierwall.resources.admission.admit import with_defaults
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems
+from tierwall.resources.validity import problems, stored
 from tierwall.tool.generations import ReadNames, read
 from tierwall.tool.methods import Names, names_of
 from tierwall.tool.request import CALL, Backend
@@ -183,13 +182,13 @@ def _order(policy: Resource) -> tuple[Seniority, str, str]:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
-    refused = [problem.message for problem in problems(resource).errors]
+    refused = [problem.message for problem in problems(snapshot, resource).errors]
     refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
     if refused:
         return Policy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
-    return read(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
+    return read(resource, stored(snapshot, resource)["spec"], _names(snapshot, resource))
 
 
 def _names(snapshot: Snapshot, resource: Resource) -> ReadNames:

@@ -1,61 +1,80 @@
-"""Admission: would an API server that knows our kinds take this object?
+"""Admission: would an API server that knows these kinds take this object?
 
 The steps are the API server's: strict decoding (unknown fields), null pruning and defaulting, then the schema, list
 types and CEL rules. Nothing here changes or reads on; the planes read objects leniently by themselves, so that an
 object that is refused still closes what it was meant to guard.
 """
 
-from functools import cache
 from typing import Any
 
 import msgspec
 
 from tierwall.resources.admission import wording
 from tierwall.resources.admission.default import Defaulter, compile_defaults
-from tierwall.resources.admission.problem import COUNT, REQUIRED, UNKNOWN_KIND, WRONG_TYPE, Check, Problem, resolve
+from tierwall.resources.admission.problem import (
+    COUNT,
+    REQUIRED,
+    UNKNOWN_KIND,
+    WRONG_TYPE,
+    Check,
+    Metered,
+    Problem,
+    resolve,
+)
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
+from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.kinds.meta import whole_object
 from tierwall.resources.kinds.registry import find_kind, misnamed
 
 _DEEPEST = 200  # levels; deeper than any schema, shallower than Python's own limit
 
 
-def admit(document: Any) -> list[Problem]:
-    """Everything that speaks against `document`; empty if nothing does, or if its kind is not ours."""
+def admit(document: Any, kind: Kind | None = None) -> list[Problem]:
+    """Everything that speaks against `document`; empty if nothing does, or if its kind is not ours.
+
+    `kind` is what its apiVersion and kind mean, where that is not for us to say.
+    """
     if type(document) is not dict:
         return [
             Problem(WRONG_TYPE, (), wording.wrong_type((), "object", document), "object", wording.type_name(document))
         ]
-    problems = _type_problems(document)
+    problems: list[Problem] = _type_problems(document)
     if problems:
         return problems
-    kind = find_kind(document["apiVersion"], document["kind"])
+    kind = kind or find_kind(document["apiVersion"], document["kind"])
     if kind is None:
-        return _unknown_kind(document["apiVersion"], document["kind"])
+        hint = misnamed(document["apiVersion"], document["kind"])
+        return [] if hint is None else [unknown_kind(document["apiVersion"], document["kind"], hint)]
     if _too_deep(document):
         return [Problem(COUNT, (), f"object is nested deeper than {_DEEPEST} levels")]
-    fill, check = _machine(kind.api_version, kind.kind)
+    if kind.installed:
+        problems = Metered()
+    fill, check = _machine(kind)
     check(fill(document), None, problems)
+    if kind.kind == "CustomResourceDefinition" and kind.group == "apiextensions.k8s.io":
+        from tierwall.resources.definition import schema_problems
+
+        problems += schema_problems(document)
     return [msgspec.structs.replace(one, path=resolve(one.path, document)) for one in problems[:MOST_PROBLEMS]]
 
 
-def with_defaults(document: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(document: dict[str, Any], kind: Kind | None = None) -> dict[str, Any]:
     """The object as the API server would store it, nulls pruned and defaults filled in; other kinds unchanged."""
-    kind = find_kind(document.get("apiVersion"), document.get("kind"))
+    kind = kind or find_kind(document.get("apiVersion"), document.get("kind"))
     if kind is None or _too_deep(document):
         return document
-    done: dict[str, Any] = _machine(kind.api_version, kind.kind)[0](document)
+    done: dict[str, Any] = _machine(kind)[0](document)
     return done
 
 
-@cache
-def _machine(api_version: str, name: str) -> tuple[Defaulter, Check]:
-    """A kind's schema compiled: to a function that fills in defaults, and to one that validates."""
-    kind = find_kind(api_version, name)
-    assert kind is not None
-    schema = whole_object(kind)
-    check = Compiler(strict=kind.strict, native=not kind.is_crd).compile(schema)
-    return compile_defaults(schema, native=not kind.is_crd), check
+def _machine(kind: Kind) -> tuple[Defaulter, Check]:
+    """A kind's schema compiled: to a function that fills in defaults, and to one that validates. Kept with the kind."""
+    made: tuple[Defaulter, Check] | None = kind.__dict__.get("machine")
+    if made is None:
+        schema = whole_object(kind)
+        check = Compiler(strict=kind.strict, native=not kind.is_crd, metered=kind.installed).compile(schema)
+        made = kind.__dict__["machine"] = compile_defaults(schema, native=not kind.is_crd), check
+    return made
 
 
 def _type_problems(document: dict[str, Any]) -> list[Problem]:
@@ -69,12 +88,10 @@ def _type_problems(document: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _unknown_kind(api_version: str, kind: str) -> list[Problem]:
-    hint = misnamed(api_version, kind)
-    if hint is None:
-        return []
+def unknown_kind(api_version: str, kind: str, hint: str) -> Problem:
+    """What is said about an object of a kind or version that does not exist."""
     message = f"no matches for kind {wording.quote(kind)} in version {wording.quote(api_version)}"
-    return [Problem(UNKNOWN_KIND, ("kind",), message, hint=hint)]
+    return Problem(UNKNOWN_KIND, ("kind",), message, hint=hint)
 
 
 def _too_deep(document: Any) -> bool:

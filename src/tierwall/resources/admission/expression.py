@@ -4,22 +4,28 @@ Property names that CEL reserves or cannot spell are escaped in rules (`self.__n
 they are turned back, so that no value has to be rewritten. Evaluation is bounded by the cost limit of the API server.
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
 
-from tierwall.cel import Environment, Failure, Program, program
+from tierwall.cel import CostExceeded, Environment, Failure, Program, program
 from tierwall.cel.check.structural import unescape
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import DYN
+from tierwall.cel.values import NONE
 
 Evaluate = Callable[[Any, Any], Any]
+_MOST_KEPT = 4096  # expressions; those of definitions among the objects come and go
 
 
 class Failed(Exception):
     """The expression could not be evaluated."""
+
+
+class TooExpensive(Failed):
+    """The expression would have cost more than it may."""
 
 
 def compile_expression(expression: str) -> Evaluate:
@@ -34,22 +40,54 @@ def compile_expression(expression: str) -> Evaluate:
     return evaluate
 
 
-@cache
+def measure(expression: str, value: Any) -> tuple[Any, int]:
+    """What an expression over `self` gives when an object is created, and what that cost; raises `Failed`."""
+    try:
+        return _program(expression).measure({"self": value, "oldSelf": NONE})
+    except CostExceeded as failure:
+        raise TooExpensive(str(failure)) from None
+    except Failure as failure:
+        raise Failed(str(failure)) from None
+
+
+@lru_cache(_MOST_KEPT)
+def reads_old_self(expression: str) -> bool:
+    """Whether the expression compares with what was there before: such rules are about updates."""
+    return "oldSelf" in expression and any(
+        isinstance(node, ast.Ident) and node.name == "oldSelf" for node in _nodes(_environment().parse(expression))
+    )
+
+
+@lru_cache(_MOST_KEPT)
 def fields_read(expression: str) -> frozenset[str] | None:
     """The fields of `self` that the expression can see, or None if it sees `self` as a whole."""
     found: set[str] = set()
     stack: list[Any] = [_unescaped(_environment().parse(expression))]
     while stack:
         node = stack.pop()
-        if isinstance(node, tuple):
-            stack += node
-        elif _is_self(node):
+        if _is_self(node):
             return None
-        elif isinstance(node, ast.Select | ast.Has) and _is_self(node.operand):
+        if isinstance(node, ast.Select | ast.Has) and _is_self(node.operand):
             found.add(node.field)
-        elif isinstance(node, ast.Node | ast.Entry):
-            stack += (getattr(node, name) for name in node.__struct_fields__)
+        else:
+            stack += _inside(node)
     return frozenset(found)
+
+
+def _nodes(tree: Any) -> Iterator[Any]:
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += _inside(node)
+
+
+def _inside(node: Any) -> Iterable[Any]:
+    if isinstance(node, tuple):
+        return node
+    if isinstance(node, ast.Node | ast.Entry):
+        return [getattr(node, name) for name in node.__struct_fields__]
+    return ()
 
 
 def _is_self(node: ast.Expr) -> bool:
@@ -58,10 +96,10 @@ def _is_self(node: ast.Expr) -> bool:
 
 @cache
 def _environment() -> Environment:
-    return Environment(variables={"self": DYN, "item": DYN})
+    return Environment(variables={"self": DYN, "item": DYN, "oldSelf": DYN})
 
 
-@cache
+@lru_cache(_MOST_KEPT)
 def _program(expression: str) -> Program:
     environment = _environment()
     tree = environment.parse(expression)

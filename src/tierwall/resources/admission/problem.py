@@ -31,6 +31,14 @@ class Problem(Struct, frozen=True):
 
 
 Problems: TypeAlias = list[Problem]
+
+
+class Metered(list[Problem]):
+    """The problems of one object whose rules somebody else wrote, and what its rules may still cost."""
+
+    budget = 10_000_000  # apiserver's RuntimeCELCostBudget
+
+
 # Appends what is wrong with a value; true if CEL rules may look at it.
 Check: TypeAlias = Callable[[Any, Trail, Problems], bool]
 

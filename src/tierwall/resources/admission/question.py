@@ -15,8 +15,9 @@ from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.core.words import listed
-from tierwall.resources.admission import Problem, admit
+from tierwall.resources.admission.problem import Problem
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import judge
 
 
 class Written(NamedTuple):
@@ -68,7 +69,7 @@ def ask(snapshot: Snapshot, question: AdmitQuestion, problems: Iterable[Diagnost
     values = _values(question, wrong)
     if wrong:
         raise input_error(wrong)
-    judged = [_judge(value) for value in values]
+    judged = [_judge(snapshot, value) for value in values]
     refused = any(judgement.refusals for judgement in judged)
     return Answer(
         plane=AdmitQuestion.plane,
@@ -105,9 +106,9 @@ def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any
     return (question.object,) if objects is None else objects
 
 
-def _judge(value: Any) -> Judged:
+def _judge(snapshot: Snapshot, value: Any) -> Judged:
     plain, origin, path = value if isinstance(value, Written) else (value, None, ())
-    refusals = [(problem, origin, (*path, *problem.path)) for problem in admit(plain) if problem.refuses]
+    refusals = [(problem, origin, (*path, *problem.path)) for problem in judge(snapshot, plain) if problem.refuses]
     return Judged(plain, refusals)
 
 

@@ -9,18 +9,27 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from tierwall.resources.admission import wording
-from tierwall.resources.admission.expression import Failed, compile_expression, fields_read
+from tierwall.resources.admission.expression import (
+    Failed,
+    TooExpensive,
+    compile_expression,
+    fields_read,
+    measure,
+    reads_old_self,
+)
 from tierwall.resources.admission.problem import (
     DUPLICATE,
     REQUIRED,
     RULE,
     UNSUPPORTED,
     WARNING,
+    Metered,
     Problem,
     Step,
     Trail,
     steps,
 )
+from tierwall.resources.admission.typed import binding
 from tierwall.resources.schema import Rule, Schema
 
 
@@ -44,6 +53,48 @@ def compile_rules(schema: Schema, *, native: bool) -> Run:
         for rule, run in runs:
             if not damaged or _blind_to(rule, damaged):
                 run(value, trail, problems)
+
+    return run_all
+
+
+def metered_rules(schema: Schema) -> Run:
+    """As `compile_rules`, for rules that somebody else wrote: on typed values, and with a budget for each object.
+
+    An object is judged as if it were created: transition rules, which compare with what was there before, are not
+    asked, unless they say that there may have been nothing (`optionalOldSelf`).
+    """
+    bind = binding(schema)
+    rules = [
+        (rule, field_steps(rule.field_path))
+        for rule in schema.rules
+        if rule.optional_old_self or not reads_old_self(rule.expression)
+    ]
+
+    def run_all(value: Any, trail: Trail, problems: list[Problem], damaged: frozenset[Step] = frozenset()) -> None:
+        meter = problems if isinstance(problems, Metered) else Metered()
+        typed = bind(value)
+        for rule, place in rules:
+            if meter.budget < 0:
+                return
+            if damaged and not _blind_to(rule, damaged):
+                continue
+            path = steps(trail)
+            try:
+                held, cost = measure(rule.expression, typed)
+            except Failed as failure:
+                detail = _failure(str(failure), rule)
+                if isinstance(failure, TooExpensive):
+                    meter.budget = -1
+                    words = "no further validation rules will be run due to call cost exceeds limit for rule"
+                    detail = f"'{failure}': {words}: {(rule.message or rule.expression).strip()}"
+                problems.append(Problem(RULE, path, wording.invalid(path, schema.type, detail)))
+                continue
+            meter.budget -= cost
+            if meter.budget < 0:
+                words = "validation failed due to running out of cost budget, no further validation rules will be run"
+                problems.append(Problem(RULE, path, wording.invalid(path, schema.type, words)))
+            elif held is not True:
+                problems.append(_problem(rule, schema, False, value, path, place, typed))
 
     return run_all
 
@@ -100,10 +151,16 @@ def _failure(reason: str, rule: Rule) -> str:
 
 
 def _problem(
-    rule: Rule, schema: Schema, native: bool, value: Any, at: tuple[Step, ...], place: tuple[Step, ...]
+    rule: Rule,
+    schema: Schema,
+    native: bool,
+    value: Any,
+    at: tuple[Step, ...],
+    place: tuple[Step, ...],
+    typed: Any = None,
 ) -> Problem:
     path = (*at, *place)
-    detail = _detail(rule, value)
+    detail = _detail(rule, value if typed is None else typed)
     shown = _at(value, (*at[len(at) - 2 :], *place) if rule.each else place)
     match rule.reason:
         case "FieldValueRequired":

@@ -12,7 +12,6 @@ import msgspec
 
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.admission import wording
-from tierwall.resources.admission.list_type import unique_items
 from tierwall.resources.admission.problem import (
     COUNT,
     INVALID,
@@ -26,19 +25,24 @@ from tierwall.resources.admission.problem import (
     Trail,
     steps,
 )
-from tierwall.resources.admission.rules import compile_rules
-from tierwall.resources.admission.values import TYPES, value_checks
+from tierwall.resources.admission.rules import compile_rules, metered_rules
+from tierwall.resources.admission.values import TYPES, unique_items, value_checks
+from tierwall.resources.kinds.meta import embedded_object
 from tierwall.resources.schema import Property, Schema
 
 MOST_PROBLEMS = 200  # of one object; hostile input must not make the report huge
 
 
 class Compiler:
-    """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors."""
+    """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors.
 
-    def __init__(self, *, strict: bool, native: bool) -> None:
+    `native` kinds are told in the words of Go validation. The rules of `metered` kinds were written by somebody else.
+    """
+
+    def __init__(self, *, strict: bool, native: bool, metered: bool = False) -> None:
         self.strict = strict
         self.native = native
+        self.metered = metered
         self._seen: dict[Schema, Check] = {}
 
     def compile(self, schema: Schema) -> Check:
@@ -51,7 +55,7 @@ class Compiler:
     def _with_rules(self, schema: Schema, check: Check) -> Check:
         if not schema.rules:
             return check
-        run = compile_rules(schema, native=self.native)
+        run = metered_rules(schema) if self.metered else compile_rules(schema, native=self.native)
 
         def checked(value: Any, trail: Trail, problems: Problems) -> bool:
             before = len(problems)
@@ -67,12 +71,15 @@ class Compiler:
         return checked
 
     def _compile(self, schema: Schema) -> Check:
+        if schema.embedded_resource:
+            schema = embedded_object(schema)
         wanted = "integer,string" if schema.int_or_string else schema.type
         fits = TYPES[wanted]
         parts = list(value_checks(schema, native=self.native))
-        if schema.type == "array":
+        # Without a type it is a part of anyOf or its like, which judges values of the types that its words are about.
+        if schema.type in ("array", "") and _is_about_items(schema):
             parts.append(self._array(schema))
-        if schema.type == "object" or schema.properties:
+        if schema.type in ("object", "") and _is_about_fields(schema):
             parts.append(self._object(schema))
         parts += [self._combined(schema)] if schema.any_of or schema.one_of or schema.all_of or schema.none_of else []
         nullable = schema.nullable or not wanted
@@ -105,8 +112,10 @@ class Compiler:
         least, most = schema.min_items, schema.max_items
         unique = unique_items(schema) if schema.list_type in ("set", "map") else None
 
-        def check(value: list[Any], trail: Trail, problems: Problems) -> bool:
+        def check(value: Any, trail: Trail, problems: Problems) -> bool:
             sound = True
+            if type(value) is not list:
+                return True
             if item_check is not None:
                 # A list over its limit is refused anyway; only as many items are looked at as could be right.
                 for index, item in enumerate(value if most is None else value[:most]):
@@ -136,7 +145,6 @@ class Compiler:
         needed += [Property(name, schema, True) for name in schema.undeclared]
         extra = self.compile(schema.additional) if schema.additional is not None else None
         keys = self.compile(schema.keys) if schema.keys is not None else None
-        # Without a type it is a part of anyOf or its like, which judges only the fields that it names.
         closed = self.strict and schema.type == "object" and not schema.preserve_unknown and extra is None
         least, most, largest = schema.min_properties, schema.max_properties, schema.max_bytes
         hints = {part.name: part.hint for part in schema.properties if part.hint}
@@ -205,6 +213,17 @@ class Compiler:
             return sound
 
         return check
+
+
+def _is_about_items(schema: Schema) -> bool:
+    limits = (schema.items, schema.min_items, schema.max_items)
+    return schema.type == "array" or any(limit is not None for limit in limits)
+
+
+def _is_about_fields(schema: Schema) -> bool:
+    limits = (schema.additional, schema.min_properties, schema.max_properties)
+    named = bool(schema.properties or schema.undeclared)
+    return schema.type == "object" or named or any(limit is not None for limit in limits)
 
 
 def _damaged(problems: Problems, trail: Trail) -> frozenset[Step]:

@@ -1,5 +1,9 @@
-"""Checks of single values: type, enum, length, pattern, format and bounds, as kube-openapi's validators make them."""
+"""Checks of values by themselves: type, enum, length, pattern, format, bounds (kube-openapi), and repeated items.
 
+Items of a list that is a set, and the keys of one that is a map, must differ (apiextensions `listtype`).
+"""
+
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,7 +11,17 @@ import re2
 
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.admission import formats, wording
-from tierwall.resources.admission.problem import COUNT, INVALID, UNSUPPORTED, Check, Problem, Problems, Trail, steps
+from tierwall.resources.admission.problem import (
+    COUNT,
+    DUPLICATE,
+    INVALID,
+    UNSUPPORTED,
+    Check,
+    Problem,
+    Problems,
+    Trail,
+    steps,
+)
 from tierwall.resources.schema import Schema
 
 
@@ -43,13 +57,13 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 
 def _enum(schema: Schema, *, sound: bool) -> Check:
     values = schema.enum
-    allowed = frozenset(values)
+    allowed = frozenset(map(token, values))
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if type(value) in (str, int) and value in allowed:
+        if token(value) in allowed:
             return True
         path = steps(trail)
-        texts = [str(one) for one in values]
+        texts = [value if isinstance(value, str) else wording.shown(value) for value in values]
         hint = near_miss(value[:100], texts) if isinstance(value, str) else ""
         message = wording.unsupported(path, value, values)
         expected = " or ".join(f"`{text}`" for text in texts)
@@ -113,9 +127,9 @@ def _format(name: str) -> Check:
 
 
 def _numbers(schema: Schema) -> Iterator[Check]:
-    low, high = schema.minimum, schema.maximum
+    low, high, factor = schema.minimum, schema.maximum, schema.multiple_of
     lowest, highest = formats.NUMBER_RANGES.get(schema.format, (None, None))
-    if low is None and high is None and lowest is None:
+    if low is None and high is None and lowest is None and factor is None:
         return
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
@@ -126,6 +140,8 @@ def _numbers(schema: Schema) -> Iterator[Check]:
             detail = f"greater than {'' if schema.exclusive_minimum else 'or equal to '}{wording.number(low)}"
         elif high is not None and (value > high or (schema.exclusive_maximum and value == high)):
             detail = f"less than {'' if schema.exclusive_maximum else 'or equal to '}{wording.number(high)}"
+        elif factor is not None and not (value / factor).is_integer():
+            detail = f"a multiple of {wording.number(factor)}"
         if lowest is not None and highest is not None and not lowest <= value <= highest:
             path = steps(trail)
             words = f"Checked value must be of type {schema.type} with format {schema.format} in {wording.field(path)}"
@@ -143,3 +159,31 @@ def _numbers(schema: Schema) -> Iterator[Check]:
 def _utf8(text: str) -> str:
     """RE2 cannot be given half a surrogate pair; Go's JSON reader never makes one."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]:
+    """`x-kubernetes-list-type`: items of a set, or the keys of a map's items, must differ. Each value is named once."""
+    names = schema.list_map_keys
+
+    def check(value: list[Any], trail: Trail, problems: Problems) -> None:
+        seen: dict[Any, int] = {}
+        for index, item in enumerate(value):
+            if schema.list_type == "map":
+                if type(item) is not dict:
+                    continue
+                item = {name: item[name] for name in names if name in item}
+            key = token(item)
+            seen[key] = seen.get(key, 0) + 1
+            if seen[key] == 2:
+                path = (*steps(trail), index)
+                problems.append(Problem(DUPLICATE, path, wording.duplicate(path, item)))
+
+    return check
+
+
+def token(item: Any) -> Any:
+    """Something hashable that is equal for equal JSON values only."""
+    if isinstance(item, dict | list):
+        # Not msgspec: a string may hold a lone surrogate, which has no UTF-8.
+        return json.dumps(item, sort_keys=True)
+    return type(item) is bool, item

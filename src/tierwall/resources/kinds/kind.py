@@ -12,6 +12,9 @@ Scope = Literal["Namespaced", "Cluster", "None"]  # "None": a configuration file
 NameFormat = Literal["k8s-long-name", "k8s-short-name", "k8s-path-segment-name", "k8s-service-name", ""]
 
 
+_READER = Reader({})
+
+
 class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """One version of one kind."""
 
@@ -27,8 +30,9 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     storage: bool = True  # of several versions of one CRD, the one that is stored
     served: bool = True
     status_subresource: bool = False
-    words: Mapping[str, Any]  # the schema as the definition says it
-    reader: Reader
+    installed: bool = False  # defined by somebody else's CustomResourceDefinition, which is among the objects
+    words: Mapping[str, Any] = {}  # the schema as the definition says it
+    reader: Reader = _READER
 
     @cached_property
     def schema(self) -> Schema:
@@ -47,12 +51,13 @@ class Kind(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def read_kinds(definition: Mapping[str, Any]) -> Iterator[Kind]:
+def read_kinds(definition: Mapping[str, Any], *, installed: bool = False) -> Iterator[Kind]:
     """Every version of the kind that a CustomResourceDefinition, or a file of `kinds/data`, defines."""
     spec = definition["spec"]
     names = spec["names"]
-    facts = definition.get("x-tierwall", {})
-    reader = Reader(definition.get("x-tierwall-fragments", {}))
+    # Words of our own mean nothing in what somebody else wrote.
+    facts = {} if installed else definition.get("x-tierwall", {})
+    reader = Reader({} if installed else definition.get("x-tierwall-fragments", {}), installed=installed)
     for version in spec["versions"]:
         yield Kind(
             group=spec["group"],
@@ -67,6 +72,7 @@ def read_kinds(definition: Mapping[str, Any]) -> Iterator[Kind]:
             storage=version["storage"],
             served=version["served"],
             status_subresource="status" in (version.get("subresources") or {}),
+            installed=installed,
             words=version["schema"]["openAPIV3Schema"],
             reader=reader,
         )

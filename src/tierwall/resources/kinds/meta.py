@@ -12,6 +12,7 @@ from tierwall.resources.kinds.kind import Kind, NameFormat
 from tierwall.resources.kinds.registry import read_data
 from tierwall.resources.schema import Property, Rule, Schema, read_schema
 
+_HEAD = ("apiVersion", "kind", "metadata")
 _TEXT = Schema(type="string")
 _ANYTHING = Schema(preserve_unknown=True, nullable=True)
 # A generated name is the first 58 characters of generateName and five random ones.
@@ -73,6 +74,29 @@ def _metadata_rules(kind: Kind) -> Iterator[Rule]:
         )
 
 
+@cache
+def _embedded_meta() -> Schema:
+    file = Kind(group="", version="", kind="", plural="", scope="None", name_format="k8s-path-segment-name")
+    return object_meta(file)
+
+
+def embedded_object(schema: Schema) -> Schema:
+    """An `x-kubernetes-embedded-resource`: an object in an object, which has a type and may have metadata."""
+    version = Rule("self.matches('^([^/]*/)?[^/]+$')", "must be `group/version` or `version`")
+    kind = Rule(
+        "!format.dns1035Label().validate(self.lowerAscii()).hasValue()",
+        "may have mixed case, but should otherwise match a DNS-1035 label",
+    )
+    head = (
+        Property("apiVersion", replace(_TEXT, rules=(version,)), True),
+        Property("kind", replace(_TEXT, rules=(kind,)), True),
+        Property("metadata", _embedded_meta()),
+    )
+    names = {part.name for part in head}
+    rest = tuple(part for part in schema.properties if part.name not in names)
+    return replace(schema, embedded_resource=False, properties=(*head, *rest))
+
+
 def whole_object(kind: Kind) -> Schema:
     """The schema of a kind with what every object has: apiVersion, kind, metadata. Status is not judged."""
     schema = kind.schema
@@ -80,7 +104,13 @@ def whole_object(kind: Kind) -> Schema:
     if kind.status_subresource:
         parts.append(Property("status", _ANYTHING))
     head = [Property("apiVersion", _TEXT, True), Property("kind", _TEXT, True)]
-    if schema.property("metadata") is None:
+    if kind.scope == "None":
+        meta = _ANYTHING
+    else:
         # Metadata that is missing is read as empty, so that the missing name is what the message is about.
-        head.append(Property("metadata", replace(object_meta(kind), default={}) if kind.scope != "None" else _ANYTHING))
-    return replace(schema, type="object", properties=(*head, *parts))
+        meta = replace(object_meta(kind), default={})
+        if (limits := schema.property("metadata")) is not None and limits.schema.properties:
+            # A definition may say more about the name and generateName, and about nothing else.
+            meta = replace(meta, all_of=(replace(limits.schema, type=""),))
+    head.append(Property("metadata", meta))
+    return replace(schema, type="object", properties=(*head, *(part for part in parts if part.name not in _HEAD)))

@@ -8,6 +8,8 @@ that Kubernetes has built in are written in the same form, with the checks of it
   masked, as an API server without strict IP validation does;
 * AuthorizationConfiguration: apiserver's `ValidateAuthorizationConfiguration`; the type `CEL` and the field
   `failureMode` are Tierwall's own;
+* CustomResourceDefinition: `pkg/apis/apiextensions/validation/validation.go`; schemas are judged by
+  `resources.definition`;
 * workloads, pods, nodes, Services: only read.
 
 v1alpha1 of the administrators' policies takes two dialects: the flat peers that shipped from v0.1.3 on (`namespaces` is
@@ -41,6 +43,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "agentgateway.dev": ("AgentgatewayPolicy", "AgentgatewayBackend", "AgentgatewayModel"),
     "rbac.authorization.k8s.io": ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
     "apiserver.config.k8s.io": ("AuthorizationConfiguration",),
+    "apiextensions.k8s.io": ("CustomResourceDefinition",),
     "tierwall.io": ("ClusterAuthorizationPolicy", "AuthorizationPolicy", "PolicyTest"),
 }
 # Of these groups every kind is known: another one is a mistake, never somebody else's object.

@@ -1,0 +1,78 @@
+"""JSON values as CEL sees them through a schema (apiserver `pkg/cel/common/values.go`).
+
+JSON has one kind of number and no times. In a rule a `number` is a double, whatever it looks like, and a text with the
+format `date-time`, `date`, `duration` or `byte` is a timestamp, a duration or bytes.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from tierwall.cel import Failure
+from tierwall.cel.library.time import parse_duration, parse_timestamp
+from tierwall.resources.schema import Schema
+
+Bind = Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def binding(schema: Schema) -> Bind:
+    """A function from a value that fits `schema` to what `self` is for its rules. Values that are alike are shared."""
+    # Of metadata, rules see the name and generateName only.
+    inner = {part.name: binding(part.schema) for part in schema.properties if part.name != "metadata"}
+    inner = {name: bind for name, bind in inner.items() if bind is not _same}
+    if schema.type == "object" and inner:
+        return _fields(inner)
+    if schema.type == "object" and schema.additional is not None:
+        return _values(binding(schema.additional))
+    if schema.type == "array" and schema.items is not None:
+        return _items(binding(schema.items))
+    if schema.type == "number":
+        return lambda value: float(value) if type(value) is int else value
+    if schema.type == "integer":
+        return lambda value: int(value) if type(value) is float else value
+    parse = _TEXTS.get(schema.format) if schema.type == "string" else None
+    return _same if parse is None else _text(parse)
+
+
+def _fields(inner: dict[str, Bind]) -> Bind:
+    def bind(value: Any) -> Any:
+        if type(value) is not dict:
+            return value
+        return {name: inner[name](item) if name in inner else item for name, item in value.items()}
+
+    return bind
+
+
+def _values(inner: Bind) -> Bind:
+    if inner is _same:
+        return _same
+    return lambda value: {name: inner(item) for name, item in value.items()} if type(value) is dict else value
+
+
+def _items(inner: Bind) -> Bind:
+    if inner is _same:
+        return _same
+    return lambda value: [inner(item) for item in value] if type(value) is list else value
+
+
+def _text(parse: Callable[[str], object]) -> Bind:
+    def bind(value: Any) -> Any:
+        try:
+            return parse(value) if type(value) is str else value
+        except (Failure, ValueError, binascii.Error):
+            return value  # the format refuses it already
+
+    return bind
+
+
+_TEXTS: dict[str, Callable[[str], object]] = {
+    "date-time": parse_timestamp,
+    "date": lambda text: parse_timestamp(f"{text}T00:00:00Z"),
+    "duration": parse_duration,
+    "byte": lambda text: base64.b64decode(text, validate=True),
+}

@@ -10,7 +10,6 @@ import pytest
 from tests import ROOT
 from tests.worlds import tool_objects as objects
 from tests.worlds import tool_worlds
-from tierwall.core.diagnostics import InputError
 from tierwall.policytest.run import replies, run
 from tierwall.policytest.suite import Case, Suite, suites
 from tierwall.resources.resource import Resource
@@ -63,14 +62,12 @@ def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
     assert total > 150
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("examples/*/manifests")))
-def test_envoy_gives_what_the_tests_of_examples_expect(folder: str) -> None:
-    try:
-        found = [one for one in suites([str(ROOT / "examples" / folder)]) if any(c.plane == "tool" for c in one.cases)]
-    except InputError:
-        found = []
-    for result in run(found, Envoy()):
-        assert result.ok is not False, result
+def test_envoy_gives_what_the_tests_of_examples_expect() -> None:
+    folders = [str(path) for path in sorted(ROOT.glob("examples/*/tests"))]
+    found = [suite for suite in suites(folders) if any(case.plane == "tool" for case in suite.cases)]
+    results = list(run(found, Envoy()))
+    assert [result for result in results if result.ok is False] == []
+    assert sum(result.ok is True for result in results) > 5
 
 
 def test_envoy_gives_what_our_own_cases_expect() -> None:

@@ -100,9 +100,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
             file.flush()
             context = ssl.create_default_context(cadata=authority.pem.decode())
             context.load_cert_chain(file.name)
-        while not await process.is_ready():
-            await asyncio.sleep(0.05)
-        reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+        reader, writer = await _connected(port, context)
         assert await _call(reader, writer) is True
         for number in range(ROUNDS):
             allowed = number % 2 == 1
@@ -130,6 +128,15 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
 _BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"changing","arguments":{}}}'
 _HEAD = b"POST /b0/mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 _REST = b"accept: application/json, text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(_BODY)
+
+
+async def _connected(port: int, context: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to Envoy, as soon as it listens."""
+    while True:
+        try:
+            return await asyncio.open_connection("localhost", port, ssl=context)
+        except OSError:
+            await asyncio.sleep(0.05)
 
 
 async def _call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

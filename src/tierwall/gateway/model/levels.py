@@ -6,9 +6,9 @@ docs/semantics.md#frontend-levels and the points after it. Only the levels that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias
 
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import Listener
@@ -92,27 +92,18 @@ class LevelName(StrEnum):
     @property
     def before_routing(self) -> bool:
         """Whether the level belongs to the owner of the Gateway or of a ListenerSet."""
-        match self:
-            case (
-                LevelName.GATEWAY
-                | LevelName.GATEWAY_PORT
-                | LevelName.LISTENER_SET
-                | LevelName.LISTENER_SET_LISTENER
-                | LevelName.GATEWAY_LISTENER
-            ):
-                return True
-            case (
-                LevelName.ROUTE
-                | LevelName.RULE
-                | LevelName.BACKEND
-                | LevelName.BACKEND_SECTION
-                | LevelName.BACKEND_INLINE
-                | LevelName.SUB_BACKEND_INLINE
-                | LevelName.BACKEND_REF_INLINE
-            ):
-                return False
-            case _:
-                assert_never(self)
+        return self in _BEFORE_ROUTING
+
+
+_BEFORE_ROUTING = frozenset(
+    (
+        LevelName.GATEWAY,
+        LevelName.GATEWAY_PORT,
+        LevelName.LISTENER_SET,
+        LevelName.LISTENER_SET_LISTENER,
+        LevelName.GATEWAY_LISTENER,
+    )
+)
 
 
 class Inline(NamedTuple):
@@ -151,136 +142,84 @@ class InlineLevel(NamedTuple):
 Level: TypeAlias = AttachedLevel | InlineLevel
 
 
-def levels(asked: Asked, section: Section, profile: Profile) -> tuple[Level, ...]:
-    """The levels that a section is merged over, least specific first."""
-    match section:
-        case "frontend":
-            return tuple(_frontend(asked, profile))
-        case "traffic":
-            return (*_gateway(asked, profile), *_route(asked))
-        case "backend":
-            return tuple(_backend_levels(asked, profile))
-        case _:
-            assert_never(section)
+def _gateway(asked: Asked) -> Level | None:
+    return AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway)) if asked.gateway is not None else None
 
 
-def _frontend(asked: Asked, profile: Profile) -> Iterator[Level]:
-    if asked.gateway is not None:
-        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
-        if asked.listener is not None and asked.listener.port:
-            yield AttachedLevel(LevelName.GATEWAY_PORT, Place.of(asked.gateway, port=asked.listener.port))
-    yield from _gateway_listener(asked, profile)
+def _gateway_port(asked: Asked) -> Level | None:
+    if asked.gateway is None or asked.listener is None or not asked.listener.port:
+        return None
+    return AttachedLevel(LevelName.GATEWAY_PORT, Place.of(asked.gateway, port=asked.listener.port))
 
 
-def _backend_levels(asked: Asked, profile: Profile) -> Iterator[Level]:
-    match profile:
-        case "docs":
-            yield from _gateway(asked, profile)
-            yield from _route(asked)
-            yield from _backend(asked)
-            yield from _backend_section(asked)
-            yield from _backend_inline(asked)
-            yield from _sub_backend_inline(asked)
-            yield from _backend_ref_inline(asked)
-        case "agentgateway":
-            yield from _data_plane_backend(asked)
-        case _:
-            assert_never(profile)
+def _listener_set(asked: Asked) -> Level | None:
+    return AttachedLevel(LevelName.LISTENER_SET, Place.of(asked.listener_set)) if asked.listener_set else None
 
 
-def _data_plane_backend(asked: Asked) -> Iterator[Level]:
-    """docs/semantics.md#backend-levels-as-implemented."""
-    if asked.gateway is not None:
-        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
-    yield from _gateway_listener(asked, "agentgateway")
-    yield from _backend(asked)
-    match asked.backend_kind:
-        case BackendKind.AGENTGATEWAY_BACKEND:
-            yield from _route(asked)
-            yield from _backend_inline(asked)
-            yield from _backend_ref_inline(asked)
-            yield from _backend_section(asked)
-            yield from _sub_backend_inline(asked)
-        case BackendKind.SERVICE | BackendKind.INFERENCE_POOL | None:
-            yield from _backend_section(asked)
-            yield from _route(asked)
-            yield from _backend_ref_inline(asked)
-        case unknown:
-            assert_never(unknown)
+def _listener_set_listener(asked: Asked) -> Level | None:
+    if asked.listener_set is None or asked.listener is None:
+        return None
+    return AttachedLevel(LevelName.LISTENER_SET_LISTENER, Place.of(asked.listener_set, asked.listener.name))
 
 
-def _gateway(asked: Asked, profile: Profile) -> Iterator[Level]:
-    if asked.gateway is not None:
-        yield AttachedLevel(LevelName.GATEWAY, Place.of(asked.gateway))
-    if asked.listener_set is not None:
-        yield AttachedLevel(LevelName.LISTENER_SET, Place.of(asked.listener_set))
-        if asked.listener is not None:
-            place = Place.of(asked.listener_set, asked.listener.name)
-            yield AttachedLevel(LevelName.LISTENER_SET_LISTENER, place)
-    yield from _gateway_listener(asked, profile)
+def _gateway_listener(asked: Asked) -> Level | None:
+    """A listener of the Gateway itself (docs/semantics.md#gateway-sections-and-listenersets)."""
+    return _named_listener(asked) if asked.listener_set is None else None
 
 
-def _gateway_listener(asked: Asked, profile: Profile) -> Iterator[Level]:
-    """The level of a Gateway's listener (docs/semantics.md#gateway-sections-and-listenersets).
-
-    agentgateway finds policies by Gateway and listener name, so one on `Gateway#web` also reaches the listener `web` of
-    a ListenerSet; docs tells the two apart.
-    """
+def _named_listener(asked: Asked) -> Level | None:
+    """A listener by its name: a policy on `Gateway#web` also reaches the listener `web` of a ListenerSet."""
     if asked.gateway is None or asked.listener is None:
-        return
-    match profile:
-        case "docs":
-            reaches = asked.listener_set is None
-        case "agentgateway":
-            reaches = True
-        case _:
-            assert_never(profile)
-    if reaches:
-        yield AttachedLevel(LevelName.GATEWAY_LISTENER, Place.of(asked.gateway, asked.listener.name))
+        return None
+    return AttachedLevel(LevelName.GATEWAY_LISTENER, Place.of(asked.gateway, asked.listener.name))
 
 
-def _route(asked: Asked) -> Iterator[Level]:
-    if asked.route is not None:
-        yield AttachedLevel(LevelName.ROUTE, Place.of(asked.route))
-        if asked.rule_name:
-            yield AttachedLevel(LevelName.RULE, Place.of(asked.route, asked.rule_name))
+def _route(asked: Asked) -> Level | None:
+    return AttachedLevel(LevelName.ROUTE, Place.of(asked.route)) if asked.route is not None else None
 
 
-def _backend(asked: Asked) -> Iterator[Level]:
-    if asked.backend is not None:
-        yield AttachedLevel(LevelName.BACKEND, Place.of(asked.backend))
+def _rule(asked: Asked) -> Level | None:
+    if asked.route is None or not (name := asked.rule_name):
+        return None
+    return AttachedLevel(LevelName.RULE, Place.of(asked.route, name))
 
 
-def _backend_section(asked: Asked) -> Iterator[Level]:
-    if asked.backend is not None and asked.section:
-        yield AttachedLevel(LevelName.BACKEND_SECTION, Place.of(asked.backend, asked.section))
+def _backend(asked: Asked) -> Level | None:
+    return AttachedLevel(LevelName.BACKEND, Place.of(asked.backend)) if asked.backend is not None else None
 
 
-def _backend_inline(asked: Asked) -> Iterator[Level]:
+def _backend_section(asked: Asked) -> Level | None:
+    if asked.backend is None or not asked.section:
+        return None
+    return AttachedLevel(LevelName.BACKEND_SECTION, Place.of(asked.backend, asked.section))
+
+
+def _backend_inline(asked: Asked) -> Level | None:
     if asked.backend is None or asked.backend_kind is not BackendKind.AGENTGATEWAY_BACKEND:
-        return
+        return None
     policies = asked.backend.spec.get("policies")
-    if isinstance(policies, dict):
-        inline = Inline(asked.backend.reference, asked.backend, policies, ("spec", "policies"))
-        yield InlineLevel(LevelName.BACKEND_INLINE, (inline,))
+    if not isinstance(policies, dict):
+        return None
+    inline = Inline(asked.backend.reference, asked.backend, policies, ("spec", "policies"))
+    return InlineLevel(LevelName.BACKEND_INLINE, (inline,))
 
 
-def _sub_backend_inline(asked: Asked) -> Iterator[Level]:
+def _sub_backend_inline(asked: Asked) -> Level | None:
     """Two groups may each have a provider of the name; the first that is written counts."""
     if asked.backend is None or asked.backend_kind is not BackendKind.AGENTGATEWAY_BACKEND or not asked.section:
-        return
+        return None
     for sub in sub_backends(asked.backend):
         if sub.name == asked.section:
             source = Place.of(asked.backend, asked.section).reference
             inline = Inline(source, asked.backend, sub.policies, sub.path)
-            yield InlineLevel(LevelName.SUB_BACKEND_INLINE, (inline,))
-            return
+            return InlineLevel(LevelName.SUB_BACKEND_INLINE, (inline,))
+    return None
 
 
-def _backend_ref_inline(asked: Asked) -> Iterator[Level]:
+def _backend_ref_inline(asked: Asked) -> Level | None:
     """The inline policies of the rule's references to this backend, and for a Service to this port of it."""
     if asked.route is None or asked.rule is None or asked.backend is None:
-        return
+        return None
     place = Place.of(asked.backend)
     source = Reference(asked.route.kind, asked.route.namespace, asked.route.name, asked.rule_label)
     inline = tuple(
@@ -291,5 +230,54 @@ def _backend_ref_inline(asked: Asked) -> Iterator[Level]:
         and (place.key != SERVICE or str(ref.port) == asked.section)
         and isinstance(policies := ref.value.get("policies"), dict)
     )
-    if inline:
-        yield InlineLevel(LevelName.BACKEND_REF_INLINE, inline)
+    return InlineLevel(LevelName.BACKEND_REF_INLINE, inline) if inline else None
+
+
+# Finds one level of a place, if the place has it.
+_Find: TypeAlias = Callable[[Asked], Level | None]
+_LISTENER_SET: tuple[_Find, ...] = (_listener_set, _listener_set_listener)
+_ROUTE: tuple[_Find, ...] = (_route, _rule)
+_PRECEDENCE: Mapping[tuple[Section, Profile], tuple[_Find, ...]] = {
+    ("frontend", "docs"): (_gateway, _gateway_port, _gateway_listener),
+    ("frontend", "agentgateway"): (_gateway, _gateway_port, _named_listener),
+    ("traffic", "docs"): (_gateway, *_LISTENER_SET, _gateway_listener, *_ROUTE),
+    ("traffic", "agentgateway"): (_gateway, *_LISTENER_SET, _named_listener, *_ROUTE),
+    ("backend", "docs"): (
+        _gateway,
+        *_LISTENER_SET,
+        _gateway_listener,
+        *_ROUTE,
+        _backend,
+        _backend_section,
+        _backend_inline,
+        _sub_backend_inline,
+        _backend_ref_inline,
+    ),
+    # docs/semantics.md#backend-levels-as-implemented, which has another order for an AgentgatewayBackend.
+    ("backend", "agentgateway"): (
+        _gateway,
+        _named_listener,
+        _backend,
+        _backend_section,
+        *_ROUTE,
+        _backend_ref_inline,
+    ),
+}
+_AGENTGATEWAY_BACKEND: tuple[_Find, ...] = (
+    _gateway,
+    _named_listener,
+    _backend,
+    *_ROUTE,
+    _backend_inline,
+    _backend_ref_inline,
+    _backend_section,
+    _sub_backend_inline,
+)
+
+
+def levels(asked: Asked, section: Section, profile: Profile) -> tuple[Level, ...]:
+    """The levels that a section is merged over, least specific first."""
+    order = _PRECEDENCE[section, profile]
+    if section == "backend" and profile == "agentgateway" and asked.backend_kind is BackendKind.AGENTGATEWAY_BACKEND:
+        order = _AGENTGATEWAY_BACKEND
+    return tuple(level for find in order if (level := find(asked)) is not None)

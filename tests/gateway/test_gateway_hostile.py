@@ -19,8 +19,8 @@ from tests.worlds.gateway_clusters import cluster, question
 from tierwall.analyze.checks import check
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
-from tierwall.gateway.policy_status import statuses
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
+from tierwall.gateway.standing import statuses
 from tierwall.render import gateway_text, text
 from tierwall.render.formats import View
 from tierwall.render.json.gateway import status_document

@@ -23,6 +23,6 @@ def command(params: Params) -> None:
     All AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
     `status`; the times of conditions that did not change are kept from the status that an object has.
     """
-    from tierwall.gateway.policy_status import statuses
+    from tierwall.gateway.standing import statuses
 
     write("status", params.output, statuses(params.world().snapshot, *params.policies))

@@ -22,7 +22,7 @@ from tierwall.gateway.detail import Setting
 from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, NOTHING, Facts, choose
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written, by_field, has_override, written, written_by
 from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
-from tierwall.gateway.model.profile import Phase, Profile, Section, least_specific_wins, override_locks
+from tierwall.gateway.model.profile import LEAST_SPECIFIC_WINS, Phase, Profile, Section, override_locks
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -133,7 +133,7 @@ class Merge:
         self.phase = phase
         self._facts = facts
         self._override_locks = {section: override_locks(section, profile, phase) for section in SECTIONS}
-        self._least_specific_wins = least_specific_wins(profile)
+        self._least_specific_wins = LEAST_SPECIFIC_WINS[profile]
         self._index: Attachments = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
         self._said: dict[tuple[Section, object], Mapping[str, Tier[Candidate]]] = {}
         self._of_policy: dict[tuple[Resource, Section], _Said] = {}

@@ -6,17 +6,24 @@ Each candidate that a question meets becomes a step of the answer, with the leve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from tierwall.attach.backend import backend_refs
+from tierwall.attach.place import BACKEND, ROUTES
+from tierwall.attach.section import sub_backends
+from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.answer import Reason, Step
+from tierwall.core.source import Path, Position
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import StepVerdict
 from tierwall.gateway import sentence
 from tierwall.gateway.decide import Candidate, Merge, Merged
 from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
-from tierwall.gateway.model.fields import FIELDS, SECTIONS
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, written
 from tierwall.gateway.model.levels import Asked, levels
-from tierwall.gateway.model.positions import SettingsOf
-from tierwall.gateway.model.profile import Profile
+from tierwall.gateway.model.profile import Profile, Section
+from tierwall.resources.once import per_resource
+from tierwall.resources.resource import Resource
 
 # In force is Allow, heard without counting is Pass, and a list that selects nothing does not match the request.
 VERDICTS = {
@@ -90,18 +97,18 @@ def _setters(settled: Merged) -> Iterator[Setter]:
 def _abstained(merge: Merge, asked: Asked) -> dict[str, list[Step]]:
     """By field, the policies whose conditional list selects nothing, so that they set nothing."""
     steps: dict[str, list[Step]] = {}
-    for level, policy, written in merge.abstaining(asked):
+    for level, policy, said in merge.abstaining(asked):
         step = Step(
             tier=level,
             verdict=VERDICTS[Reason.NO_ENTRY_SELECTED],
             reason=Reason.NO_ENTRY_SELECTED,
             policy=policy.reference,
-            rule=written.field.path,
+            rule=said.field.path,
             note=sentence.SELECTS_NOTHING,
             origin=SettingsOf(policy),
-            path=("spec", written.field.section, *written.path),
+            path=("spec", said.field.section, *said.path),
         )
-        steps.setdefault(written.field.path, []).append(step)
+        steps.setdefault(said.field.path, []).append(step)
     return steps
 
 
@@ -123,3 +130,40 @@ def _tier_of(settled: Merged, candidate: Candidate) -> Tier[Candidate]:
     if not settled.field.union:
         return settled.stack[settled.last]
     return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))
+
+
+class SettingsOf(NamedTuple):
+    """An object as the origin of its settings, each of which stands where its key does: at `timeouts:`.
+
+    To find one position is to read the object's text again, and `effective --all` shows the same few settings at every
+    place; so all settings of an object are found together, when the first of them is shown.
+    """
+
+    resource: Resource
+
+    def position(self, path: Path = (), key: bool = True) -> Position | None:
+        """Where the setting at `path` is written."""
+        place = tuple(path)
+        positions = _positions(self.resource)
+        return positions[place] if place in positions else self.resource.position(place, key=True)
+
+
+@per_resource
+def _positions(resource: Resource) -> Mapping[tuple[str | int, ...], Position | None]:
+    return {
+        path: resource.position(path, key=True)
+        for prefix, section, value in _sections(resource)
+        for path in dict.fromkeys((*prefix, *said.path) for said in written(section, value))
+    }
+
+
+def _sections(resource: Resource) -> Iterator[tuple[tuple[str | int, ...], Section, object]]:
+    """The sections of a policy, and the inline sections of a backend or a route; each with where it stands."""
+    kind = resource.group, resource.kind
+    if kind in GATEWAY_POLICIES:
+        yield from ((("spec", section), section, resource.spec.get(section)) for section in SECTIONS)
+    elif kind == BACKEND:
+        yield ("spec", "policies"), "backend", resource.spec.get("policies")
+        yield from ((sub.path, "backend", sub.policies) for sub in sub_backends(resource))
+    elif kind in ROUTES:
+        yield from (((*ref.path, "policies"), "backend", ref.value.get("policies")) for ref in backend_refs(resource))

@@ -1,6 +1,7 @@
 """How every policy's settings fare at all places that requests can reach, whatever the request (profile docs).
 
-Each place is asked by the merge for any request; a setting takes effect if it may be in force at one of them.
+Each place is asked by the merge for any request; a setting takes effect if it may be in force at one of them. The
+status of a policy is what attachment says of it, and what merging means for it as a whole (docs/gateway.md#status).
 """
 
 from __future__ import annotations
@@ -8,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tierwall.attach.status import PolicyStatus, Standing, ancestors
+from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
+from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.stack import Tier
+from tierwall.core.words import listed
 from tierwall.gateway.decide import Beaten, Candidate, Heard, Merged, able_to_win, merge
 from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.fields import FIELDS, SECTIONS
 from tierwall.gateway.model.levels import Asked, LevelName
 from tierwall.gateway.model.places import to_come, ways
 from tierwall.gateway.model.profile import PHASES, Phase, Section
+from tierwall.gateway.sentence import BEATS
+from tierwall.resources.names import Finder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+
+# How many others a message of a status names before it counts the rest.
+_NAMED = 5
 
 
 class Fate:
@@ -134,3 +144,42 @@ def standings(snapshot: Snapshot) -> Standings:
 def prospects(snapshot: Snapshot) -> Standings:
     """The standings over the places that may come."""
     return Standings(snapshot, to_come(snapshot))
+
+
+def statuses(snapshot: Snapshot, *references: str) -> list[PolicyStatus]:
+    """The status of every AgentgatewayPolicy and AccessPolicy, or of those named; InputError for names not found."""
+    policies = [
+        policy
+        for kinds in (GATEWAY_POLICIES, ACCESS_POLICIES)
+        for policy in attachments(snapshot, kinds, admitted=False).policies
+    ]
+    if references:
+        problems: list[Diagnostic] = []
+        find = Finder(snapshot, problems)
+        policies = [policy for reference in references for policy in find.among("policy", reference, policies)]
+        if problems:
+            raise input_error(problems)
+    in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
+    return [PolicyStatus(policy, ancestors(snapshot, policy, standing(snapshot, policy))) for policy in in_order]
+
+
+def standing(snapshot: Snapshot, policy: Resource) -> Standing:
+    """The standing of one policy over all places that requests can reach (profile docs)."""
+    fates = standings(snapshot).of(policy)
+    conflicts, overridden = {}, {}
+    for path in sorted(fates):
+        fate = fates[path]
+        if fate.rivals:
+            others = sorted(fate.rivals)
+            before = [name for name in others if not fate.rivals[name][1]]
+            if before:
+                verb = "comes" if len(before) == 1 else "come"
+                conflicts[path] = f"{listed(before, _NAMED)} {verb} first"
+            else:
+                conflicts[path] = f"this policy comes before {listed(others, _NAMED)}"
+        if not fate.in_force and fate.beaten_by:
+            overridden[path] = "; ".join(
+                f"{winner} ({beaten.winner_level}) {BEATS[beaten.reason]}"
+                for winner, beaten in sorted(fate.beaten_by.items())[:_NAMED]
+            )
+    return Standing(conflicts, overridden, bool(fates) and len(overridden) == len(fates))

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, assert_never
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 Profile: TypeAlias = Literal["docs", "agentgateway"]
 PROFILES: tuple[Profile, ...] = ("docs", "agentgateway")
@@ -17,39 +18,18 @@ PHASES: tuple[Phase, ...] = ("PostRouting", "PreRouting")
 Section: TypeAlias = Literal["frontend", "traffic", "backend"]
 
 
+# The fields that go to the least specific level (docs/semantics.md#oddities-of-the-agentgateway-profile): the data
+# plane fills them only while they are unset, going up.
+LEAST_SPECIFIC_WINS: Mapping[Profile, frozenset[str]] = {
+    "docs": frozenset(),
+    "agentgateway": frozenset(("traffic.buffer",)),
+}
+
+
 def override_locks(section: Section, profile: Profile, phase: Phase) -> bool:
     """Whether Override keeps more specific levels from the fields of a section.
 
-    docs/semantics.md#override-locks-a-field. The strategy is the traffic section's alone.
+    docs/semantics.md#override-locks-a-field. The strategy is the traffic section's alone, and the data plane does not
+    look at it before routing.
     """
-    match section:
-        case "traffic":
-            return _locks_traffic(profile, phase)
-        case "frontend" | "backend":
-            return False
-        case _:
-            assert_never(section)
-
-
-def _locks_traffic(profile: Profile, phase: Phase) -> bool:
-    match profile:
-        case "docs":
-            return True
-        case "agentgateway":
-            return phase != "PreRouting"
-        case _:
-            assert_never(profile)
-
-
-def least_specific_wins(profile: Profile) -> frozenset[str]:
-    """The fields that go to the least specific level (docs/semantics.md#oddities-of-the-agentgateway-profile).
-
-    The data plane fills them only while they are unset, going up.
-    """
-    match profile:
-        case "docs":
-            return frozenset()
-        case "agentgateway":
-            return frozenset(("traffic.buffer",))
-        case _:
-            assert_never(profile)
+    return section == "traffic" and (profile == "docs" or phase != "PreRouting")

@@ -9,14 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.expectation import mismatches
-from tierwall.core.protocols import Plane
-from tierwall.core.question import Question
-from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Plane
+    from tierwall.core.question import Question
+    from tierwall.resources.snapshot import Snapshot
 
 PLANES = {
     "network": "tierwall.network.question",
@@ -30,7 +32,7 @@ PLANES = {
 @cache
 def plane(name: str) -> Plane[Snapshot]:
     """The module of a plane, imported on first use."""
-    return cast(Plane[Snapshot], importlib.import_module(PLANES[name]))
+    return cast("Plane[Snapshot]", importlib.import_module(PLANES[name]))
 
 
 def read(name: str, value: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]) -> Question:

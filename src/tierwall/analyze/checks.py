@@ -1,36 +1,64 @@
-"""The checks of `tierwall check`, each a function from a snapshot to findings, imported only when they run."""
+"""The checks of `tierwall check`, by plane. Each is imported and run only where there is something it is about.
+
+Adding a check: write a function from a snapshot to diagnostics, and add a line here.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.progress import Progress
-from tierwall.resources.snapshot import Snapshot
 
-# `module:function` of every check; a function takes a snapshot and yields diagnostics.
-CHECKS: tuple[str, ...] = (
-    "tierwall.analyze.admission:admission",
-    "tierwall.analyze.network:network",
-    "tierwall.analyze.attachment:policies",
-    "tierwall.analyze.attachment:parents",
-    "tierwall.analyze.gateway:settings_that_never_count",
-    "tierwall.analyze.gateway:widened_authorization",
-    "tierwall.analyze.gateway:lost_halves",
-    "tierwall.analyze.gateway:broken",
-    "tierwall.analyze.gateway:profiles_that_differ",
-    "tierwall.analyze.tool:policies",
-    "tierwall.analyze.tool_levels:levels",
-    "tierwall.analyze.tool_levels:names",
-    "tierwall.analyze.api:api",
+if TYPE_CHECKING:
+    from tierwall.core.progress import Progress
+    from tierwall.resources.snapshot import Snapshot
+
+_NETWORK = ("networking.k8s.io", "policy.networking.k8s.io")
+_ROUTES = ("gateway.networking.k8s.io", "gateway.networking.x-k8s.io")
+_SETTINGS = ("agentgateway.dev",)
+_ACCESS = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
+_AUTHORIZATION = ("apiserver.config.k8s.io", "rbac.authorization.k8s.io", "tierwall.io")
+
+
+class Check(NamedTuple):
+    """A check of one plane, as `module:function` below `analyze`.
+
+    It is about objects of some API groups: without any of them it finds nothing. With no group it is about all objects.
+    """
+
+    plane: str
+    target: str
+    groups: tuple[str, ...] = ()
+
+    def findings(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
+        """What the check finds."""
+        if not self.groups or not snapshot.groups.isdisjoint(self.groups):
+            module, _, name = self.target.partition(":")
+            yield from getattr(importlib.import_module(f"tierwall.analyze.{module}"), name)(snapshot)
+
+
+CHECKS = (
+    Check("admit", "admission:admission"),
+    Check("network", "network:network", _NETWORK),
+    Check("gateway", "attachment:policies", (*_SETTINGS, *_ACCESS)),
+    Check("gateway", "attachment:parents", _ROUTES),
+    Check("gateway", "gateway:settings_that_never_count", _SETTINGS),
+    Check("gateway", "gateway:widened_authorization", _SETTINGS),
+    Check("gateway", "gateway:lost_halves", _SETTINGS),
+    Check("gateway", "gateway:broken", _SETTINGS),
+    Check("gateway", "gateway:profiles_that_differ", _SETTINGS),
+    Check("tool", "tool:policies", _ACCESS),
+    Check("tool", "tool_levels:levels", _ACCESS),
+    Check("tool", "tool_levels:names", _ACCESS),
+    Check("api", "api:api", _AUTHORIZATION),
 )
 
 
 def check(snapshot: Snapshot, progress: Progress | None = None) -> Iterator[Diagnostic]:
     """All findings of all checks, in no particular order; `progress` is told after each check how many are done."""
     for number, entry in enumerate(CHECKS, 1):
-        module, _, name = entry.partition(":")
-        yield from getattr(importlib.import_module(module), name)(snapshot)
+        yield from entry.findings(snapshot)
         if progress is not None:
-            progress(f"check {module.rpartition('.')[2]}", number, len(CHECKS))
+            progress(f"check {entry.target.partition(':')[0]}", number, len(CHECKS))

@@ -6,7 +6,7 @@ a policy accepted today still means the same after a rollback. `release` is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -72,7 +72,7 @@ class Environment:
         self.syntax: Syntax = syntax_of(release, extensions)
         extra = tuple(functions)
         self.functions: Mapping[str, Function] = (
-            _functions(release, extensions) if not extra else _gather((*_offered(release, extensions), *extra))
+            _functions(release, extensions) if not extra else Functions((*_offered(release, extensions), *extra))
         )
         self.type_names = _type_names(release)
         self.dotted = frozenset(name.partition(".")[0] for name in (*self.variables, *self.type_names) if "." in name)
@@ -96,28 +96,50 @@ class Environment:
         return self.functions.get(name.removeprefix("."))
 
 
+class Functions(Mapping[str, Function]):
+    """Overloads by name; most expressions name few, so a function is put together when it is first asked for."""
+
+    def __init__(self, overloads: Iterable[Overload]) -> None:
+        self._overloads: dict[str, list[Overload]] = {}
+        self._known: dict[str, Function] = {}
+        for overload in overloads:
+            self._overloads.setdefault(overload.function, []).append(overload)
+
+    def __getitem__(self, name: str) -> Function:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = _function(name, self._overloads[name])
+        return known
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._overloads
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._overloads)
+
+    def __len__(self) -> int:
+        return len(self._overloads)
+
+
 @lru_cache(maxsize=64)
-def _functions(release: int, extensions: bool) -> Mapping[str, Function]:
-    return MappingProxyType(_gather(_offered(release, extensions)))
+def _functions(release: int, extensions: bool) -> Functions:
+    return Functions(_offered(release, extensions))
 
 
 def _offered(release: int, extensions: bool) -> tuple[Overload, ...]:
     return tuple(each for each in OVERLOADS if each.since <= release or (extensions and each.since == EXTENSION))
 
 
-def _gather(overloads: Iterable[Overload]) -> dict[str, Function]:
-    by_name: dict[str, list[Signature]] = {}
+def _function(name: str, overloads: Iterable[Overload]) -> Function:
+    signatures = []
     for overload in overloads:
         variables = dict.fromkeys(name for given in (*overload.params, overload.result) for name in _variables(given))
-        by_name.setdefault(overload.function, []).append(Signature(overload, tuple(variables)))
-    return {
-        name: Function(
-            name,
-            tuple(each for each in signatures if not each.overload.member),
-            tuple(each for each in signatures if each.overload.member),
-        )
-        for name, signatures in by_name.items()
-    }
+        signatures.append(Signature(overload, tuple(variables)))
+    return Function(
+        name,
+        tuple(each for each in signatures if not each.overload.member),
+        tuple(each for each in signatures if each.overload.member),
+    )
 
 
 def _variables(given: Type) -> Iterable[str]:

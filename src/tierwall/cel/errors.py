@@ -10,7 +10,6 @@ expression could otherwise absorb its own limit.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -102,6 +101,8 @@ def _snippet(text: str, column: int) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint naming the known names nearest to `name`, or none."""
+    import difflib
+
     near = difflib.get_close_matches(name[:100], sorted(set(known)), n=3, cutoff=0.6)
     if not near:
         return None

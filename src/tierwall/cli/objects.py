@@ -48,9 +48,12 @@ class ReadsObjects(Params):
 
     def followed(self, *interval: float) -> Files:
         """The objects as an engine follows them, with the seconds between looks if these are given."""
+        import gc
+
         from tierwall.cli.collector import CommandLoader
         from tierwall.serve.watch import Files
 
+        gc.set_threshold(700, 10, 10)
         return Files(CommandLoader(self.objects_from), *interval)
 
 

@@ -6,9 +6,8 @@ files, folders or globs relative to the test's own file; each file is read once,
 
 from __future__ import annotations
 
-import glob
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,7 +110,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
     spec = resource.spec
     place = resource.position()
     file = place.file if place else ""
-    folder = Path(file).parent if file and file != "-" else Path()
+    folder = os.path.dirname(file)
     diagnostics: list[Diagnostic] = []
     base, noticed, missing = library.snapshot(folder, tuple(spec.get("resources") or ()))
     for index, text in missing:
@@ -126,7 +125,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
         if plane_name == "admit" and question.keys() == {"object"}:
             question = {"objects": (Written(question["object"], resource, (*path, "admit", "object")),)}
         if plane_name == "admit" and question.keys() == {"file"}:
-            file_loaded = load([str(folder / question["file"])])
+            file_loaded = load([_joined(folder, question["file"])])
             diagnostics += [
                 Diagnostic(
                     "TW702", f"`{question['file']}`: {diagnostic.message}", resource.position((*path, "admit", "file"))
@@ -154,6 +153,13 @@ def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnosti
             yield Diagnostic("TW006", words, resource.position(("spec", "objects", index)))
 
 
+def _joined(folder: str, name: str) -> str:
+    """A path as seen from a folder, without what says nothing: `.`, and slashes too many."""
+    path = os.path.join(folder, name)
+    parts = (part for part in path.split("/") if part not in ("", "."))
+    return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
+
+
 class _Library:
     """Snapshots by the files they were read from, so that tests that share manifests share the work."""
 
@@ -162,13 +168,15 @@ class _Library:
         self._loaded: dict[tuple[str, ...], tuple[Snapshot, tuple[Diagnostic, ...]]] = {}
 
     def snapshot(
-        self, folder: Path, patterns: tuple[str, ...]
+        self, folder: str, patterns: tuple[str, ...]
     ) -> tuple[Snapshot, tuple[Diagnostic, ...], list[tuple[int, str]]]:
         """The objects of some files, what was noticed about them, and the patterns that match no file."""
+        from glob import glob
+
         files: dict[str, None] = {}
         missing = []
         for index, pattern in enumerate(patterns):
-            matched = sorted(glob.glob(str(folder / pattern), recursive=True))
+            matched = sorted(glob(_joined(folder, pattern), recursive=True))
             if not matched:
                 missing.append((index, pattern))
             files.update(dict.fromkeys(matched))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tierwall.core.answer import Answer, Reason
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.detail import Judgement, Looked, NetworkDetail
-from tierwall.network.reach.listing import Entry
 from tierwall.render.formats import Lines, View
 from tierwall.render.text import phrase, shortened
+
+if TYPE_CHECKING:
+    from tierwall.network.reach.listing import Entry
 
 _SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
 

@@ -8,12 +8,10 @@ twice is read once. With a memory (`resources.memory`) only what has changed sin
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import BinaryIO, NamedTuple
 
@@ -119,8 +117,10 @@ class _Reader:
     def read(self, path: str) -> None:
         if path == "-":
             self._read_stdin()
-        elif not os.path.lexists(path) and glob.has_magic(path):
-            found = sorted(glob.iglob(path, recursive=True))
+        elif not os.path.lexists(path) and any(sign in path for sign in "*?["):
+            from glob import glob
+
+            found = sorted(glob(path, recursive=True))
             for one in found:
                 self._read_existing(one, named=False)
             if not found:
@@ -174,6 +174,8 @@ class _Reader:
         if not self._exclude:
             return False
         names = os.path.relpath(path, folder), os.path.basename(path)
+        from fnmatch import fnmatchcase
+
         return any(fnmatchcase(name, pattern) for pattern in self._exclude for name in names)
 
     def _read_file(self, path: str, named: bool) -> None:

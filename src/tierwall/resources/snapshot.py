@@ -91,6 +91,11 @@ class Snapshot:
             yield from ((old, None) for name, old in then.items() if name not in now)
             yield from ((then.get(name), new) for name, new in now.items() if then.get(name) is not new)
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The API groups of all objects."""
+        return frozenset(group for (group, _), by_name in self._kinds.items() if by_name)
+
     def of_kind(self, group: str, kind: str) -> Iterable[Resource]:
         """All objects of one kind, in the order they were read."""
         return self._kinds.get((group, kind), _NOTHING).values()

@@ -18,18 +18,19 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.dispatch import Meter
 from tierwall.cel.evaluate.evaluator import Evaluator
-from tierwall.cel.evaluate.generate import Generator, Unsupported
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.syntax import ast
 
 # Takes the variables and the cost limit; raises anything at all where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]
 # Evaluations after which it pays to compile.
-_OFTEN = 3
+_OFTEN = 8
 
 
 def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
     """The fast path of a tree, or None where it has none."""
+    from tierwall.cel.evaluate.generate import Generator, Unsupported
+
     generator = Generator(environment)
     try:
         source = generator.source(tree)

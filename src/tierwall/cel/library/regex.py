@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
-
-import re2
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import INT, STRING, list_of
 
+if TYPE_CHECKING:
+    import re2
+
 # Functions whose second argument is a pattern.
 MATCHING = ("matches", "find", "findAll")
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.never_capture = True
-_OPTIONS.max_mem = 4 << 20
 # Kubernetes bounds expressions, and so their literals, well below this.
 _LONGEST = 100_000
 _SMALL_PROGRAM = 1000
@@ -32,6 +30,18 @@ _SINGLE_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _TOO_LARGE = 200_000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
 _LONGEST_SEARCH = 200_000_000
+
+
+@cache
+def _options() -> re2.Options:
+    """How patterns are compiled. RE2 is imported only for expressions that have any."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = 4 << 20
+    return options
 
 
 def compiled(pattern: str) -> re2._Regexp:
@@ -49,9 +59,11 @@ def _compiled(pattern: str) -> re2._Regexp | str:
         return "too long"
     if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:
         return "invalid escape sequence: \\C"
+    import re2
+
     try:
         # `re2.compile` would keep it in a cache of its own.
-        return re2._Regexp(encoded(pattern), _OPTIONS)
+        return re2._Regexp(encoded(pattern), _options())
     except re2.error as error:
         return error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
 
@@ -98,7 +110,9 @@ def searcher(pattern: str) -> Callable[[bytes], object]:
     regexp = compiled(pattern)
     if regexp.programsize > _SMALL_PROGRAM:
         return regexp.search  # type: ignore[no-any-return]
-    only = re2.Set.SearchSet(_OPTIONS)
+    import re2
+
+    only = re2.Set.SearchSet(_options())
     only.Add(pattern.encode())
     only.Compile()
     return only.Match  # type: ignore[no-any-return]

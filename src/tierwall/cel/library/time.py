@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from typing import TYPE_CHECKING
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.table import Overload, members
@@ -19,6 +19,9 @@ from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
 from tierwall.cel.values import NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
 from tierwall.values import time
 from tierwall.values.time import DAY, parse_time
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _OFFSET = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 
@@ -77,6 +80,8 @@ def _zone(name: str) -> ZoneInfo | int:
     if name in ("", "UTC", "Local"):
         return 0
     if name in _zone_names():
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
         try:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -86,6 +91,8 @@ def _zone(name: str) -> ZoneInfo | int:
 
 @lru_cache(maxsize=1)
 def _zone_names() -> set[str]:
+    from zoneinfo import available_timezones
+
     # Looking for a zone that is not there takes long, and an expression may look for many.
     return available_timezones()
 

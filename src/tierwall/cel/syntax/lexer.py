@@ -38,20 +38,19 @@ _STRING = (
 # Strings stand before identifiers because of their prefixes; numbers before operators because of `.5`.
 _TOKEN = re.compile(
     r"(?:[\t \r\n\f]++|//[^\n]*+)*+(?:"
-    rf"({_STRING})"  # 1
-    rf"|([bB]{_STRING})"  # 2
-    r"|([A-Za-z_][A-Za-z0-9_]*+)"  # 3
-    r"|(0x[0-9a-fA-F]++[uU]|[0-9]++[uU])"  # 4
-    r"|(0x[0-9a-fA-F]++)"  # 5
-    r"|([0-9]++\.[0-9]++(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++|\.[0-9]++(?:[eE][+-]?[0-9]++)?)"  # 6
-    r"|([0-9]++)"  # 7
-    r"|(==|!=|<=|>=|&&|\|\||[-<>\[\]{}().,!?:+*/%])"  # 8
-    r"|(`[A-Za-z0-9_.\-/ ]++`)"  # 9
-    r"|(.)"  # 10
-    r"|(\Z))",  # 11
+    rf"([bB]?{_STRING})"  # 1
+    r"|([A-Za-z_][A-Za-z0-9_]*+)"  # 2
+    r"|(0x[0-9a-fA-F]++[uU]|[0-9]++[uU])"  # 3
+    r"|(0x[0-9a-fA-F]++)"  # 4
+    r"|([0-9]++\.[0-9]++(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++|\.[0-9]++(?:[eE][+-]?[0-9]++)?)"  # 5
+    r"|([0-9]++)"  # 6
+    r"|(==|!=|<=|>=|&&|\|\||[-<>\[\]{}().,!?:+*/%])"  # 7
+    r"|(`[A-Za-z0-9_.\-/ ]++`)"  # 8
+    r"|(.)"  # 9
+    r"|(\Z))",  # 10
     re.DOTALL,
 )
-_KINDS = ("", STRING, BYTES, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
+_KINDS = ("", STRING, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
 _HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "in": "in"}
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -78,11 +77,13 @@ def tokenize(source: str) -> Tokens:
         text = match[group]
         starts.append(match.start(group))
         texts.append(text)
-        if group == 8:
+        if group == 7:
             kinds.append(text)
-        elif group == 3:
+        elif group == 2:
             kinds.append(_WORDS.get(text, IDENT))
-        elif group >= 10:
+        elif group == 1:
+            kinds.append(BYTES if text[0] in "bB" else STRING)
+        elif group >= 9:
             kinds.append(_KINDS[group])
             break
         else:

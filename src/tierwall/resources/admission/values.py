@@ -3,11 +3,9 @@
 Items of a list that is a set, and the keys of one that is a map, must differ (apiextensions `listtype`).
 """
 
-import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
-
-import re2
 
 from tierwall.core.diagnostics import near_miss
 from tierwall.resources.admission import formats, wording
@@ -73,10 +71,18 @@ def _enum(schema: Schema, *, sound: bool) -> Check:
     return check
 
 
+@cache
+def _search(pattern: str) -> Callable[[str], object]:
+    """RE2's search; it is imported only where a value is held against a pattern."""
+    import re2
+
+    search: Callable[[str], object] = re2.compile(pattern).search
+    return search
+
+
 def _text(schema: Schema) -> Iterator[Check]:
     pattern, longest, shortest = schema.pattern, schema.max_length, schema.min_length
     if pattern or longest is not None or shortest is not None:
-        search = re2.compile(pattern).search if pattern else None
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
             if type(value) is not str:
@@ -89,7 +95,7 @@ def _text(schema: Schema) -> Iterator[Check]:
                 path = steps(trail)
                 detail = f"{wording.in_body(path)} should be at least {shortest} chars long"
                 problems.append(Problem(COUNT, path, wording.invalid(path, value, detail)))
-            elif search is not None and not search(_utf8(value)):
+            elif pattern and not _search(pattern)(_utf8(value)):
                 path = steps(trail)
                 detail = f"{wording.in_body(path)} should match '{pattern}'"
                 problems.append(Problem(INVALID, path, wording.invalid(path, value, detail)))
@@ -185,5 +191,7 @@ def token(item: Any) -> Any:
     """Something hashable that is equal for equal JSON values only."""
     if isinstance(item, dict | list):
         # Not msgspec: a string may hold a lone surrogate, which has no UTF-8.
+        import json
+
         return json.dumps(item, sort_keys=True)
     return type(item) is bool, item

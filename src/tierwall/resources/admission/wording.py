@@ -5,7 +5,6 @@ Values are shown as Go shows them (`%q` for texts, JSON for what is compound), c
 cannot make its own refusal huge.
 """
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,6 +61,8 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return number(value)
+    import json
+
     text = json.dumps(_shallow(value, _DEEPEST_SHOWN), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 

@@ -20,7 +20,6 @@ a warning. AccessPolicy exists in three generations, each as `XAccessPolicy`, as
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,7 +28,7 @@ from tierwall.core.diagnostics import near_miss
 from tierwall.resources.kinds.kind import Kind, read_kinds
 from tierwall.resources.schema import Schema
 
-_DATA = Path(__file__).parent / "data"
+_DATA = __file__.removesuffix("registry.py") + "data"
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "networking.k8s.io": ("NetworkPolicy",),
     "policy.networking.k8s.io": ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"),
@@ -52,7 +51,8 @@ _WHOLE_GROUPS = frozenset({"policy.networking.k8s.io", "rbac.authorization.k8s.i
 
 def read_data(name: str) -> Any:
     """What a file of `data` holds."""
-    return msgspec.json.decode((_DATA / name).read_bytes())
+    with open(f"{_DATA}/{name}", "rb") as file:
+        return msgspec.json.decode(file.read())
 
 
 @cache

@@ -11,7 +11,8 @@ from tierwall.resources.yaml.parse import E, Parser
 # Octets that the Go reader decodes ahead of the scanner (`input_raw_buffer_size`).
 _READ_AHEAD = 512
 # `readerc.go`: everything else is a control character or not a character.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# One range a set: Python takes forty times as long to compile them as one set.
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
 
 
 class K(IntEnum):

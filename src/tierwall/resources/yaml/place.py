@@ -9,17 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from yaml.cyaml import CParser  # type: ignore[attr-defined]
-from yaml.error import YAMLError
-from yaml.events import (
-    AliasEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
-
 from tierwall.resources.yaml.compose import K, Node, compose, root_offset
 from tierwall.resources.yaml.decode import is_merge, key_of
 from tierwall.resources.yaml.errors import YamlError
@@ -107,6 +96,9 @@ def _outline_of(text: str) -> _Outline | None:
 
     None if the document is not such a map, or has anchors, which an entry read alone would not know.
     """
+    from yaml.cyaml import CParser  # type: ignore[attr-defined]
+    from yaml.error import YAMLError
+
     try:
         return _outline(CParser(text).get_event)
     except YAMLError:
@@ -114,6 +106,15 @@ def _outline_of(text: str) -> _Outline | None:
 
 
 def _outline(next_event: Callable[[], Any]) -> _Outline | None:
+    from yaml.events import (
+        AliasEvent,
+        MappingEndEvent,
+        MappingStartEvent,
+        ScalarEvent,
+        SequenceStartEvent,
+        StreamEndEvent,
+    )
+
     next_event()
     next_event()
     if next_event().__class__ is not MappingStartEvent:

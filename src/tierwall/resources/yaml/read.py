@@ -7,19 +7,27 @@ value is none. Documents that are empty or null are left out.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
-from tierwall.resources.json_text import MAX_DEPTH, JsonError, JsonStream
-from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import FastReader, is_regular
-from tierwall.resources.yaml.lines import LineReader
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
 
+if TYPE_CHECKING:
+    from tierwall.resources.json_text import JsonError
+    from tierwall.resources.yaml.fast import FastReader
+    from tierwall.resources.yaml.lines import LineReader
+
+# What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
+MAX_DEPTH = 10_000
+# Octets of YAML that are read exactly in less time than it takes to import libyaml's binding.
+_LITTLE = 4 << 10
+_FAST = "tierwall.resources.yaml.fast"
 _MEANT_AS_JSON = re.compile(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
 # Text beyond this size that begins as JSON and is none is not tried as YAML: it would take long to fail again.
@@ -34,13 +42,25 @@ class StreamReader:
 
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self._max_depth = max_depth
-        self._fast = FastReader(max_depth)
-        self._lines = LineReader(max_depth)
+        # How much YAML was read so far.
+        self._octets = 0
         # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
         # document is not for it, the next ones seldom are.
         self._pass_by = 0
         self._passed_by = 0
         self._known: dict[bytes, Document] = {}
+
+    @cached_property
+    def _fast(self) -> FastReader:
+        from tierwall.resources.yaml.fast import FastReader
+
+        return FastReader(self._max_depth)
+
+    @cached_property
+    def _lines(self) -> LineReader:
+        from tierwall.resources.yaml.lines import LineReader
+
+        return LineReader(self._max_depth)
 
     def read(self, source: Source, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
         """Every document of a source, and every problem.
@@ -70,6 +90,8 @@ class StreamReader:
 
     def _read_json(self, source: Source, documents: list[Document]) -> tuple[int, JsonError | None]:
         """Read JSON values; where YAML takes over and why, with -1 if it does not."""
+        from tierwall.resources.json_text import JsonError, JsonStream
+
         data = source.data
         stream = JsonStream(data, self._max_depth)
         at = count = 0
@@ -96,10 +118,15 @@ class StreamReader:
             return None
         try:
             text = _decoded(octets)
-            found = self._by_lines(octets, text) or self._fast.value(octets)
-            if found is None:
-                if len(octets) > _LARGE_YAML and self._fast.problem is not None:
+            self._octets += len(octets)
+            found = None
+            if self._octets > _LITTLE or _FAST in sys.modules:
+                found = self._by_lines(octets, text) or self._fast.value(octets)
+                if found is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem
+            if found is None:
+                from tierwall.resources.yaml.decode import read_exactly
+
                 value, repeats = read_exactly(text, self._max_depth)
                 found = value, bool(repeats)
         except YamlError as error:
@@ -113,6 +140,8 @@ class StreamReader:
         if self._pass_by:
             self._pass_by -= 1
             return None
+        from tierwall.resources.yaml.fast import is_regular
+
         if not is_regular(octets):
             return None
         found = self._lines.value(text)

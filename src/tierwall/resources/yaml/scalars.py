@@ -6,8 +6,6 @@ outside int64 becomes a float: every `int` here is an int64.
 
 from __future__ import annotations
 
-import base64
-import calendar
 import re
 import struct
 from decimal import Decimal
@@ -109,10 +107,12 @@ def tagged_scalar(tag: str, text: str, offset: int) -> Scalar:
 
 
 def _binary(text: str, offset: int) -> str:
+    from base64 import b64decode
+
     packed = text.replace("\n", "").replace("\r", "")
     if not _BASE64.fullmatch(packed):
         raise YamlError("the text of `!!binary` is not base64", offset)
-    return go_text(base64.b64decode(packed))
+    return go_text(b64decode(packed))
 
 
 def go_text(octets: bytes) -> str:
@@ -122,12 +122,14 @@ def go_text(octets: bytes) -> str:
 
 def _is_timestamp(text: str) -> bool:
     """Is this one of the forms that Go's `time.Parse` is asked for?"""
+    from calendar import monthrange
+
     found = _TIMESTAMP.fullmatch(text)
     if not found:
         return False
     numbers = [int(group or 0) for group in found.groups()]
     year, month, day, hour, minute, second, zone_hour, zone_minute, *other = numbers
-    if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(year or 4, month)[1]):
+    if not (1 <= month <= 12 and 1 <= day <= monthrange(year or 4, month)[1]):
         return False
     return max(hour, other[0]) < 24 and max(minute, second, *other[1:]) < 60 and zone_hour <= 24 and zone_minute <= 60
 

@@ -1,0 +1,49 @@
+"""Starting: a command imports what it needs for this question, and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+SHOP = ROOT / "examples" / "shop"
+SCRIPT = """
+import sys
+from tierwall.cli.main import root
+try:
+    root(sys.argv[1:], standalone_mode=False)
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+LIBYAML = ("yaml", "tierwall.resources.yaml.fast")
+PLANES = ("tierwall.gateway", "tierwall.tool", "tierwall.api", "tierwall.attach")
+ENGINES = ("tierwall.serve", "tierwall.engines.nftables", "tierwall.engines.envoy", "grpc", "cryptography")
+QUESTION = ("network", "--from", "shop/web-0", "--to", "shop/db-0", "--port", "5432")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (("--help",), ("msgspec", "tierwall.core.diagnostics", "tierwall.resources", *PLANES, *ENGINES)),
+        (("explain", *QUESTION, "-f", SHOP / "manifests"), ("re2", "tierwall.cel", *LIBYAML, *PLANES, *ENGINES)),
+        (("test", SHOP / "tests"), ("re2", "pathlib", *LIBYAML, *PLANES, *ENGINES)),
+        (("check", SHOP / "manifests"), ("re2", *LIBYAML, *PLANES, *ENGINES)),
+    ],
+    ids=lambda value: str(value[0]),
+)
+def test_a_command_imports_no_more_than_it_needs(arguments: tuple[object, ...], absent: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    imported = set(done.stderr.split())
+    assert "tierwall.cli.main" in imported
+    assert imported.isdisjoint(absent)
+
+
+def test_the_package_is_a_command_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "tierwall", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tierwall, version ")

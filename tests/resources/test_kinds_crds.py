@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from tests import ROOT
 from tierwall.cli.crds import command as crds
-from tierwall.resources.crd import definitions, to_yaml
+from tierwall.render.manifests import to_yaml
+from tierwall.resources.crd import definitions
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.reference_page import pages
 

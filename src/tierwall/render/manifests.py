@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from tierwall.render.formats import View
 
 if TYPE_CHECKING:
     from tierwall.engines.envoy.config.compile import Resources
 
+# Texts that every YAML reader takes for texts; all others are quoted (Go reads `1e3` and `y` otherwise than PyYAML).
+_is_plain = re.compile(
+    r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9]*(?:[-./][a-z0-9]+)*$", re.I
+).match
+
 
 def crds_yaml(definitions: Iterable[dict[str, Any]], view: View) -> str:
     """One YAML stream."""
-    from tierwall.resources.crd import to_yaml
-
     return to_yaml(definitions).removesuffix("\n")
 
 
@@ -35,3 +41,21 @@ def envoy_json(resources: Resources, view: View) -> dict[str, Any]:
     from tierwall.engines.envoy.config.text import document
 
     return document(resources)
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Shared fragments are written out: kubectl reads aliases, people do not."""
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if _is_plain(text) else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def to_yaml(documents: Iterable[dict[str, Any]]) -> str:
+    """Documents as one YAML stream."""
+    return str(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=4096))

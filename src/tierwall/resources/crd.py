@@ -4,11 +4,9 @@ The result obeys the rules of structural schemas. What a CRD cannot say is left 
 keys and of its size, and formats that only Go validation of native kinds knows.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import yaml
 from msgspec import UNSET
 
 from tierwall.resources.kinds.kind import Kind
@@ -168,27 +166,3 @@ def _value_validation(schema: Schema) -> dict[str, Any]:
 def _rule(rule: Rule) -> dict[str, Any]:
     said = {word: getattr(rule, attribute) for word, attribute in _RULE.items()}
     return {word: value for word, value in said.items() if value and value != "FieldValueInvalid"}
-
-
-# Texts that every YAML reader takes for texts; all others are quoted (Go reads `1e3` and `y` otherwise than PyYAML).
-_is_plain = re.compile(
-    r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9]*(?:[-./][a-z0-9]+)*$", re.I
-).match
-
-
-class _Dumper(yaml.CSafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        """Shared fragments are written out: kubectl reads aliases, people do not."""
-        return True
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if _is_plain(text) else '"')
-
-
-_Dumper.add_representer(str, _text)
-
-
-def to_yaml(documents: Iterable[dict[str, Any]]) -> str:
-    """Documents as one YAML stream."""
-    return str(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=4096))

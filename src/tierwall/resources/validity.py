@@ -22,7 +22,6 @@ from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.resources.admission import Problem, admit, with_defaults
 from tierwall.resources.admission.admit import unknown_kind
 from tierwall.resources.admission.problem import WARNING
-from tierwall.resources.crd import differences
 from tierwall.resources.kinds.kind import Kind, read_kinds
 from tierwall.resources.kinds.registry import find_kind, versions_of
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
@@ -150,6 +149,8 @@ def _together(installed: list[Problem], own: list[Problem]) -> Iterator[Problem]
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:
+    from tierwall.resources.crd import differences
+
     definition = _definition(resource)
     if definition is None or not definition.kinds:
         return

@@ -27,7 +27,7 @@ from bench.network import cluster
 from tierwall.cli.collector import CommandLoader
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
-from tierwall.serve.watch import Files
+from tierwall.serve.follower import Files
 
 ROUNDS = 21
 PODS, NAMESPACES, POLICIES = 599, 100, 1_000

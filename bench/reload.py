@@ -32,8 +32,8 @@ from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths
 from tierwall.serve import controller as controlling
 from tierwall.serve import follower
+from tierwall.serve.follower import Files
 from tierwall.serve.pages import Metrics
-from tierwall.serve.watch import Files
 
 POLICIES, ROUNDS = 1000, 41
 PARTS = ("watch", "read", "snapshot", "admission", "compile", "threads")

@@ -29,9 +29,9 @@ from tierwall.engines.nftables.probe import packets
 from tierwall.engines.nftables.table.options import Options
 from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
+from tierwall.serve.follower import Files
 from tierwall.serve.keeper import Keeper
 from tierwall.serve.nftables import Nftables
-from tierwall.serve.watch import Files
 
 __all__ = ["fresh_namespace", "nft_engine"]
 

@@ -19,8 +19,7 @@ from tierwall.serve.authorizer.metrics import Metrics
 from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
-from tierwall.serve.follower import Outcome
-from tierwall.serve.watch import Files
+from tierwall.serve.follower import Files, Outcome
 
 KEY = b"0123456789abcdef0123456789abcdef"
 CLAIMS = 'request.apiGroup == "" && request.resource == "persistentvolumeclaims"'

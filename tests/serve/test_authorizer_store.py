@@ -20,8 +20,7 @@ from tierwall.serve.authorizer.issued import derived, sealing_key
 from tierwall.serve.authorizer.policies import MOST_RETAINED, PolicySet, Store
 from tierwall.serve.authorizer.reviews import KeptAnswers
 from tierwall.serve.authorizer.run import Server, Settings
-from tierwall.serve.follower import Outcome
-from tierwall.serve.watch import Files
+from tierwall.serve.follower import Files, Outcome
 
 GOOD = [("p", "Allow", 'request.verb == "get"')]
 

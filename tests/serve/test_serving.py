@@ -17,8 +17,8 @@ from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
+from tierwall.serve.follower import Files
 from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
-from tierwall.serve.watch import Files
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 

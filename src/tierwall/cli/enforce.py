@@ -14,7 +14,7 @@ from tierwall.engines.table import enforced_with, engine, offered_by
 
 if TYPE_CHECKING:
     from tierwall.core.protocols import Engine
-    from tierwall.serve.watch import Files
+    from tierwall.serve.follower import Files
 
 
 @click.group(

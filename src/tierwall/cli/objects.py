@@ -12,7 +12,7 @@ from tierwall.cli.command import FAILED, Params, argument, option, show, worlds_
 
 if TYPE_CHECKING:
     from tierwall.resources.load import Loaded
-    from tierwall.serve.watch import Files
+    from tierwall.serve.follower import Files
     from tierwall.world import World
 
 
@@ -51,7 +51,7 @@ class ReadsObjects(Params):
         import gc
 
         from tierwall.cli.collector import CommandLoader
-        from tierwall.serve.watch import Files
+        from tierwall.serve.follower import Files
 
         gc.set_threshold(700, 10, 10)
         return Files(CommandLoader(self.objects_from), *interval)

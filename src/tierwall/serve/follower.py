@@ -9,15 +9,13 @@ An engine subclasses `Follower` and says how a snapshot is prepared and how what
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -26,11 +24,17 @@ from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_or
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    # Imported where something is followed: what comes into force once does without an event loop.
+    import asyncio
+
+    from tierwall.resources.load import Loader
+
 State = TypeVar("State")
 
 
 class Source(Protocol):
-    """Where objects come from: files (`watch.Files`), or whatever else can be read again and tells of changes."""
+    """Where objects come from: `Files`, or whatever else can be read again and tells of changes."""
 
     def read(self) -> Loaded | None:
         """Everything as it is now; None if that is what was read last. InputError if nothing can be read at all.
@@ -43,6 +47,35 @@ class Source(Protocol):
 
     def nudge(self) -> None:
         """Let the next item of `changes` come now."""
+
+
+class Files:
+    """Files and folders as a source. `look`: seconds between looks where no change was heard of.
+
+    Only what has changed is read anew; the rest are the objects of the load before.
+    """
+
+    def __init__(self, loader: Loader, look: float | None = None) -> None:
+        self._loader, self._look = loader, look
+        self._changed: asyncio.Event | None = None
+
+    def read(self) -> Loaded | None:
+        """Everything as it is now; None if that is what the last reading found. Never raises: problems are told."""
+        return self._loader.news()
+
+    def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """One item when watching has begun, then one whenever the files may have changed, until `stop` is set."""
+        from asyncio import Event
+
+        from tierwall.serve.watch import changes
+
+        self._changed = Event()
+        return changes(self._loader.paths, stop, self._changed, self._look)
+
+    def nudge(self) -> None:
+        """Have the files looked at now, changed or not."""
+        if self._changed is not None:
+            self._changed.set()
 
 
 class Outcome(StrEnum):
@@ -190,6 +223,8 @@ class Follower(ABC, Generic[State]):
 
         Changes that come meanwhile are one. InputError if nothing is in force and the first load cannot be.
         """
+        import asyncio
+
         async with aclosing(source.changes(stop)) as changes:
             async for _ in changes:
                 load = await asyncio.to_thread(self.look, source)
@@ -206,6 +241,8 @@ class Follower(ABC, Generic[State]):
 
 def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Do some work in an event loop of its own; SIGINT and SIGTERM set the event that tells it to stop."""
+    import asyncio
+    import signal
 
     async def main() -> None:
         stop = asyncio.Event()

@@ -5,8 +5,8 @@ A change of pods alone becomes a change of elements; anything else is compiled a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tierwall.core.diagnostics import Diagnostic, in_order
 from tierwall.core.protocols import Report
@@ -19,6 +19,9 @@ from tierwall.engines.nftables.table.pods import PodChange, pod_changes
 from tierwall.network.model.model import model
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, Prepared, Source, until_signalled
+
+if TYPE_CHECKING:
+    import asyncio
 
 # More pods at once than this, and compiling is no slower.
 _MOST_PODS = 200

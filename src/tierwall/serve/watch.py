@@ -1,7 +1,6 @@
-"""Files as a source of objects: watched, and read again after each change, with all that is wrong with them.
+"""Watching files and folders: when something in them may have changed, however the change is made.
 
-Only what has changed is read anew; the rest are the objects of the load before (`resources.load.Loader`). Standard
-input (`-`) is read once and counts for every load.
+Standard input (`-`) is not watched: it is read once and counts for every load.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-
-from tierwall.resources.load import Loaded, Loader
 
 STDIN = "-"
 # Editors and `kubectl` write several files in a row: changes this close (in milliseconds) are one. `STEP` is how long
@@ -24,33 +21,13 @@ ROUND = 100
 LOOK, MEANWHILE = 10.0, 1.0
 
 
-class Files:
-    """Files and folders as a source (`follower.Source`). `look`: seconds between looks where no change was heard of."""
-
-    def __init__(self, loader: Loader, look: float = LOOK) -> None:
-        self._loader, self._look = loader, look
-        self._changed = asyncio.Event()
-
-    def read(self) -> Loaded | None:
-        """Everything as it is now; None if that is what the last reading found. Never raises: problems are told."""
-        return self._loader.news()
-
-    def changes(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """One item when watching has begun, then one whenever the files may have changed, until `stop` is set."""
-        return changes(self._loader.paths, stop, self._changed, self._look)
-
-    def nudge(self) -> None:
-        """Have the files looked at now, changed or not."""
-        self._changed.set()
-
-
 async def changes(
-    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, look: float = LOOK
+    paths: Sequence[str], stop: asyncio.Event, changed: asyncio.Event | None = None, look: float | None = None
 ) -> AsyncGenerator[None, None]:
     """One item when watching has begun, then one whenever files may have changed, until `stop` is set.
 
     What changes before the caller asks for the next item is in that: no change between looking and waiting is missed.
-    Whoever sets `changed` makes it one.
+    Whoever sets `changed` makes it one. `look`: seconds between looks where no change was heard of.
     """
     changed = changed or asyncio.Event()
     files = [path for path in paths if path != STDIN]
@@ -63,7 +40,7 @@ async def changes(
             changed.clear()
             yield
             waiting = asyncio.ensure_future(changed.wait())
-            await asyncio.wait((waiting, stopping), timeout=look, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, stopping), timeout=look or LOOK, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
     finally:
         stopping.cancel()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examples.agents import certificates
+from tests import ROOT
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.resources.load import Loaded, load_text
+from tierwall.engines.envoy.config.compile import Resources
+from tierwall.engines.envoy.config.options import Options
+from tierwall.resources.load import Loaded, Loader, load_text
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.follower import Follower, Load, Outcome, Prepared
+from tierwall.serve.controller import Controller
+from tierwall.serve.follower import Files, Follower, Load, Outcome, Prepared
 from tierwall.serve.pages import Metrics
 
 TAKEN, UNCHANGED, REFUSED, WAITING = Outcome.TAKEN, Outcome.UNCHANGED, Outcome.REFUSED, Outcome.WAITING
@@ -256,3 +263,34 @@ def test_loads_are_counted() -> None:
     assert sample("tierwall_loads_total", {"outcome": "broken"}) == 1
     assert sample("tierwall_load_seconds_count") == 2
     assert sample("tierwall_objects") == 2
+
+
+def test_envoys_are_given_good_loads_only_and_a_bad_one_leaves_no_trace(tmp_path: Path) -> None:
+    folder = tmp_path / "manifests"
+    shutil.copytree(ROOT / "examples" / "agents" / "manifests", folder)
+    authority = certificates.Authority()
+    tls = certificates.manifests(authority, authority.server("localhost"))
+    (folder / "tls.yaml").write_text(tls)
+    orders = (folder / "orders.yaml").read_text()
+    published: list[Resources] = []
+    metrics = Metrics()
+    controller, files = Controller(Options(), published.append, metrics.count), Files(Loader([str(folder)]))
+    controller.begin(files)
+
+    def edit(name: str, text: str) -> Outcome:
+        (folder / name).write_text(text)
+        load = controller.look(files)
+        assert load is not None
+        return controller.accept(load)
+
+    [first] = published
+    assert first.routes
+    assert edit("orders.yaml", orders.replace("action: Allow", "action: Alow")) is REFUSED
+    assert edit("orders.yaml", "kind: [") is REFUSED
+    assert edit("tls.yaml", "") is REFUSED, "compiling finds that the certificate is missing"
+    assert published == [first]
+    assert edit("orders.yaml", orders) is REFUSED, "it is still missing"
+    assert edit("tls.yaml", tls) is TAKEN
+    assert len(published) == 2
+    assert all(published[1].routes[name] is routes for name, routes in first.routes.items()), "as if nothing had been"
+    assert metrics.registry.get_sample_value("tierwall_loads_total", {"outcome": "broken"}) == 4

@@ -14,7 +14,6 @@ import msgspec
 
 from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss
-from tierwall.core.progress import Progress
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.resources.load import Loaded, load_text, objects_in
@@ -27,6 +26,7 @@ from tierwall.resources.snapshot import Snapshot
 if TYPE_CHECKING:
     from tierwall.analyze.diff import Difference
     from tierwall.api.permissions import Permission
+    from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import Entry
     from tierwall.policytest.report import CaseResult, TestReport

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tierwall.core.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
-    from tierwall.core.progress import Progress
+    from tierwall.core.protocols import Progress
     from tierwall.resources.snapshot import Snapshot
 
 _NETWORK = ("networking.k8s.io", "policy.networking.k8s.io")

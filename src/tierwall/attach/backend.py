@@ -75,7 +75,7 @@ def names_parent(child: Resource, parent: Resource) -> bool:
             one.get("namespace") or child.namespace,
             one.get("name"),
         )
-        == (parent.group, parent.kind, parent.namespace, parent.name)
+        == parent.identity
         for one in maps(child.spec.get("parentRefs"))
     )
 

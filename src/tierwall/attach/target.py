@@ -107,7 +107,7 @@ class Attachments:
 
     def __init__(self, snapshot: Snapshot, policies: Iterable[Resource]) -> None:
         self._targets: dict[Resource, tuple[Target, ...]] = {}
-        self.policies = tuple(sorted(policies, key=_order))
+        self.policies = tuple(sorted(policies, key=policy_order))
         by_place: dict[Place, list[Resource]] = {}
         by_whole: dict[Place, list[Resource]] = {}
         for policy in self.policies:
@@ -139,7 +139,7 @@ class Attachments:
         added = list(come)
         policies = [policy for policy in self.policies if policy not in lost]
         for policy in added:
-            insort(policies, policy, key=_order)
+            insort(policies, policy, key=policy_order)
         out.policies = tuple(policies)
         touched: set[Place] = set()
         for policy in lost:
@@ -155,7 +155,7 @@ class Attachments:
                 stay = [policy for policy in index.pop(place, ()) if policy not in lost]
                 new = [policy for policy in added if place in named(out._targets[policy])]
                 if stay or new:
-                    index[place] = tuple(sorted((*stay, *new), key=_order))
+                    index[place] = tuple(sorted((*stay, *new), key=policy_order))
         return out
 
     @property
@@ -173,7 +173,8 @@ def _places(found: Iterable[Target]) -> tuple[Place, ...]:
     return tuple(target.place for target in found)
 
 
-def _order(policy: Resource) -> tuple[Seniority, str, str]:
+def policy_order(policy: Resource) -> tuple[Seniority, str, str]:
+    """The sort key of policies of several kinds: by age, then name, then kind."""
     return policy.seniority, policy.kind, policy.group
 
 

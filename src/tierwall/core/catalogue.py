@@ -1,4 +1,4 @@
-"""The one catalogue of diagnostic codes. A code is never reused: a retired one stays listed with `retired=True`.
+"""The one catalogue of diagnostic codes, and what each means for the exit code. A code is never reused.
 
 Ranges: 0xx reading files, 1xx admission, 2xx network, 3xx attachment and gateway, 4xx tool, 5xx api, 6xx engines,
 7xx policy tests and questions. `docs/diagnostics.md` has one heading for each; a test keeps the two equal.
@@ -23,7 +23,6 @@ class Code(NamedTuple):
 
     severity: Severity
     title: str
-    retired: bool = False
     # Something that was to be read was not, so nobody knows what it says.
     unreadable: bool = False
     # About a field as such, not about its value.

@@ -7,13 +7,16 @@ the kernel, Envoy, an API server. Both are found by name in one table (`planes`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.event import Event
 from tierwall.core.expectation import Expectation
 from tierwall.core.question import Question
+
+# Long work tells it what is being done, how much of it is done, and how much there is; nobody has to listen.
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 S = TypeVar("S", contravariant=True)
 Source = TypeVar("Source", contravariant=True)

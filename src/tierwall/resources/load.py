@@ -16,7 +16,7 @@ from tierwall.resources.document import Document
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.memory import Memory
 from tierwall.resources.read import Read, read_paths, read_text
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -217,11 +217,10 @@ def _name(value: Any) -> str:
 
 def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resource]]:
     """Each object that replaces one of the same identity, after that one."""
-    first: dict[tuple[str, str, str, str], Resource] = {}
+    first: dict[Identity, Resource] = {}
     for resource in resources:
-        identity = resource.group, resource.kind, resource.namespace, resource.name
-        earlier = first.get(identity)
-        first[identity] = resource
+        earlier = first.get(resource.identity)
+        first[resource.identity] = resource
         # Tests are not objects of a cluster: two of one name do not replace each other.
         if earlier is not None and resource.name and resource.kind != "PolicyTest":
             yield earlier, resource

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tierwall.core.order import Seniority, seniority
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path, Position
+
+# Group, kind, namespace and name.
+Identity: TypeAlias = tuple[str, str, str, str]
 
 _NO_LABELS: Mapping[str, str] = {}
 
@@ -63,6 +66,11 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         """`metadata.labels`, or nothing where it is no map."""
         found = self.metadata.get("labels")
         return found if isinstance(found, dict) else _NO_LABELS
+
+    @property
+    def identity(self) -> Identity:
+        """What tells an object from others: any version of it is the same object."""
+        return self.group, self.kind, self.namespace, self.name
 
     @property
     def seniority(self) -> Seniority:

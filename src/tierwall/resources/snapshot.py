@@ -71,7 +71,7 @@ class Snapshot:
         # As many objects as identities: none stands for another.
         if len(before) == len(after) == len(self):
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
-            if all(_identity(old) == _identity(new) for old, new in pairs):
+            if all(old.identity == new.identity for old, new in pairs):
                 return self.changed(new for _, new in pairs)
         return Snapshot.of(after)
 
@@ -136,10 +136,6 @@ class Snapshot:
             for resource in objects
             if namespace in (None, resource.namespace) and selector.matches(resource.labels)
         ]
-
-
-def _identity(resource: Resource) -> tuple[str, str, str, str]:
-    return resource.group, resource.kind, resource.namespace, resource.name
 
 
 @per_snapshot

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from tierwall.attach.acceptance import is_rejected, refusals
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, Place
-from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, wholes
+from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, policy_order, wholes
 from tierwall.attach.target import follow as follow_attachments
-from tierwall.core.order import Seniority
 from tierwall.core.stack import Combining, Stack, Tier
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
@@ -125,7 +124,7 @@ class Model:
         policies = self._at.get(places)
         if policies is None:
             named = dict.fromkeys(policy for place in places for policy in self.attachments.at(place))
-            kept = sorted((policy for policy in named if not is_rejected(self.snapshot, policy)), key=_order)
+            kept = sorted((policy for policy in named if not is_rejected(self.snapshot, policy)), key=policy_order)
             policies = self._at.setdefault(places, tuple(map(self.policy, kept)))
         return policies
 
@@ -175,10 +174,6 @@ def _may_have_scope(policy: Policy) -> bool:
         for rule in (*policy.allows.all, *policy.asks.all)
         for method in rule.methods
     )
-
-
-def _order(policy: Resource) -> tuple[Seniority, str, str]:
-    return policy.seniority, policy.kind, policy.group
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:

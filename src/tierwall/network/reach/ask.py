@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
-from tierwall.core.progress import Progress
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange
@@ -21,6 +20,9 @@ from tierwall.network.reach.classes import Classes, mask_of
 from tierwall.network.reach.matrix import Matrix, matrix
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
+
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Progress
 
 _PORT = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 

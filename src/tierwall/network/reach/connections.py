@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tierwall.core.answer import Omission
-from tierwall.core.progress import Progress
 from tierwall.network.reach.ask import Asked, find
 from tierwall.network.reach.listing import Entry, entries, pair_entries
 from tierwall.network.reach.matrix import Matrix
 from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Progress
 
 
 class Connections(Struct, frozen=True, eq=False):

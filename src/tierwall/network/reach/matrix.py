@@ -8,12 +8,11 @@ with the number of different rows and columns, not with pairs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.core.outcome import DENY, Outcome
-from tierwall.core.progress import Progress
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import both
 from tierwall.network.model.rules import Direction, PortRange
@@ -22,6 +21,9 @@ from tierwall.network.reach.columns import Column, Columns
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.portspace import PortSpace
 from tierwall.network.reach.rows import Row, Rows
+
+if TYPE_CHECKING:
+    from tierwall.core.protocols import Progress
 
 
 class Passage(NamedTuple):

@@ -73,8 +73,9 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Diagnostic]:
 def _revision(snapshot: Snapshot) -> str:
     encode = msgspec.json.Encoder(order="deterministic").encode
     digest = hashlib.sha256()
-    for one in sorted(snapshot, key=lambda one: (one.group, one.kind, one.namespace, one.name)):
-        digest.update(encode([one.group, one.version, one.kind, one.namespace, one.name, one.value]))
+    for resource in sorted(snapshot, key=lambda resource: resource.identity):
+        group, kind, namespace, name = resource.identity
+        digest.update(encode([group, resource.version, kind, namespace, name, resource.value]))
     return digest.hexdigest()[:12]
 
 

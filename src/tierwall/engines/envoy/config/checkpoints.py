@@ -156,11 +156,6 @@ def _shard(slot: Slot, policies: Iterable[tuple[str, Guard]]) -> Any:
     return out
 
 
-def key_of(resource: Resource) -> Key:
-    """What tells an object from others."""
-    return resource.group, resource.kind, resource.namespace, resource.name
-
-
 def digest(policy: Resource, after: str = "") -> str:
     """The tag of a policy that follows on another tag; on none, a control plane that starts anew gives the same."""
     text = repr((after, policy.version, policy.spec)).encode(errors="surrogatepass")
@@ -186,7 +181,7 @@ class Tags(Struct, frozen=True, eq=False):
     def after(self, changes: Sequence[Change], number: int, settled: int) -> Tags:
         """The tags of this compilation, in which texts changed; every proxy has taken the one that is settled."""
         unsettled = {key: since for key, since in self.unsettled.items() if since > settled}
-        changed = {key_of(new_or_old): new_or_old for old, new in changes if (new_or_old := new or old) is not None}
+        changed = {new_or_old.identity: new_or_old for old, new in changes if (new_or_old := new or old) is not None}
         # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
         keeps = len(changed | unsettled) == 1 and all(_stays(old, new) for old, new in changes)
         known = self.by_policy

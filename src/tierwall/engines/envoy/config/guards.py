@@ -11,7 +11,7 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config import mcp
-from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest, key_of, on
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest, on
 from tierwall.engines.envoy.config.external_auth import Authorizer, authorizer
 from tierwall.engines.envoy.config.names import (
     BODILESS,
@@ -167,7 +167,7 @@ class Guards:
 
     def _guards(self, policy: Resource) -> dict[object, Guard]:
         """What a policy compiles to so far: nothing, if it has changed, or if notes say where it stood before."""
-        key = key_of(policy)
+        key = policy.identity
         if key not in self._compiled:
             kept, guards = self._before.compiled.get(key, (policy, {}))
             if kept is not policy and (not policy.says_what(kept) or any(one.diagnostics for one in guards.values())):
@@ -179,7 +179,7 @@ class Guards:
         """What stands for the text of a policy: first its digest, so that a control plane that starts anew finds the
         names again of what has not changed since.
         """
-        key = key_of(policy)
+        key = policy.identity
         if key not in self.tags:
             self.tags[key] = digest(policy)
         return self.tags[key]
@@ -188,7 +188,7 @@ class Guards:
     def kept(self) -> Kept:
         """What the next compilation can take over."""
         known = {**self._before.compiled, **self._compiled}
-        standing = {key_of(policy.resource) for made in self._made.values() for policy in made.policies}
+        standing = {policy.resource.identity for made in self._made.values() for policy in made.policies}
         compiled = {key: known[key] for key in standing & known.keys()}
         return Kept(self._made, self._needs, compiled)
 

@@ -17,9 +17,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.labs.envoy_attacks import calls, policy, thing
+from tests.labs.envoy_attacks import calls, policy
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
 from tests.randomness import examples
+from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config.compile import Resources, State, compile, straightened
 from tierwall.engines.envoy.config.options import Options
 from tierwall.resources.load import load, load_objects

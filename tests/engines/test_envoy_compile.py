@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from envoy.config.rbac.v3 import rbac_pb2
 from google.protobuf import json_format
 
-from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy, thing
+from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
 from tests.labs.envoy_passed import Policy, passed
+from tests.worlds.tool_objects import thing
 from tierwall.cli.compile import envoy as command
 from tierwall.engines.envoy.config.compile import Resources, State, compile
 from tierwall.engines.envoy.config.options import Address, Denial, Options, Reveal

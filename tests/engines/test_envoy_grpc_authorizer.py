@@ -15,9 +15,10 @@ import grpc
 import pytest
 from envoy.service.auth.v3 import external_auth_pb2
 
-from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, policy, thing
+from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, policy
 from tests.labs.http2_client import Answer, Header, Http2, post
 from tests.labs.waiting import HeldPort
+from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config import external_auth
 from tierwall.engines.envoy.config.options import Address
 from tierwall.engines.envoy.config.rbac import NO_AUTHORIZER

@@ -22,12 +22,12 @@ from tests.labs.envoy_attacks import (
     chunked,
     policy,
     request,
-    thing,
 )
 from tests.labs.envoy_lab import PATH, Lab, lab
 from tests.labs.envoy_lab import policy as lab_policy
 from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from tests.labs.waiting import eventually
+from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config import listeners
 from tierwall.engines.envoy.config.names import FACT_HEADERS
 

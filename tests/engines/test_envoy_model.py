@@ -22,10 +22,6 @@ Object = dict[str, Any]
 COMPARED = ("plane", "verdict", "level", "evaluated", "request")
 
 
-def cel(text: str) -> Object:
-    return {"type": "CEL", "cel": {"expression": text}}
-
-
 def suite_of(snapshot: Snapshot, questions: list[Object]) -> Suite:
     cases = tuple(Case(str(number), "tool", one, {}, ()) for number, one in enumerate(questions))
     return Suite("", "", Resource("", "v1", "PolicyTest", "", "t", {}), snapshot, {}, cases)
@@ -119,7 +115,7 @@ ARGUMENTS: tuple[Object | None, ...] = (
 def test_envoy_evaluates_expressions_as_the_model_does() -> None:
     policies, backends = [], []
     for number, text in enumerate(EXPRESSIONS):
-        rule = {"authorization": cel(text)}
+        rule = {"authorization": objects.cel(text)}
         policies.append(objects.v1(f"p{number}", objects.on_backend(f"b{number}"), rule))
         backends.append(objects.backend(f"b{number}"))
     snapshot = tool_worlds.snapshot([objects.gateway(), *backends, *policies])
@@ -152,7 +148,7 @@ def test_what_envoy_cannot_evaluate_is_not_asked_but_denied() -> None:
     )
     backends = [objects.backend(f"b{number}") for number in range(len(inexpressible))]
     policies = [
-        objects.v1(f"p{number}", objects.on_backend(f"b{number}"), {"authorization": cel(text)})
+        objects.v1(f"p{number}", objects.on_backend(f"b{number}"), {"authorization": objects.cel(text)})
         for number, text in enumerate(inexpressible)
     ]
     snapshot = tool_worlds.snapshot([objects.gateway(), *backends, *policies])

@@ -9,8 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from tests.worlds.api_fakes import policies_text
 from tierwall.api.wire.review import Shape
 from tierwall.resources.load import Loader
 from tierwall.serve.authorizer.app import App
@@ -101,16 +100,7 @@ class Served:
 
     def write(self, policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> None:
         """Put policies (name, effect, expression) in place of those in the folder."""
-        documents = [
-            {
-                "apiVersion": "tierwall.io/v1alpha1",
-                "kind": "ClusterAuthorizationPolicy",
-                "metadata": {"name": name},
-                "spec": {"effect": effect, "expression": expression},
-            }
-            for name, effect, expression in policies
-        ]
-        (self.folder / "policies.yaml").write_text(yaml.safe_dump_all([*documents, *others]))
+        (self.folder / "policies.yaml").write_text(policies_text(policies, *others))
 
     def reload(self) -> bool:
         """What the process does after a change; whether the policies came into force."""

@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
 from tests.labs.waiting import PATIENCE_S
+from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.probe.client import Authority
@@ -33,10 +34,6 @@ NETWORKING, GATEWAY_API = "agentic.networking.x-k8s.io", "gateway.networking.k8s
 AGENT = "spiffe://cluster.local/ns/prod/sa/agent"
 BASE = {"mcpBaseProtocolMethodsOption": "MATCH_BASE_PROTOCOL_METHODS"}
 JSON_HEADERS = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-
-
-def thing(version: str, kind: str, name: str, spec: Object) -> Object:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "prod"}, "spec": spec}
 
 
 def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha1", **spec: Any) -> Object:

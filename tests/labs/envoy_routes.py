@@ -7,8 +7,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.labs.envoy_attacks import GATEWAY_API, Object, thing
+from tests.labs.envoy_attacks import GATEWAY_API, Object
 from tests.labs.waiting import PATIENCE_S
+from tests.worlds.tool_objects import thing
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.probe.client import Authority

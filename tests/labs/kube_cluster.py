@@ -20,6 +20,7 @@ import yaml
 from tests import ROOT
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually, unused_port
 from tests.needs import unavailable
+from tests.worlds.api_fakes import policies_text
 
 TOOLS = ROOT / "deploy" / "cluster-tools"
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
@@ -212,16 +213,7 @@ class Cluster:
 
     def policy(self, file: str, *policies: tuple[str, str, str], wait: bool = True) -> None:
         """Write a file of policies (name, effect, expression) and wait until it is in force."""
-        documents = [
-            {
-                "apiVersion": "tierwall.io/v1alpha1",
-                "kind": "ClusterAuthorizationPolicy",
-                "metadata": {"name": name},
-                "spec": {"effect": effect, "expression": expression},
-            }
-            for name, effect, expression in policies
-        ]
-        self.write_policies(file, yaml.safe_dump_all(documents), wait)
+        self.write_policies(file, policies_text(policies), wait)
 
     def write_policies(self, file: str, text: str, wait: bool = True) -> None:
         """Put a text in place of a file, as editors do; waits until the authorizer has another revision."""

@@ -4,42 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import snapshot
 from tierwall.analyze.network import network
 from tierwall.core.diagnostics import Diagnostic
 
 Object = dict[str, Any]
 ALL: Object = {"namespaces": {}}
-
-
-def namespace(name: str, **labels: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def pod(namespace_name: str, name: str, **labels: str) -> Object:
-    metadata = {"name": name, "namespace": namespace_name, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-
-
-def admin(name: str, priority: int, *ingress: Object, subject: Object = ALL) -> Object:
-    return {
-        "apiVersion": "policy.networking.k8s.io/v1alpha1",
-        "kind": "BaselineAdminNetworkPolicy" if name == "default" else "AdminNetworkPolicy",
-        "metadata": {"name": name},
-        "spec": {"subject": subject, "ingress": list(ingress)} | ({} if name == "default" else {"priority": priority}),
-    }
-
-
-def rule(action: str, port: int | None = None, **peer: Any) -> Object:
-    out: Object = {"action": action, "from": [peer or ALL]}
-    return out | {"ports": [{"portNumber": {"port": port}}]} if port else out
-
-
-def network_policy(*ingress: Object) -> Object:
-    return {
-        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "np", "namespace": "shop"},
-        "spec": {"podSelector": {}, "ingress": list(ingress)},
-    }  # fmt: skip
 
 
 PODS = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", "db", app="db")]
@@ -59,79 +30,83 @@ def labelled(key: str, operator: str) -> Object:
 
 
 def test_equal_priorities_that_disagree_are_named_with_a_connection() -> None:
-    (found,) = findings(admin("a", 5, rule("Allow")), admin("b", 5, rule("Deny", 80)), code="TW201")
+    (found,) = findings(admin("a", rule("Allow")), admin("b", rule("Deny", 80)), code="TW201")
     assert str(found.reference) == "AdminNetworkPolicy/b"
     assert "AdminNetworkPolicy/a ingress[0]" in found.message
     assert "on TCP 80" in found.message
 
 
 def test_equal_priorities_with_disjoint_subjects_are_fine() -> None:
-    first = admin("a", 5, rule("Allow"), subject=in_team("a"))
-    second = admin("b", 5, rule("Deny"), subject={"namespaces": {"matchLabels": {"team": "b"}}})
+    first = admin("a", rule("Allow"), subject=in_team("a"))
+    second = admin("b", rule("Deny"), subject={"namespaces": {"matchLabels": {"team": "b"}}})
     assert findings(first, second, code="TW201") == []
 
 
 def test_equal_priorities_with_disjoint_ports_or_equal_actions_are_fine() -> None:
-    assert findings(admin("a", 5, rule("Allow", 80)), admin("b", 5, rule("Deny", 81)), code="TW201") == []
-    assert findings(admin("a", 5, rule("Deny")), admin("b", 5, rule("Deny", 81)), code="TW201") == []
+    assert findings(admin("a", rule("Allow", 80)), admin("b", rule("Deny", 81)), code="TW201") == []
+    assert findings(admin("a", rule("Deny")), admin("b", rule("Deny", 81)), code="TW201") == []
 
 
 def test_a_conflict_that_a_policy_above_settles_is_none() -> None:
-    above = admin("top", 1, rule("Deny"))
-    assert findings(above, admin("a", 5, rule("Allow")), admin("b", 5, rule("Deny", 80)), code="TW201") == []
+    above = admin("top", rule("Deny"), priority=1)
+    assert findings(above, admin("a", rule("Allow")), admin("b", rule("Deny", 80)), code="TW201") == []
 
 
 def test_a_conflict_that_only_pods_to_come_would_meet_is_said_by_label() -> None:
-    first = admin("a", 5, rule("Allow", namespaces={"matchLabels": {"team": "z"}}))
-    second = admin("b", 5, rule("Deny"))
+    first = admin("a", rule("Allow", namespaces={"matchLabels": {"team": "z"}}))
+    second = admin("b", rule("Deny"))
     (found,) = findings(first, second, code="TW201")
     assert "a namespace with team=z" in found.message
 
 
 def test_a_network_policy_rule_that_admins_deny_whole_is_overridden() -> None:
-    (found,) = findings(admin("a", 5, rule("Deny")), network_policy({"from": [{"podSelector": {}}]}), code="TW202")
+    (found,) = findings(admin("a", rule("Deny")), network_policy("np", {"from": [{"podSelector": {}}]}), code="TW202")
     assert str(found.reference) == "NetworkPolicy/shop/np"
     assert "AdminNetworkPolicy/a ingress[0] denies everything NetworkPolicy/shop/np ingress[0] allows" in found.message
 
 
 def test_a_rule_that_is_denied_in_part_is_a_note_and_pass_overrides_nothing() -> None:
-    (found,) = findings(admin("a", 5, rule("Deny", 81)), network_policy({}))
+    (found,) = findings(admin("a", rule("Deny", 81)), network_policy("np", {}))
     assert found.code == "TW203"
-    assert findings(admin("a", 5, rule("Pass")), network_policy({})) == []
+    assert findings(admin("a", rule("Pass")), network_policy("np", {})) == []
 
 
 def test_a_developer_who_sees_one_namespace_learns_which_admin_policy_overrides() -> None:
     peer = {"from": [{"namespaceSelector": {"matchLabels": {"team": "other"}}}]}
-    deny = admin("fence", 5, rule("Deny", namespaces={"matchLabels": {"team": "other"}}))
-    found = findings(deny, network_policy(peer), code="TW202")
+    deny = admin("fence", rule("Deny", namespaces={"matchLabels": {"team": "other"}}))
+    found = findings(deny, network_policy("np", peer), code="TW202")
     assert len(found) == 1
     assert "AdminNetworkPolicy/fence" in found[0].message
     assert "a namespace with team=other" in found[0].message
 
 
 def test_isolation_that_an_admin_policy_opens_is_a_note() -> None:
-    (found,) = [one for one in findings(admin("a", 5, rule("Allow", 80)), network_policy()) if one.code == "TW203"]
+    (found,) = [one for one in findings(admin("a", rule("Allow", 80)), network_policy("np")) if one.code == "TW203"]
     assert "AdminNetworkPolicy/a ingress[0] allows what NetworkPolicy/shop/np would drop" in found.message
 
 
 def test_a_rule_behind_one_that_takes_everything_can_never_count() -> None:
-    (found,) = findings(admin("a", 5, rule("Deny"), rule("Allow", 80)), code="TW207")
+    (found,) = findings(admin("a", rule("Deny"), rule("Allow", 80)), code="TW207")
     assert "AdminNetworkPolicy/a ingress[1] can never count" in found.message
     assert "AdminNetworkPolicy/a ingress[0]" in found.message.split("before by")[1]
 
 
 def test_a_rule_counts_that_only_pods_to_come_would_meet_by_port_name_or_tenant() -> None:
     named = {"action": "Allow", "from": [ALL], "ports": [{"namedPort": "metrics"}]}
-    assert findings(admin("a", 5, rule("Deny", 80), named), code="TW207") == []
-    tenants = rule("Deny", None, namespaces={"notSameLabels": ["team"]})
-    assert findings(admin("a", 5, rule("Deny", None, **in_team("a")), tenants), code="TW207") == []
+    assert findings(admin("a", rule("Deny", 80), named), code="TW207") == []
+    tenants = rule("Deny", namespaces={"notSameLabels": ["team"]})
+    assert findings(admin("a", rule("Deny", **in_team("a")), tenants), code="TW207") == []
 
 
 def test_a_rule_that_several_rules_cover_together_can_never_count() -> None:
     found = findings(
-        admin("a", 1, rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "Exists"}]})),
-        admin("b", 2, rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})),
-        admin("c", 3, rule("Deny")),
+        admin("a", rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "Exists"}]}), priority=1),
+        admin(
+            "b",
+            rule("Allow", namespaces={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}),
+            priority=2,
+        ),
+        admin("c", rule("Deny"), priority=3),
         code="TW207",
     )
     (one,) = found
@@ -143,8 +118,8 @@ def test_a_rule_that_several_rules_cover_together_can_never_count() -> None:
 def test_a_rule_counts_that_only_a_pod_of_three_sorts_at_once_would_meet() -> None:
     # What is left of the last rule are namespaces with all three labels, which no two of the selectors demand.
     found = findings(
-        admin("a", 1, *(rule("Allow", **labelled(key, "DoesNotExist")) for key in ("team", "env", "region"))),
-        admin("b", 2, rule("Deny")),
+        admin("a", *(rule("Allow", **labelled(key, "DoesNotExist")) for key in ("team", "env", "region")), priority=1),
+        admin("b", rule("Deny"), priority=2),
         code="TW207",
     )
     assert found == []
@@ -154,22 +129,29 @@ def test_a_rule_about_a_port_name_counts_on_another_protocol() -> None:
     everything = {"portRange": {"start": 1, "end": 65535}}
     named = {"action": "Deny", "from": [ALL], "ports": [{"namedPort": "dns"}]}
     tcp = {"action": "Allow", "from": [ALL], "ports": [everything]}
-    assert findings(admin("a", 1, tcp, named), code="TW207") == []
+    assert findings(admin("a", tcp, named, priority=1), code="TW207") == []
     others = [{"portRange": everything["portRange"] | {"protocol": one}} for one in ("UDP", "SCTP")]
-    assert len(findings(admin("a", 1, {**tcp, "ports": [everything, *others]}, named), code="TW207")) == 1
+    assert len(findings(admin("a", {**tcp, "ports": [everything, *others]}, named, priority=1), code="TW207")) == 1
 
 
 def test_a_network_policy_rule_is_overridden_whole_only_if_no_pod_to_come_escapes() -> None:
     fences = [rule("Deny", **labelled(key, "DoesNotExist")) for key in ("team", "env", "region")]
     anywhere: Object = {"from": [{"namespaceSelector": {}}]}
-    assert findings(admin("a", 1, *fences), network_policy(anywhere), code="TW202") == []
-    assert len(findings(admin("a", 1, *fences), network_policy(anywhere), code="TW203")) == 1
-    assert len(findings(admin("a", 1, *fences, rule("Deny")), network_policy(anywhere), code="TW202")) == 1
+    assert findings(admin("a", *fences, priority=1), network_policy("np", anywhere), code="TW202") == []
+    assert len(findings(admin("a", *fences, priority=1), network_policy("np", anywhere), code="TW203")) == 1
+    assert (
+        len(findings(admin("a", *fences, rule("Deny"), priority=1), network_policy("np", anywhere), code="TW202")) == 1
+    )
 
 
 def test_rules_behind_thousands_of_others_cost_a_bounded_search() -> None:
     many = [
-        admin(f"p{number:03}", number, rule("Deny", namespaces={"matchLabels": {f"k{number}": "x"}}), rule("Allow", 80))
+        admin(
+            f"p{number:03}",
+            rule("Deny", namespaces={"matchLabels": {f"k{number}": "x"}}),
+            rule("Allow", 80),
+            priority=number,
+        )
         for number in range(300)
     ]
     found = findings(*many, code="TW207")
@@ -177,35 +159,39 @@ def test_rules_behind_thousands_of_others_cost_a_bounded_search() -> None:
 
 
 def test_a_pass_lets_a_baseline_rule_count_and_a_deny_does_not() -> None:
-    baseline = admin("default", 0, rule("Deny", 80))
-    assert findings(admin("a", 1, rule("Pass")), baseline, code="TW207") == []
-    (found,) = findings(admin("a", 1, rule("Deny")), baseline, code="TW207")
+    baseline = admin("default", rule("Deny", 80))
+    assert findings(admin("a", rule("Pass"), priority=1), baseline, code="TW207") == []
+    (found,) = findings(admin("a", rule("Deny"), priority=1), baseline, code="TW207")
     assert str(found.reference) == "BaselineAdminNetworkPolicy/default"
 
 
 def test_subjects_and_peers_that_select_nothing_are_named() -> None:
-    codes = [one.code for one in findings(admin("a", 1, rule("Deny"), subject=in_team("nobody")))]
+    codes = [one.code for one in findings(admin("a", rule("Deny"), priority=1, subject=in_team("nobody")))]
     assert codes == ["TW204"]
-    codes = [one.code for one in findings(admin("a", 1, rule("Deny", namespaces={"matchLabels": {"team": "x"}})))]
+    codes = [
+        one.code for one in findings(admin("a", rule("Deny", namespaces={"matchLabels": {"team": "x"}}), priority=1))
+    ]
     assert codes == ["TW205"]
 
 
 def test_namespaces_without_the_tenancy_label_are_named() -> None:
     peer = {"namespaces": {"notSameLabels": ["team"]}}
-    (found,) = findings(admin("a", 1, rule("Deny", None, **peer)), namespace("loose"), pod("loose", "p"), code="TW206")
+    (found,) = findings(
+        admin("a", rule("Deny", **peer), priority=1), namespace("loose"), pod("loose", "p"), code="TW206"
+    )
     assert "loose" in found.message
     assert "shop" not in found.message
 
 
 def test_the_other_wording_of_not_same_labels_is_named_where_it_differs() -> None:
-    policy = admin("a", 1, rule("Deny", None, namespaces={"notSameLabels": ["team", "env"]}))
+    policy = admin("a", rule("Deny", namespaces={"notSameLabels": ["team", "env"]}), priority=1)
     (found,) = findings(policy, namespace("bare"), pod("bare", "p"), code="TW206")
     assert "bare and shop" in found.message
     assert found.hint.endswith("it would select bare")
 
 
 def test_a_thousand_policies_of_one_priority_are_answered_with_few_findings() -> None:
-    many = [admin(f"p{number:04}", 7, rule("Allow" if number % 2 else "Deny", 80)) for number in range(1000)]
+    many = [admin(f"p{number:04}", rule("Allow" if number % 2 else "Deny", 80), priority=7) for number in range(1000)]
     found = findings(*many, code="TW201")
     assert 1 <= len(found) <= 50
 

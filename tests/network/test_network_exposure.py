@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from tests.randomness import examples
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters
+from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
@@ -18,21 +19,9 @@ from tierwall.network.reach.exposure import exposure
 Object = dict[str, Any]
 
 
-def pod(namespace: str, name: str, **labels: str) -> Object:
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-
-
 def policy(**peer: Any) -> Object:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "np", "namespace": "shop"},
-        "spec": {
-            "podSelector": {"matchLabels": {"app": "db"}},
-            "ingress": [{"from": [peer], "ports": [{"port": 5432}]}],
-        },
-    }
+    ingress = {"from": [peer], "ports": [{"port": 5432}]}
+    return network_policy("np", ingress, podSelector={"matchLabels": {"app": "db"}})
 
 
 def lines(*objects: Object) -> list[str]:

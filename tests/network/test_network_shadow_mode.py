@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 
 from tests.randomness import examples
+from tests.worlds import network_objects
 from tests.worlds.network_clusters import clusters, ends
+from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network
 from tierwall.cli.main import root
@@ -24,30 +26,12 @@ POLICIES = ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkP
 QUESTION = {"from": "shop/web", "to": "data/db", "port": 80}
 
 
-def pod(namespace: str, name: str) -> Object:
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    }  # fmt: skip
-
-
 def admin(name: str, action: str, priority: int = 5) -> Object:
-    spec = {
-        "priority": priority,
-        "subject": {"namespaces": {}},
-        "egress": [{"action": action, "to": [{"namespaces": {}}]}],
-    }
-    return {
-        "apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": "AdminNetworkPolicy", "metadata": {"name": name},
-        "spec": spec,
-    }  # fmt: skip
+    return network_objects.admin(name, priority=priority, egress=[{"action": action, "to": [{"namespaces": {}}]}])
 
 
 def isolating(name: str, *ingress: Object) -> Object:
-    return {
-        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name, "namespace": "data"},
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": list(ingress)},
-    }  # fmt: skip
+    return network_policy(name, *ingress, namespace="data", policyTypes=["Ingress"])
 
 
 def shadowed(policy: Object) -> Object:

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from tests.labs.authorizer_server import POLICIES, access
 from tests.labs.waiting import PATIENCE_S, eventually
+from tests.worlds.api_fakes import policies_text
 from tierwall.cli.main import root
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
@@ -52,16 +53,7 @@ class Process:
         assert found.exit_code == 0, found.output
 
     def write(self, policies: Any) -> None:
-        documents = [
-            {
-                "apiVersion": "tierwall.io/v1alpha1",
-                "kind": "ClusterAuthorizationPolicy",
-                "metadata": {"name": name},
-                "spec": {"effect": effect, "expression": text},
-            }
-            for name, effect, text in policies
-        ]
-        (self.policies / "p.yaml").write_text(yaml.safe_dump_all(documents))
+        (self.policies / "p.yaml").write_text(policies_text(policies))
 
     def said(self) -> str:
         return (self.folder / "stderr").read_text()

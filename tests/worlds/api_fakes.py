@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import yaml
 
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.condition import Condition, Effect, FailureMode
@@ -72,6 +75,20 @@ def policy(
     spec = {"authorizer": authorizer, "effect": effect, "expression": expression, "description": description}
     value = {"metadata": {"name": name}, "spec": spec}
     return Resource("tierwall.io", "v1alpha1", kind, namespace, name, value)
+
+
+def policies_text(policies: Iterable[tuple[str, str, str]], *others: dict[str, Any]) -> str:
+    """A file of ClusterAuthorizationPolicies, each by name, effect and expression, and other objects."""
+    documents = [
+        {
+            "apiVersion": "tierwall.io/v1alpha1",
+            "kind": "ClusterAuthorizationPolicy",
+            "metadata": {"name": name},
+            "spec": {"effect": effect, "expression": expression},
+        }
+        for name, effect, expression in policies
+    ]
+    return str(yaml.safe_dump_all([*documents, *others]))
 
 
 def configuration(*authorizers: dict[str, Any]) -> Resource:

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 from tests.worlds import gateway_objects as gateway
 from tests.worlds import tool_objects as tool
 from tests.worlds.gateway_objects import ALLOW, TCP, TIMEOUT
+from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
+from tierwall.resources.crd import definitions
+from tierwall.resources.kinds.registry import all_kinds
 
 Object = dict[str, Any]
 
@@ -30,44 +33,32 @@ def cluster(kind: str, name: str, spec: Object, version: str = "policy.networkin
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def admin(name: str, *ingress: Object, priority: int = 5, **spec: Any) -> Object:
-    subject: Object = {"namespaces": {}}
-    return cluster(
-        "AdminNetworkPolicy", name, {"priority": priority, "subject": subject, "ingress": [*ingress], **spec}
-    )
-
-
-def rule(action: str, *ports: int, **peer: Any) -> Object:
-    listed: Object = {"ports": [{"portNumber": {"port": port}} for port in ports]} if ports else {}
-    return {"action": action, "from": [peer or {"namespaces": {}}], **listed}
-
-
 def namespaced(version: str, kind: str, name: str, spec: Object, **metadata: Any) -> Object:
     metadata = {"name": name, "namespace": "shop", **metadata}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def network_policy(name: str, *ingress: Object, metadata: Object | None = None, **spec: Any) -> Object:
-    whole = {"podSelector": {}, "ingress": [*ingress], **spec}
-    return namespaced("networking.k8s.io/v1", "NetworkPolicy", name, whole, **metadata or {})
-
-
-def pod(name: str) -> Object:
-    return namespaced("v1", "Pod", name, {"containers": [{"name": "c", "image": "i"}]}, labels={"app": name})
-
-
-def namespace(name: str, **labels: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-SHOP = [namespace("shop", team="a"), pod("web"), pod("db")]
-OTHER_TENANTS = [
-    namespace("loose"),
-    namespace("other", team="b"),
-    pod("web") | {"metadata": {"name": "x", "namespace": "other"}},
-]
+SHOP = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", "db", app="db")]
+OTHER_TENANTS = [namespace("loose"), namespace("other", team="b"), pod("other", "x")]
 SHADOW = {"annotations": {"tierwall.io/mode": "shadow"}}
 ANYBODY: Object = {"from": [{"podSelector": {}}]}
+
+
+def gateways_with(field: str) -> Object:
+    """The definition of Gateways that Tierwall knows, with one more field."""
+    kinds = [kind for kind in all_kinds() if (kind.group, kind.kind) == (gateway.GATEWAY_API, "Gateway")]
+    [definition] = definitions(kinds)
+    for version in definition["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][field] = {"type": "string"}
+    return definition
+
+
+WIDGETS = cluster(
+    "CustomResourceDefinition",
+    "widgets.example.com",
+    {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"}, "scope": "Nowhere", "versions": []},
+    "apiextensions.k8s.io/v1",
+)
 
 # gateway
 
@@ -153,7 +144,7 @@ GRID: dict[str, Row] = {
     "TW007": Row("TW007", [namespace("one"), namespace("one")]),
     "TW101": Row("TW101", [*SHOP, network_policy("np", ANYBODY, podSelectors={})]),
     "TW102": Row("TW102", [*SHOP, cluster("AdminNetworkPolicy", "a", {"priority": 1})]),
-    "TW103": Row("TW103", [*SHOP, admin("a", rule("Deny"), priority="high")]),  # type: ignore[arg-type]
+    "TW103": Row("TW103", [*SHOP, admin("a", rule("Deny"), priority="high")]),
     "TW104": Row("TW104", [*SHOP, admin("a", rule("deny"))]),
     "TW105": Row("TW105", [*SHOP, admin("a", rule("Deny"), priority=1001)]),
     "TW106": Row("TW106", [*SHOP, admin("a", *[rule("Deny")] * 101)]),
@@ -161,6 +152,9 @@ GRID: dict[str, Row] = {
     "TW108": Row("TW108", places(gateway.policy("p", "Gateway/gw"))),
     "TW109": Row("TW109", [*SHOP, network_policy("np", {"from": [{"ipBlock": {"cidr": "10.0.0.1/8"}}]})]),
     "TW110": Row("TW110", [cluster("AdminNetworkPolicy", "a", {}, "policy.networking.k8s.io/v1alpha9")]),
+    "TW111": Row("TW111", [gateways_with("colour")]),
+    "TW112": Row("TW111 TW112", [gateways_with("colour"), gateway.gateway(colour="red")]),
+    "TW113": Row("TW104 TW108 TW113", [WIDGETS, namespaced("example.com/v1", "Widget", "w", {})]),
     "TW201": Row("TW201", [*SHOP, admin("a", rule("Allow", 80)), admin("b", rule("Deny"))]),
     "TW202": Row("TW202", [*SHOP, admin("a", rule("Deny")), network_policy("np", ANYBODY)]),
     "TW203": Row("TW203", [*SHOP, admin("a", rule("Deny", 81)), network_policy("np", {})]),

@@ -73,8 +73,11 @@ def test_a_command_offers_the_engines_of_the_table(command: str) -> None:
 
 
 def test_policy_tests_may_be_put_to_every_engine_that_answers() -> None:
-    shown = CliRunner().invoke(root, ["test", "--help"]).stdout
+    shown = " ".join(CliRunner().invoke(root, ["test", "--help"]).stdout.split())
     assert f"[{'|'.join(offered_by('test'))}]" in shown
+    for name, entry in ENGINES.items():
+        assert bool(entry.answered_by) == ("test" in entry.commands)
+        assert not entry.answered_by or f"{entry.answered_by} ({name})" in shown
 
 
 def test_every_engine_compiles_nothing_to_something() -> None:

@@ -31,6 +31,13 @@ def maps(value: object) -> Iterator[Mapping[str, Any]]:
         yield from (item if isinstance(item, dict) else {} for item in value)
 
 
+def inside(value: object, *path: str) -> Mapping[str, Any]:
+    """The map at a path inside another one; an empty one where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 @per_resource
 def rules(route: Resource) -> tuple[Mapping[str, Any], ...]:
     """The rules of a route, by number; an HTTPRoute without rules has one, which the API server fills in."""

@@ -20,7 +20,10 @@ class TestParams(Params):
 
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
     engine: str = choice(
-        *offered_by("test"), help="Who answers: the library, packets through nftables, or requests through Envoy."
+        *offered_by("test"),
+        help="Who answers: "
+        + ", ".join(f"{entry.answered_by} ({name})" for name, entry in offered_by("test").items())
+        + ".",
     )
     files: tuple[str, ...] = option(
         "-f",

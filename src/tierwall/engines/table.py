@@ -21,6 +21,8 @@ class Entry(NamedTuple):
     planes: tuple[str, ...]
     commands: tuple[str, ...]
     title: str
+    # What answers the questions of policy tests, where `test` offers it.
+    answered_by: str = ""
 
 
 ENGINES: Mapping[str, Entry] = {
@@ -29,18 +31,21 @@ ENGINES: Mapping[str, Entry] = {
         ("network", "tool", "gateway", "api", "admit"),
         ("test",),
         "The library itself.",
+        answered_by="the library",
     ),
     "nft": Entry(
         "tierwall.serve.nftables:Nftables",
         ("network",),
         ("compile", "enforce", "test", "audit"),
         "Network policies, by nftables in the Linux kernel.",
+        answered_by="packets through nftables",
     ),
     "envoy": Entry(
         "tierwall.serve.envoy:Envoy",
         ("tool",),
         ("compile", "run", "test"),
         "Tool policies, by Envoy.",
+        answered_by="requests through Envoy",
     ),
     "authorizer": Entry(
         "tierwall.serve.authorizer.run:Authorizer",

@@ -57,9 +57,9 @@ class Checkpoint(Struct, frozen=True, eq=False):
         """A checkpoint named after its policies; an identity is what tells a policy from others, and has a `repr`."""
         kept = tuple(guards)
         known = blake2b(level.encode(), digest_size=8)
-        for identity, one in zip(identities, kept, strict=True):
-            known.update(repr((identity, sorted(one.arguments))).encode())
-            known.update(one.authorizer.value if one.authorizer is not None else b"")
+        for identity, guard in zip(identities, kept, strict=True):
+            known.update(repr((identity, sorted(guard.arguments))).encode())
+            known.update(guard.authorizer.value if guard.authorizer is not None else b"")
         shard, first = divmod(int.from_bytes(known.digest()), SLOTS_PER_LEVEL - len(kept) + 1)
         slots = tuple(Slot(level, first + number) for number in range(len(kept)))
         filters = tuple(slot.policy_filter(shard % SHARDS[level]) for slot in slots)
@@ -72,10 +72,10 @@ class Checkpoint(Struct, frozen=True, eq=False):
     def settings(self) -> dict[str, Any]:
         """What a route through it says to filters: which are on, and whom the policies ask."""
         out: dict[str, Any] = {}
-        for slot, name, one in zip(self.slots, self.filters, self.guards, strict=True):
+        for slot, name, guard in zip(self.slots, self.filters, self.guards, strict=True):
             out[name] = on()
-            if one.authorizer is not None:
-                out[slot.authorizer_filter] = one.authorizer
+            if guard.authorizer is not None:
+                out[slot.authorizer_filter] = guard.authorizer
         return out
 
 
@@ -181,13 +181,13 @@ class Tags(Struct, frozen=True, eq=False):
     def after(self, changes: Sequence[Change], number: int, settled: int) -> Tags:
         """The tags of this compilation, in which texts changed; every proxy has taken the one that is settled."""
         unsettled = {key: since for key, since in self.unsettled.items() if since > settled}
-        changed = {new_or_old.identity: new_or_old for old, new in changes if (new_or_old := new or old) is not None}
+        changed = {resource.identity: resource for old, new in changes if (resource := new or old) is not None}
         # INVARIANT: a name keeps its meaning but for the text of one policy, from the last state that every proxy has.
         keeps = len(changed | unsettled) == 1 and all(_stays(old, new) for old, new in changes)
         known = self.by_policy
         if not keeps:
             # Follows on the old tag, so that a text that comes back is still another.
-            known = {**known, **{key: digest(one, known[key]) for key, one in changed.items() if key in known}}
+            known = {**known, **{key: digest(policy, known[key]) for key, policy in changed.items() if key in known}}
         return Tags(
             known, {**unsettled, **dict.fromkeys(changed, number)}, self.drifted | (changed.keys() & known.keys())
         )

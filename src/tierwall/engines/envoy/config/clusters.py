@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
+from tierwall.attach.section import inside
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster
 from tierwall.engines.envoy.config.options import Address, Options
@@ -36,8 +37,7 @@ def backend(resource: Resource, port: int, options: Options) -> Any | None:
         return cluster(name, given)
     if resource.kind == "Service":
         return cluster(name, Address(_dns(resource.name, resource.namespace, options), port)) if port else None
-    mcp = resource.spec.get("mcp")
-    mcp = mcp if isinstance(mcp, dict) else {}
+    mcp = inside(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     service, host = mcp.get("serviceName"), mcp.get("hostname")
     if isinstance(service, str) and port:
@@ -49,8 +49,7 @@ def backend(resource: Resource, port: int, options: Options) -> Any | None:
 
 def host_of(resource: Resource) -> str:
     """The host name that a backend outside the cluster is known by; nothing for others, which get the client's."""
-    mcp = resource.spec.get("mcp")
-    host = mcp.get("hostname") if isinstance(mcp, dict) else None
+    host = inside(resource.spec, "mcp").get("hostname")
     return host if isinstance(host, str) and resource.kind != "Service" else ""
 
 

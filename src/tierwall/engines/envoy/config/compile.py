@@ -119,7 +119,7 @@ def _step(state: State, snapshot: Snapshot, exactly: bool) -> _Step:
         changes = texts
     gone = [old for old, _ in changes if old is not None]
     come = [new for _, new in changes if new is not None]
-    is_of_policies = all((one.group, one.kind) in ACCESS_POLICIES for one in (*gone, *come))
+    is_of_policies = all((resource.group, resource.kind) in ACCESS_POLICIES for resource in (*gone, *come))
     if not is_of_policies:
         inherit(before, snapshot)
     elif before is not snapshot:
@@ -178,8 +178,8 @@ def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, A
 def _others(options: Options, guards: Guards) -> dict[str, Any]:
     """The clusters besides those of backends."""
     out = {
-        name: clusters.authorizer(name, one.service, one.port, one.is_grpc, options, one.may_get)
-        for name, one in guards.authorizers.items()
+        name: clusters.authorizer(name, asked.service, asked.port, asked.is_grpc, options, asked.may_get)
+        for name, asked in guards.authorizers.items()
     }
     out[NOWHERE] = clusters.nowhere(NOWHERE)
-    return out | {one.name: one for one in options.clusters}
+    return out | {cluster.name: cluster for cluster in options.clusters}

@@ -19,6 +19,7 @@ from envoy.type.matcher.v3 import string_pb2
 
 from tierwall.attach.backend import permitted, refer
 from tierwall.attach.place import SERVICE
+from tierwall.attach.section import inside, maps
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -63,7 +64,7 @@ def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
     if type(port) is not int:
         return f"it does not say which port of Service `{place.namespace}/{place.name}` to ask"
     grpc = value.get("protocol") == "GRPC"
-    if grpc and isinstance(value.get("grpc"), dict) and _names(value["grpc"].get("allowedHeaders")):
+    if grpc and _names(inside(value, "grpc").get("allowedHeaders")):
         return "Envoy cannot keep headers from a gRPC authorizer, and `grpc.allowedHeaders` says which it may get"
     cluster = authorizer_cluster(service.namespace, service.name, port, grpc)
     if not grpc:
@@ -73,8 +74,7 @@ def authorizer(snapshot: Snapshot, policy: Resource) -> Authorizer | str:
 
 
 def _may_get(value: Mapping[str, Any]) -> tuple[str, ...]:
-    http = value.get("http")
-    allowed = _names(http.get("allowedHeaders")) if isinstance(http, dict) else []
+    allowed = _names(inside(value, "http").get("allowedHeaders"))
     # It always gets the host. Strange names Envoy would refuse, or take for commands; no request needs them.
     named = {name.lower() for name in allowed if _NAME.fullmatch(name)} - {"host"}
     return tuple(sorted({"authorization", "content-length", *named}))
@@ -85,12 +85,10 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
     found = policy.spec.get("externalAuth")
     if isinstance(found, dict) and policy.version != "v0alpha0":
         return found
-    rules = policy.spec.get("rules")
-    for rule in rules if isinstance(rules, list) else ():
-        authorization = rule.get("authorization") if isinstance(rule, dict) else None
-        if isinstance(authorization, dict) and isinstance(authorization.get("externalAuth"), dict):
-            inner: Mapping[str, Any] = authorization["externalAuth"]
-            return inner
+    for rule in maps(policy.spec.get("rules")):
+        authorization = inside(rule, "authorization")
+        if isinstance(authorization.get("externalAuth"), dict):
+            return inside(authorization, "externalAuth")
     return None
 
 
@@ -117,8 +115,7 @@ def route_settings(found: Authorizer) -> Any:
     """What a route says to the filter of a slot: whom to ask."""
     out = ext_authz_pb2.ExtAuthzPerRoute()
     settings = out.check_settings
-    forward = found.value.get("forwardBody")
-    size = forward.get("maxSize") if isinstance(forward, dict) else None
+    size = inside(found.value, "forwardBody").get("maxSize")
     if type(size) is int and size > 0:
         settings.with_request_body.max_request_bytes = size
         settings.with_request_body.allow_partial_message = False
@@ -128,8 +125,7 @@ def route_settings(found: Authorizer) -> Any:
         settings.grpc_service.envoy_grpc.authority = f"{host}:{found.port}"
         settings.grpc_service.timeout.seconds = TIMEOUT_S
         return out
-    http = found.value.get("http")
-    http = http if isinstance(http, dict) else {}
+    http = inside(found.value, "http")
     uri = http_uri_pb2.HttpUri(uri=f"http://{host}", cluster=found.cluster)
     uri.timeout.seconds = TIMEOUT_S
     service = settings.http_service

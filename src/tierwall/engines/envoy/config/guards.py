@@ -160,17 +160,18 @@ class Guards:
             self._options.largest_pattern,
         )
         guards = self._guards(policy.resource)
-        found = guards.get(key)
-        if found is None:
-            found = guards[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
-        return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), found
+        if key not in guards:
+            guards[key] = guard(policy, backend, port, asks, self._options.largest_pattern)
+        return (policy.resource.group, str(policy.reference), self._tag(policy.resource), key), guards[key]
 
     def _guards(self, policy: Resource) -> dict[object, Guard]:
         """What a policy compiles to so far: nothing, if it has changed, or if notes say where it stood before."""
         key = policy.identity
         if key not in self._compiled:
             kept, guards = self._before.compiled.get(key, (policy, {}))
-            if kept is not policy and (not policy.says_what(kept) or any(one.diagnostics for one in guards.values())):
+            if kept is not policy and (
+                not policy.says_what(kept) or any(guard.diagnostics for guard in guards.values())
+            ):
                 kept, guards = policy, {}
             self._compiled[key] = kept, dict(guards)
         return self._compiled[key][1]
@@ -195,7 +196,7 @@ class Guards:
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Every checkpoint so far, by name."""
-        return {one.checkpoint.name: one.checkpoint for one in self._made.values()}
+        return {made.checkpoint.name: made.checkpoint for made in self._made.values()}
 
     @property
     def authorizers(self) -> dict[str, Authorizer]:

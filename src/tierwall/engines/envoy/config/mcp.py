@@ -37,7 +37,7 @@ class _Newer:
             _add(messages["Mcp"], "reject_duplicate_keys", 8, message=".google.protobuf.BoolValue")
             _add(messages["McpOverride"], "parser_config", 4, message=f".{_PACKAGE}.ParserConfig")
             _add(messages["McpOverride"], "reject_duplicate_keys", 6)
-            (method,) = (one for one in messages["ParserConfig"].nested_type if one.name == "MethodConfig")
+            (method,) = (kind for kind in messages["ParserConfig"].nested_type if kind.name == "MethodConfig")
             (rules,) = (field for field in method.field if field.name == "extraction_rules")
             rules.number = 3
         return out

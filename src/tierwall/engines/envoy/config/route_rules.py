@@ -17,7 +17,7 @@ from envoy.extensions.filters.http.cors.v3 import cors_pb2
 from envoy.type.matcher.v3 import regex_pb2, string_pb2
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.section import maps
+from tierwall.attach.section import inside, maps
 from tierwall.engines.envoy.config.matchers import packed, quoted, refused
 from tierwall.engines.envoy.config.names import CORS
 from tierwall.resources.resource import Resource
@@ -95,8 +95,7 @@ def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]
 
 
 def _path(value: Mapping[str, Any]) -> tuple[str, str]:
-    path = value.get("path")
-    path = path if isinstance(path, dict) else {}
+    path = inside(value, "path")
     kind, text = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")
     return kind, (text.rstrip("/") or "/") if kind == "PathPrefix" else text
 
@@ -128,27 +127,31 @@ def apply_filters(
 ) -> str:
     """Apply a rule's filters to a route of Envoy; what cannot be applied, or nothing."""
     lost = unusable(match, largest_pattern)
-    for one in maps(filters):
-        kind = one.get("type")
-        if kind == "RequestHeaderModifier":
-            value = one.get("requestHeaderModifier")
-            lost = lost or _headers(value, route.request_headers_to_add, route.request_headers_to_remove)
-        elif kind == "ResponseHeaderModifier":
-            value = one.get("responseHeaderModifier")
-            lost = lost or _headers(value, route.response_headers_to_add, route.response_headers_to_remove)
-        elif kind == "URLRewrite":
-            lost = lost or _rewrite(route, match, one.get("urlRewrite"), largest_pattern)
-        elif kind == "RequestRedirect":
-            lost = lost or _redirect(route, match, one.get("requestRedirect"), listener, largest_pattern)
-        elif kind == "CORS":
-            lost = lost or _cors(route, one.get("cors"), largest_pattern)
-        else:
-            lost = lost or f"filter {kind}"
+    for entry in maps(filters):
+        lost = lost or _apply(route, match, entry, listener, largest_pattern)
     return lost
 
 
-def _headers(value: object, add: Any, remove: Any) -> str:
-    value = value if isinstance(value, dict) else {}
+def _apply(
+    route: Any, match: Mapping[str, Any], entry: Mapping[str, Any], listener: Listener | None, largest_pattern: int
+) -> str:
+    kind = entry.get("type")
+    if kind == "RequestHeaderModifier":
+        change = inside(entry, "requestHeaderModifier")
+        return _headers(change, route.request_headers_to_add, route.request_headers_to_remove)
+    if kind == "ResponseHeaderModifier":
+        change = inside(entry, "responseHeaderModifier")
+        return _headers(change, route.response_headers_to_add, route.response_headers_to_remove)
+    if kind == "URLRewrite":
+        return _rewrite(route, match, inside(entry, "urlRewrite"), largest_pattern)
+    if kind == "RequestRedirect":
+        return _redirect(route, match, inside(entry, "requestRedirect"), listener, largest_pattern)
+    if kind == "CORS":
+        return _cors(route, inside(entry, "cors"), largest_pattern)
+    return f"filter {kind}"
+
+
+def _headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
     lost = ""
     for field, how in (("set", _SET), ("add", _ADD)):
         for one in maps(value.get(field)):
@@ -175,8 +178,7 @@ def _unchangeable(name: str) -> str:
     return "" if _NAME.fullmatch(name) and name.lower() not in _FIXED else f"a change of header `{name}`"
 
 
-def _rewrite(route: Any, match: Mapping[str, Any], value: object, largest_pattern: int) -> str:
-    value = value if isinstance(value, dict) else {}
+def _rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], largest_pattern: int) -> str:
     if isinstance(value.get("hostname"), str):
         route.route.host_rewrite_literal = value["hostname"]
     path = value.get("path")
@@ -222,9 +224,8 @@ def _telling_end(prefix: str) -> str:
 
 
 def _redirect(
-    route: Any, match: Mapping[str, Any], value: object, listener: Listener | None, largest_pattern: int
+    route: Any, match: Mapping[str, Any], value: Mapping[str, Any], listener: Listener | None, largest_pattern: int
 ) -> str:
-    value = value if isinstance(value, dict) else {}
     action: Any = route_components_pb2.RedirectAction()
     if isinstance(value.get("scheme"), str):
         action.scheme_redirect = value["scheme"]
@@ -259,14 +260,13 @@ def _port(value: Mapping[str, Any], listener: Listener | None) -> int:
     return port
 
 
-def _cors(route: Any, value: object, largest_pattern: int) -> str:
+def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
     """Say to the CORS filter which origins' pages browsers let read answers (`HTTPCORSFilter`).
 
     It stands before policies. A browser's question beforehand (preflight) is answered there and goes no further; it
     gets nothing of the backend. Every other request goes on to the policies, whatever its origin: CORS protects
     browsers, not backends.
     """
-    value = value if isinstance(value, dict) else {}
     with_credentials = value.get("allowCredentials") is True
     out = cors_pb2.CorsPolicy()
     for origin in _texts(value, "allowOrigins"):

@@ -63,7 +63,7 @@ class Routes(Struct, frozen=True, eq=False):
             for match in (match for host in plan.hosts for match in host.matches if match.ways):
                 destinations = [_destination(way, guards) for way in match.ways]
                 # A checkpoint's name stands for all that routes say about it.
-                names = tuple(tuple(one.name for one in to.protection.checkpoints) for to in destinations)
+                names = tuple(tuple(point.name for point in to.protection.checkpoints) for to in destinations)
                 made = self.by_match.get(match)
                 if made is None or made[0] != names:
                     is_same = False

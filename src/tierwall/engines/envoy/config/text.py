@@ -83,7 +83,7 @@ def _sort_maps(message: Any, shown: Any) -> None:
                 for key in value:
                     _sort_maps(value[key], part[str(key)])
         elif isinstance(part, list):
-            for one, its in zip(value, part, strict=True):
-                _sort_maps(one, its)
+            for item, shown_item in zip(value, part, strict=True):
+                _sort_maps(item, shown_item)
         else:
             _sort_maps(value, part)

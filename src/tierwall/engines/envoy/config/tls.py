@@ -21,7 +21,7 @@ from msgspec import Struct
 from tierwall.attach.backend import permitted
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import Place
-from tierwall.attach.section import maps
+from tierwall.attach.section import inside, maps
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate, Options
@@ -56,8 +56,7 @@ def listener_tls(
 def _certificate(
     snapshot: Snapshot, listener: Listener, options: Options, problems: list[Diagnostic]
 ) -> Certificate | None:
-    tls = listener.value.get("tls")
-    refs = list(maps(tls.get("certificateRefs"))) if isinstance(tls, dict) else []
+    refs = list(maps(inside(listener.value, "tls").get("certificateRefs")))
     if not refs:
         if options.certificate is None:
             problems.append(_problem(BAD_CERTIFICATE, f"{listener} names no certificate", listener))
@@ -118,9 +117,7 @@ def _authority(
 
 
 def _validation(gateway: Resource, port: int) -> Mapping[str, Any]:
-    tls = gateway.spec.get("tls")
-    frontend = tls.get("frontend") if isinstance(tls, dict) else None
-    frontend = frontend if isinstance(frontend, dict) else {}
+    frontend = inside(gateway.spec, "tls", "frontend")
     chosen = next((one.get("tls") for one in maps(frontend.get("perPort")) if one.get("port") == port), None)
     for one in (chosen, frontend.get("default")):
         validation = one.get("validation") if isinstance(one, dict) else None

@@ -28,7 +28,7 @@ from tests.worlds.tool_objects import (
     v1,
 )
 from tests.worlds.tool_worlds import World, seeds, snapshot
-from tierwall.analyze import tool, tool_levels
+from tierwall.analyze import tool
 from tierwall.core.diagnostics import Diagnostic
 
 
@@ -37,8 +37,8 @@ def findings(objects: list[Object]) -> list[Diagnostic]:
 
     def all_of_them() -> Iterator[Diagnostic]:
         yield from tool.policies(this)
-        yield from tool_levels.levels(this)
-        yield from tool_levels.names(this)
+        yield from tool.levels(this)
+        yield from tool.names(this)
 
     return [one for one in all_of_them() if one.code != "TW412"]
 

@@ -50,8 +50,8 @@ CHECKS = (
     Check("gateway", "gateway:broken", _SETTINGS),
     Check("gateway", "gateway:profiles_that_differ", _SETTINGS),
     Check("tool", "tool:policies", _ACCESS),
-    Check("tool", "tool_levels:levels", _ACCESS),
-    Check("tool", "tool_levels:names", _ACCESS),
+    Check("tool", "tool:levels", _ACCESS),
+    Check("tool", "tool:names", _ACCESS),
     Check("api", "api:api", _AUTHORIZATION),
 )
 

@@ -7,11 +7,11 @@ bounded: where it would take too long, a case passes for possible.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
-from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
+from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Whose, allowed, opposite
 from tierwall.core.labels import Selector
 from tierwall.network.model.ends import LAST_PORT
 from tierwall.network.model.model import Model
@@ -76,48 +76,41 @@ class Formulas:
 
     def matches(self, policy: Policy, rule: Rule) -> All:
         """The rule is about the subject and matches the connection, whatever DNS says."""
-        sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not _hangs_on_dns(peer))
+        sure = None if rule.peers is None else tuple(peer for peer in rule.peers if not isinstance(peer, DomainPeer))
         return self._matches(policy, rule, sure)
 
     def _matches(self, policy: Policy, rule: Rule, sorts: tuple[Peer, ...] | None) -> All:
-        peers = ALWAYS if sorts is None else Either(tuple(map(self._is, sorts)))
-        ports = ALWAYS if rule.ports is None else Either(tuple(map(self._on, rule.ports)))
+        peers = ALWAYS if sorts is None else Either(tuple(self._peer(peer, True) for peer in sorts))
+        ports = ALWAYS if rule.ports is None else Either(tuple(self._port(port, True) for port in rule.ports))
         return All((about(policy), peers, ports))
 
     def misses(self, policy: Policy, rule: Rule) -> Either:
         """The rule is not about the subject, or does not surely match the connection."""
-        peers = NEVER if rule.peers is None else All(tuple(map(self._is_not, rule.peers)))
-        ports = NEVER if rule.ports is None else All(tuple(map(self._off, rule.ports)))
+        peers = NEVER if rule.peers is None else All(tuple(self._peer(peer, False) for peer in rule.peers))
+        ports = NEVER if rule.ports is None else All(tuple(self._port(port, False) for port in rule.ports))
         return Either((*not_about(policy).parts, peers, ports))
 
-    def _is(self, peer: Peer) -> Formula:
+    def _peer(self, peer: Peer, holds: bool) -> Formula:
+        """The other end is such a peer, or surely is not."""
         match peer:
             case PodPeer(wanted, pods):
-                where = _related(wanted) if isinstance(wanted, Related) else _selected("other's namespace", wanted)
-                return All((partial(Case.selectable, pod=True), where, _selected("other", pods)))
+                if isinstance(wanted, Related):
+                    where = _related(wanted, holds)
+                else:
+                    where = _selected("other's namespace", wanted, holds)
+                labels = where, _selected("other", pods, holds)
+                if holds:
+                    return All((partial(Case.selectable, pod=True), *labels))
+                return _either(*labels, All((partial(Case.selectable, pod=False), self._somewhere())))
             case AddressPeer():
-                return partial(Case.has_address, addresses=self._blocks(peer))
+                has_or_not = Case.has_address if holds else Case.has_no_address
+                return partial(has_or_not, addresses=self._blocks(peer))
             case NodePeer():
-                return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
-            case DomainPeer():
-                return self._somewhere()
-            case _:
-                assert_never(peer)
-
-    def _is_not(self, peer: Peer) -> Formula:
-        match peer:
-            case PodPeer(wanted, pods):
-                elsewhere = (
-                    _unrelated(wanted) if isinstance(wanted, Related) else _unselected("other's namespace", wanted)
-                )
-                no_pod = All((partial(Case.selectable, pod=False), self._somewhere()))
-                return Either((*elsewhere.parts, *_unselected("other", pods).parts, no_pod))
-            case AddressPeer():
-                return partial(Case.has_no_address, addresses=self._blocks(peer))
-            case NodePeer():
+                if holds:
+                    return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
                 return partial(Case.at_no_node, selector=peer.nodes)
             case DomainPeer():
-                return ALWAYS
+                return self._somewhere() if holds else ALWAYS
             case _:
                 assert_never(peer)
 
@@ -137,90 +130,66 @@ class Formulas:
         first, past = bisect_left(self._starts, span.low), bisect_right(self._starts, span.high)
         return (1 << past) - (1 << first)
 
-    def _on(self, port: Port) -> Formula:
+    def _port(self, port: Port, holds: bool) -> Formula:
+        """The port is one of these, or is not."""
         match port:
             case PortRange():
-                return partial(Case.on, ports=self._ports.mask(port))
+                return self._on(self._ports.mask(port), holds)
             case NamedPort():
-                on = partial(Case.on, ports=self._protocol(port))
-                return All((partial(Case.called, name=port.name, holds=True), on))
+                protocol = PortRange(port.protocol, 1, LAST_PORT) if port.protocol else None
+                ports = self._ports.everything if protocol is None else self._ports.mask(protocol)
+                parts = partial(Case.called, name=port.name, holds=holds), self._on(ports, holds)
+                return All(parts) if holds else Either(parts)
             case _:
                 assert_never(port)
 
-    def _off(self, port: Port) -> Formula:
-        everything = self._ports.everything
-        match port:
-            case PortRange():
-                return partial(Case.on, ports=everything & ~self._ports.mask(port))
-            case NamedPort():
-                off = partial(Case.on, ports=everything & ~self._protocol(port))
-                return Either((partial(Case.called, name=port.name, holds=False), off))
-            case _:
-                assert_never(port)
-
-    def _protocol(self, port: NamedPort) -> int:
-        everything = self._ports.everything
-        return self._ports.mask(PortRange(port.protocol, 1, LAST_PORT)) if port.protocol else everything
-
-
-def _hangs_on_dns(peer: Peer) -> bool:
-    match peer:
-        case DomainPeer():
-            return True
-        case PodPeer() | AddressPeer() | NodePeer():
-            return False
-        case _:
-            assert_never(peer)
+    def _on(self, ports: int, holds: bool) -> Condition:
+        return partial(Case.on, ports=ports if holds else self._ports.everything & ~ports)
 
 
 def about(policy: Policy) -> All:
     """The policy selects the subject."""
-    return All((_selected("subject's namespace", policy.namespaces), _selected("subject", policy.pods)))
+    return All(tuple(_about(policy, True)))
 
 
 def not_about(policy: Policy) -> Either:
     """The policy does not select the subject."""
-    namespaces = _unselected("subject's namespace", policy.namespaces)
-    return Either((*namespaces.parts, *_unselected("subject", policy.pods).parts))
+    return _either(*_about(policy, False))
 
 
-def _selected(whose: Whose, selector: Selector) -> All:
-    return All(
-        tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in selector.requirements)
+def _about(policy: Policy, holds: bool) -> Iterator[Formula]:
+    yield _selected("subject's namespace", policy.namespaces, holds)
+    yield _selected("subject", policy.pods, holds)
+
+
+def _selected(whose: Whose, selector: Selector, holds: bool) -> Formula:
+    """A selector selects these labels, or does not."""
+    wanted = selector.requirements if holds else map(opposite, selector.requirements)
+    parts = tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in wanted)
+    return All(parts) if holds else Either(parts)
+
+
+def _related(wanted: Related, holds: bool) -> Formula:
+    """The namespace of the other end is so related to the subject's, or is not."""
+    # Each key has such values on each of the two namespaces.
+    labelled = tuple(
+        partial(Case.label, whose=whose, key=key, values=PRESENT if holds else ABSENT)
+        for key in wanted.keys
+        for whose in NAMESPACES
     )
-
-
-def _unselected(whose: Whose, selector: Selector) -> Either:
-    wanted = map(opposite, selector.requirements)
-    return Either(tuple(partial(Case.label, whose=whose, key=one.key, values=allowed(one)) for one in wanted))
-
-
-def _related(wanted: Related) -> Formula:
     match wanted.relation:
         case Relation.SELF:
-            return partial(Case.together, same=True)
+            return partial(Case.together, same=holds)
         case Relation.NOT_SELF:
-            return partial(Case.together, same=False)
-        case Relation.SAME_LABELS:
-            return All(_compared(wanted, equal=True)) if wanted.keys else NEVER
-        case Relation.NOT_SAME_LABELS:
-            return All((*_on_namespaces(wanted, PRESENT), Either(_compared(wanted, equal=False))))
-        case _:
-            assert_never(wanted.relation)
-
-
-def _unrelated(wanted: Related) -> Either:
-    match wanted.relation:
-        case Relation.SELF:
-            return Either((partial(Case.together, same=False),))
-        case Relation.NOT_SELF:
-            return Either((partial(Case.together, same=True),))
+            return partial(Case.together, same=not holds)
         case Relation.SAME_LABELS:
             if not wanted.keys:
-                return Either((ALWAYS,))
-            return Either((*_on_namespaces(wanted, ABSENT), *_compared(wanted, equal=False)))
+                return NEVER if holds else ALWAYS
+            compared = _compared(wanted, equal=holds)
+            return All(compared) if holds else Either((*labelled, *compared))
         case Relation.NOT_SAME_LABELS:
-            return Either((*_on_namespaces(wanted, ABSENT), All(_compared(wanted, equal=True))))
+            compared = _compared(wanted, equal=not holds)
+            return All((*labelled, Either(compared))) if holds else Either((*labelled, All(compared)))
         case _:
             assert_never(wanted.relation)
 
@@ -229,11 +198,10 @@ def _compared(wanted: Related, equal: bool) -> tuple[Condition, ...]:
     return tuple(partial(Case.compared, key=key, equal=equal) for key in wanted.keys)
 
 
-def _on_namespaces(wanted: Related, values: Values) -> tuple[Condition, ...]:
-    """Each key has such values on each of the two namespaces."""
-    return tuple(
-        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in NAMESPACES
-    )
+def _either(*formulas: Formula) -> Either:
+    """Some of these holds; the parts of an alternative are alternatives themselves."""
+    nested = (one.parts if isinstance(one, Either) else (one,) for one in formulas)
+    return Either(tuple(part for parts in nested for part in parts))
 
 
 class Search:

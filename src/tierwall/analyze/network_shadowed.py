@@ -181,5 +181,5 @@ class _Asked(NamedTuple):
 
 def _placed(policies: Iterable[Policy]) -> Iterator[_Placed]:
     for policy in policies:
-        for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+        for rule in policy.all_rules:
             yield _Placed(policy, rule)

@@ -1,4 +1,6 @@
-"""Findings about single AccessPolicies: what closes them, and rules that cannot do what they were written for."""
+"""Findings about AccessPolicies: what closes them, rules that cannot do what they were written for, and what needs both
+levels: tools granted at one of them only, and names that mean more than one tool.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,23 @@ from typing import assert_never
 
 from tierwall.attach.acceptance import excesses, refusals
 from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import GATEWAY
+from tierwall.attach.place import GATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.source import Path
+from tierwall.core.stack import Tier
+from tierwall.core.verdict import Verdict
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, SessionHttp
-from tierwall.tool.model import model
-from tierwall.tool.request import CALL
+from tierwall.tool.grants import declared_tools, offered_tools
+from tierwall.tool.methods import AllButCalls, Anything, BaseProtocol, Category, Clause, Method, Scoped, SessionHttp
+from tierwall.tool.model import BACKENDS, Level, Model, is_on_gateways, model
+from tierwall.tool.possible import possible
+from tierwall.tool.request import CALL, request
 from tierwall.tool.rules import TRUST_DOMAIN, Everybody, Identity, Nobody, Policy, Rule, Source, named_caller
+from tierwall.tool.ways import Passage, passages
 
 NEVER_SOURCE, NO_ACCOUNT, NO_BASE = "TW403", "TW404", "TW405"
 OVER_LIMIT, NOT_PORTABLE, NEVER_RULE, NO_IDENTITY = "TW409", "TW410", "TW411", "TW412"
@@ -164,3 +172,153 @@ def _grants_initialize(clause: Clause) -> bool:
             return False
         case _:
             assert_never(clause)
+
+
+ONE_LEVEL, AMBIGUOUS, NO_SCOPE = "TW406", "TW407", "TW408"
+MOST_SHOWN = 5
+OTHER_LEVEL = {Level.GATEWAY: Level.BACKEND, Level.BACKEND: Level.GATEWAY}
+
+
+class Levels:
+    """The ways of routes by the policies on them, and what each level says to a caller and a tool."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.model: Model = model(snapshot)
+        self._stacks = {way: self.model.stack(way.gateway, way.listener, way.resource) for way in passages(snapshot)}
+        self._ways: dict[tuple[str, Policy], list[Passage]] = {}
+        self._denied: dict[tuple[Passage, Level, str | None, str], bool] = {}
+        for way, stack in self._stacks.items():
+            for tier in stack:
+                for policy in tier.policies:
+                    self._ways.setdefault((tier.name, policy), []).append(way)
+
+    def ways(self, level: Level, policy: Policy) -> list[Passage]:
+        """The ways that a policy guards at a level."""
+        return self._ways.get((level, policy), [])
+
+    def tier(self, way: Passage, level: Level) -> Tier[Policy]:
+        """The policies of one level of a way."""
+        return next(tier for tier in self._stacks[way] if tier.name == level)
+
+    def denied(self, way: Passage, level: Level, callers: Iterable[str | None], tool: str) -> bool:
+        """Whether one level of a way denies a tool to every one of these callers."""
+        return all(self._denies(way, level, caller, tool) for caller in callers)
+
+    def _denies(self, way: Passage, level: Level, caller: str | None, tool: str) -> bool:
+        key = way, level, caller, tool
+        if key not in self._denied:
+            asked = request(way.backend, caller, CALL, tool, port=way.listener.port)
+            self._denied[key] = possible((self.tier(way, level),), asked).verdict is Verdict.DENY
+        return self._denied[key]
+
+    def callers(self, way: Passage, level: Level, rule: Rule) -> set[str | None]:
+        """Whom a rule at a level is about: its caller, or everybody whom the other level knows."""
+        match rule.source:
+            case Identity(spiffe=spiffe):
+                return {spiffe}
+            case Everybody():
+                others = self.tier(way, OTHER_LEVEL[level]).policies
+                return {None, *(caller for policy in others for caller in policy.allows.callers())}
+            case Nobody():
+                return set()
+            case _:
+                assert_never(rule.source)
+
+
+def levels(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Tools that a rule grants and the other level never lets through."""
+    stacks = Levels(snapshot)
+    for resource in stacks.model.resources:
+        policy = stacks.model.policy(resource)
+        level = Level.GATEWAY if is_on_gateways(resource) else Level.BACKEND
+        ways = stacks.ways(level, policy)
+        if not ways or policy.closed:
+            continue
+        for rule in policy.allows.all:
+            if isinstance(rule.source, Nobody):
+                continue
+            dead = [tool for tool in _tools(rule) if _dead(stacks, ways, level, rule, tool)]
+            if dead:
+                yield _one_level(policy, rule, dead, ways, level)
+
+
+def _tools(rule: Rule) -> list[Scoped | str]:
+    """The tools that a rule names, scoped ones with their backend."""
+    tools: set[Scoped | str] = set()
+    for method in rule.methods:
+        if method.name == CALL and method.names is not None:
+            tools |= method.names.bare | method.names.scoped
+    return sorted(tools, key=str)
+
+
+def _dead(stacks: Levels, ways: list[Passage], level: Level, rule: Rule, tool: Scoped | str) -> bool:
+    """Whether the other level denies the tool on every way where the rule grants it."""
+    name = tool
+    if isinstance(tool, Scoped):
+        ways = [way for way in ways if (way.backend.namespace, way.backend.name) == tool[:2]]
+        name = tool.tool
+    other = OTHER_LEVEL[level]
+    return bool(ways) and all(stacks.denied(way, other, stacks.callers(way, level, rule), str(name)) for way in ways)
+
+
+def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[Passage], level: Level) -> Diagnostic:
+    on_gateway = level is Level.GATEWAY
+    names = ", ".join(f"`{tool}`" for tool in dead[:MOST_SHOWN]) + (" and more" if len(dead) > MOST_SHOWN else "")
+    others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
+    where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
+    words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
+    return finding(ONE_LEVEL, policy, rule.path, words, "both levels must allow a request")
+
+
+def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Tool names in policies on Gateways that several backends share, or whose scope is no backend."""
+    policies = model(snapshot)
+    backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]
+    offered = {backend: offered_tools(policies, backend) for backend in backends}
+    declared = {tool for backend in backends for tool in declared_tools(backend)}
+    behind: dict[Place, dict[Resource, None]] = {}
+    for way in passages(snapshot):
+        if way.resource in offered:
+            behind.setdefault(Place.of(way.gateway), {})[way.resource] = None
+    for resource in policies.resources:
+        policy = policies.policy(resource)
+        if policy.closed or not is_on_gateways(resource):
+            continue
+        reached = dict.fromkeys(
+            backend
+            for ref in resource.spec["targetRefs"]
+            for backend in behind.get(Place(ref["group"], ref["kind"], resource.namespace, ref["name"]), {})
+        )
+        for rule in policy.allows.all:
+            for tool in _tools(rule):
+                if isinstance(tool, Scoped):
+                    continue
+                yield from _ambiguous(policy, rule, tool, [backend for backend in reached if tool in offered[backend]])
+                if "/" in tool and tool not in declared:
+                    yield _no_scope(snapshot, policy, rule, tool)
+
+
+def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) -> Iterator[Diagnostic]:
+    if len(offering) > 1:
+        listed = sorted(f"{backend.namespace}/{backend.name}" for backend in offering)
+        words = f"{rule} names tool `{tool}`, which {len(offering)} backends offer: {', '.join(listed[:MOST_SHOWN])}"
+        first = offering[0]
+        is_near = first.namespace == policy.resource.namespace
+        scope = first.name if is_near else f"{first.namespace}/{first.name}"
+        yield finding(
+            AMBIGUOUS, policy, rule.path, words, f"write `{scope}/{tool}` to mean the tool of that one backend"
+        )
+
+
+def _no_scope(snapshot: Snapshot, policy: Policy, rule: Rule, tool: str) -> Diagnostic:
+    scope = tool.rpartition("/")[0]
+    namespace = policy.resource.namespace
+    known: set[str] = set()
+    for kind in BACKENDS:
+        for backend in snapshot.of_kind(*kind):
+            known.add(f"{backend.namespace}/{backend.name}")
+            if backend.namespace == namespace:
+                known.add(backend.name)
+    words = f"{rule} names `{tool}`, but there is no XBackend `{scope}`: it is read as the tool's own name"
+    return finding(NO_SCOPE, policy, rule.path, words, near_miss(scope, known))

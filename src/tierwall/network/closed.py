@@ -15,7 +15,7 @@ def closed(model: Model) -> Iterator[Diagnostic]:
             words = f"{policy.reference} fails closed: {policy.closed}"
             yield Diagnostic("TW208", words, policy.resource.position(("spec",)), reference=policy.reference)
             continue
-        for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+        for rule in policy.all_rules:
             if rule.closed:
                 words = f"{rule} fails closed: {rule.closed}"
                 yield Diagnostic("TW208", words, rule.resource.position(rule.path), reference=rule.policy)

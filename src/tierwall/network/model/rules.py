@@ -263,6 +263,11 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
         """This policy as answers name it, where it settles something as a whole."""
         return Decider(self.reference, self.place)
 
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules of both directions, egress first."""
+        return (*(self.egress or ()), *(self.ingress or ()))
+
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""
         if direction is _EGRESS:

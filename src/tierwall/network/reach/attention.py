@@ -86,7 +86,7 @@ class Attention:
             self.namespaces.look(policy.namespaces)
             self.pods.look(policy.pods)
             relations: set[Relation] = set()
-            for rule in (*(policy.egress or ()), *(policy.ingress or ())):
+            for rule in policy.all_rules:
                 relations.update(self._rule(rule))
             if any(map(compares_names, relations)):
                 self._by_name(policy.namespaces, model)

@@ -81,10 +81,13 @@ def _typed(json: dict[str, object], depth: int) -> object:
         raise EncodingError(f"expected a {name} in `$value`, found `{str(value)[:80]}`") from None
 
 
-def _read_uint(value: object, depth: int) -> object:
-    if type(value) is int and 0 <= value <= UINT_MAX:
-        return Uint(value)
-    raise TypeError
+def _read_whole(low: int, high: int, make: Callable[[int], object]) -> Callable[[object, int], object]:
+    def reader(value: object, depth: int) -> object:
+        if type(value) is int and low <= value <= high:
+            return make(value)
+        raise TypeError
+
+    return reader
 
 
 def _read_double(value: object, depth: int) -> object:
@@ -110,15 +113,9 @@ def _read_map(value: object, depth: int) -> object:
     return make_map((decode(key, depth + 1), decode(item, depth + 1)) for key, item in value)
 
 
-def _read_int(value: object, depth: int) -> object:
-    if type(value) is int and INT_MIN <= value <= INT_MAX:
-        return value
-    raise TypeError
-
-
 _READERS: dict[str, Callable[[object, int], object]] = {
-    "int": _read_int,
-    "uint": _read_uint,
+    "int": _read_whole(INT_MIN, INT_MAX, int),
+    "uint": _read_whole(0, UINT_MAX, Uint),
     "double": _read_double,
     "bytes": _read_text(lambda text: base64.b64decode(text, validate=True)),
     "timestamp": _read_text(parse_timestamp),

@@ -24,7 +24,7 @@ from tierwall.cel.syntax.ast import (
 )
 
 # Functions with a dotted name: their namespace is parsed as the target of a member call, but is no value.
-_QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)
+QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)
 
 
 def qualified(node: Call) -> str | None:
@@ -33,7 +33,7 @@ def qualified(node: Call) -> str | None:
     if path is None:
         return None
     name = f"{path.removeprefix('.')}.{node.function}"
-    return name if name in _QUALIFIED else None
+    return name if name in QUALIFIED else None
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:

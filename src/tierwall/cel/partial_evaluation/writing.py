@@ -17,8 +17,8 @@ from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn, value_type
 from tierwall.cel.partial_evaluation.names import path_of
 from tierwall.cel.partial_evaluation.outcomes import Failed, Residual, Result
-from tierwall.cel.partial_evaluation.signature import can_be, certain, fits, signatures
-from tierwall.cel.partial_evaluation.tree import own_length, qualified, rebuilt
+from tierwall.cel.partial_evaluation.signature import can_be, certain, fits, is_fixed, overloads, result_of
+from tierwall.cel.partial_evaluation.tree import QUALIFIED, own_length, qualified, rebuilt
 from tierwall.cel.syntax.ast import INDEX, Call, Entry, Expr, Has, Ident, ListExpr, Literal, MapExpr, Select
 from tierwall.cel.types import BOOL, DYN, Object, Type
 from tierwall.cel.values import OptionalValue, TypeValue, Uint, map_key, no_such_overload, type_name
@@ -119,7 +119,7 @@ class _OtherWriter:
             return operand
         parts = path.parts
         if isinstance(node, Call):
-            return dyn(operand) if signatures().has(".".join((*parts, node.function))) else operand
+            return dyn(operand) if ".".join((*parts, node.function)) in QUALIFIED else operand
         assert isinstance(node, Select)
         name = ".".join((*parts, node.field))
         return dyn(operand) if any(each.startswith(name) for each in self.own.unknowns.names) else operand
@@ -133,9 +133,9 @@ class _CallWriter(_OtherWriter):
         self.function = node.function
         self.apply = apply
         name = qualified(node) or node.function.removeprefix(".")
-        self.params = signatures().params(name, len(parts))
-        self.result = signatures().result(name, len(parts))
-        self.free = signatures().is_fixed(name, len(parts))
+        self.params = [each.params for each in overloads(name, len(parts))]
+        self.result = result_of(name, len(parts))
+        self.free = is_fixed(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
         self.index = self.function in INDEX

@@ -152,12 +152,8 @@ def _negate(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
     return (f"-({text})" if text[0] in "-0123456789" else f"-{text}"), _UNARY
 
 
-def _index(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
-    return f"{_at(args[0], _MEMBER)}[{_at(args[1], _CONDITIONAL)}]", _MEMBER
-
-
-def _optional_index(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
-    return f"{_at(args[0], _MEMBER)}[?{_at(args[1], _CONDITIONAL)}]", _MEMBER
+def _index(mark: str) -> Callable[[tuple[ast.Expr, ...]], tuple[str, int]]:
+    return lambda args: (f"{_at(args[0], _MEMBER)}[{mark}{_at(args[1], _CONDITIONAL)}]", _MEMBER)
 
 
 def _conditional(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
@@ -168,8 +164,8 @@ def _conditional(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
 _OTHER_OPERATORS: dict[str, Callable[[tuple[ast.Expr, ...]], tuple[str, int]]] = {
     "!_": _not,
     "-_": _negate,
-    "_[_]": _index,
-    "_[?_]": _optional_index,
+    "_[_]": _index(""),
+    "_[?_]": _index("?"),
     "_?_:_": _conditional,
 }
 

@@ -14,7 +14,8 @@ from tests.worlds.cel_expressions import VARIABLES, Expressions, Values
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError
 from tierwall.cel.evaluate.encode import decode
 from tierwall.cel.evaluate.program import Fast, Program, compile, compiled
-from tierwall.cel.values import IP, Uint
+from tierwall.cel.library.addresses import IP
+from tierwall.cel.values import Uint
 
 ENVIRONMENT = Environment()
 PLAIN = {name: kind for name, kind in VARIABLES.items() if "." not in name}

@@ -7,21 +7,12 @@ import pytest
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.evaluate.evaluator import Evaluator
+from tierwall.cel.library.addresses import CIDR, IP
+from tierwall.cel.library.quantity import Quantity
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
 from tierwall.cel.syntax.parser import parse
 from tierwall.cel.types import BOOL, DYN, STRING, map_of
-from tierwall.cel.values import (
-    CIDR,
-    IP,
-    NONE,
-    Duration,
-    OptionalValue,
-    Quantity,
-    Timestamp,
-    TypeValue,
-    Uint,
-    make_map,
-)
+from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
 REQUEST: dict[str, object] = {
     "request": {

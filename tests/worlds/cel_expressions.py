@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tierwall.cel.values import CIDR, IP, NONE, Duration, OptionalValue, Quantity, Timestamp, TypeValue, Uint, make_map
+from tierwall.cel.library.addresses import CIDR, IP
+from tierwall.cel.library.quantity import Quantity
+from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
 Choose = Callable[[int], int]
 

@@ -8,7 +8,7 @@ and `dict`, so a JSON object is evaluated as it stands. The rest has a class her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -62,6 +62,12 @@ class Duration(msgspec.Struct, frozen=True, order=True, gc=False):
 
     ns: int
 
+    def notation(self) -> str:
+        """The text that reads back as the duration; `string()` goes by a double and may lose nanoseconds."""
+        whole, fraction = divmod(abs(self.ns), NANOS)
+        text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
+        return f"{'-' if self.ns < 0 else ''}{text}s"
+
 
 class TypeValue(msgspec.Struct, frozen=True, gc=False):
     """A type as a value: what `type(x)` gives, and what the name `int` stands for."""
@@ -91,10 +97,24 @@ class Opaque:
 
     __slots__ = ()
     cel_type: ClassVar[str] = "opaque"
+    # The function that reads `notation`, where one does.
+    reader: ClassVar[str] = ""
+
+    def same(self, other: Any) -> bool:
+        """CEL's `==` between two values of this type."""
+        return bool(msgspec.structs.astuple(self) == msgspec.structs.astuple(other))  # type: ignore[arg-type]
+
+    def size(self) -> int:
+        """The size the cost model goes by."""
+        return 1
+
+    def notation(self) -> str | None:
+        """The text that stands for the value in JSON and in expressions; None: nothing does."""
+        return None
 
     def __eq__(self, other: object) -> bool:
         if type(self) is type(other):
-            return _equal_opaque(self, other)
+            return self.same(other)
         raise no_such_overload("_==_", self, other)
 
     def __ne__(self, other: object) -> bool:
@@ -102,65 +122,6 @@ class Opaque:
 
     def __hash__(self) -> int:
         return hash(self.cel_type)
-
-
-class Quantity(Opaque, msgspec.Struct, frozen=True, gc=False):
-    """A Kubernetes resource quantity: exactly `value * 10**scale`.
-
-    `small` says that Kubernetes keeps it as a 64-bit integer and a scale; only such a quantity is ever an integer.
-    """
-
-    cel_type: ClassVar[str] = "kubernetes.Quantity"
-    value: int
-    scale: int = 0
-    small: bool = True
-
-
-class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
-    """An IPv4 or IPv6 address."""
-
-    cel_type: ClassVar[str] = "net.IP"
-    version: int
-    number: int
-
-
-class CIDR(Opaque, msgspec.Struct, frozen=True, gc=False):
-    """An address with a prefix length; host bits are kept."""
-
-    cel_type: ClassVar[str] = "net.CIDR"
-    address: IP
-    bits: int
-
-
-class URL(Opaque, msgspec.Struct, frozen=True, gc=False):
-    """A URL, in the parts that Go's net/url gives."""
-
-    cel_type: ClassVar[str] = "kubernetes.URL"
-    text: str
-    scheme: str
-    host: str
-    escaped_path: str
-    query: str
-
-
-class Semver(Opaque, msgspec.Struct, frozen=True, gc=False):
-    """A semantic version; build metadata takes no part in order or equality."""
-
-    cel_type: ClassVar[str] = "kubernetes.Semver"
-    major: int
-    minor: int
-    patch: int
-    prerelease: tuple[int | str, ...] = ()
-    build: tuple[str, ...] = ()
-
-
-class Format(Opaque, msgspec.Struct, frozen=True):
-    """A named format; `validate` gives the problems of a text."""
-
-    cel_type: ClassVar[str] = "kubernetes.NamedFormat"
-    name: str
-    validate: Callable[[str], list[str]]
-    regex_size: int
 
 
 class BoolKey(msgspec.Struct, frozen=True, gc=False):
@@ -266,7 +227,7 @@ def equal(left: object, right: object) -> bool:
         if kind is OptionalValue:
             return _equal_optionals(left, right)
         if isinstance(left, Opaque):
-            return _equal_opaque(left, right)
+            return left.same(right)
         return left == right
     if kind in NUMERIC and other in NUMERIC:
         return _number(left, other) == _number(right, kind)
@@ -300,18 +261,6 @@ def _equal_optionals(left: Any, right: Any) -> bool:
     return bool(left.present == right.present)
 
 
-def _equal_opaque(left: object, right: object) -> bool:
-    if isinstance(left, Quantity) and isinstance(right, Quantity):
-        return compare_quantities(left, right) == 0
-    if isinstance(left, Semver) and isinstance(right, Semver):
-        return compare_semvers(left, right) == 0
-    if isinstance(left, Format) and isinstance(right, Format):
-        return left.name == right.name
-    if isinstance(left, URL) and isinstance(right, URL):
-        return left.text == right.text
-    return bool(msgspec.structs.astuple(left) == msgspec.structs.astuple(right))  # type: ignore[arg-type]
-
-
 def compare(left: object, right: object) -> int:
     """CEL's order: -1, 0 or 1; an error where the two have none. NaN is neither below, equal nor above (2)."""
     kind, other = type(left), type(right)
@@ -331,36 +280,6 @@ def _sign(left: object, right: object) -> int:
     return 0 if left == right else 2
 
 
-def compare_quantities(left: Quantity, right: Quantity) -> int:
-    """-1, 0 or 1 by amount."""
-    a, b = left.value, right.value
-    # Digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless.
-    if (a > 0) - (a < 0) != (b > 0) - (b < 0) or not a:
-        return (a > b) - (a < b)
-    magnitude = len(str(abs(a))) + left.scale - len(str(abs(b))) - right.scale
-    if magnitude:
-        return 1 if (magnitude > 0) == (a > 0) else -1
-    scale = min(left.scale, right.scale)
-    a, b = a * pow(10, left.scale - scale), b * pow(10, right.scale - scale)
-    return 1 if a > b else -1 if a < b else 0
-
-
-def compare_semvers(left: Semver, right: Semver) -> int:
-    """-1, 0 or 1 by the precedence of semver.org, clause 11."""
-    a, b = (left.major, left.minor, left.patch), (right.major, right.minor, right.patch)
-    if a != b:
-        return 1 if a > b else -1
-    if not left.prerelease or not right.prerelease:
-        return bool(right.prerelease) - bool(left.prerelease)
-    for x, y in zip(left.prerelease, right.prerelease, strict=False):
-        if x == y:
-            continue
-        if isinstance(x, int) != isinstance(y, int):
-            return -1 if isinstance(x, int) else 1
-        return 1 if x > y else -1  # type: ignore[operator]
-    return (len(left.prerelease) > len(right.prerelease)) - (len(left.prerelease) < len(right.prerelease))
-
-
 def size_of(value: object) -> int:
     """The size the cost model goes by: code points, bytes, elements, entries; 1 for all that has no size."""
     kind = type(value)
@@ -368,11 +287,7 @@ def size_of(value: object) -> int:
         return len(value)  # type: ignore[arg-type]
     if kind is OptionalValue:
         return size_of(value.value) if value.present else 1  # type: ignore[attr-defined]
-    if kind is IP:
-        return 4 if value.version == 4 else 16  # type: ignore[attr-defined]
-    if kind is CIDR:
-        return int(-(-value.bits // 8))  # type: ignore[attr-defined]
-    return 1
+    return value.size() if isinstance(value, Opaque) else 1
 
 
 def int64(number: int) -> int:

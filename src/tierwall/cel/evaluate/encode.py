@@ -12,24 +12,16 @@ import math
 from collections.abc import Callable
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library.addresses import cidr_text, ip_text
 from tierwall.cel.library.cost import nodes
 from tierwall.cel.library.time import format_timestamp, parse_duration, parse_timestamp
 from tierwall.cel.values import (
-    CIDR,
     INT_MAX,
     INT_MIN,
-    IP,
-    NANOS,
     NONE,
     UINT_MAX,
-    URL,
     Duration,
-    Format,
     Opaque,
     OptionalValue,
-    Quantity,
-    Semver,
     Timestamp,
     TypeValue,
     Uint,
@@ -151,17 +143,15 @@ def encode(value: object, depth: int = 0) -> object:
         case Timestamp():
             return {"$type": "timestamp", "$value": format_timestamp(Timestamp(value.ns))}
         case Duration():
-            return {"$type": "duration", "$value": exact_text(value)}
+            return {"$type": "duration", "$value": value.notation()}
         case TypeValue():
             return {"$type": "type", "$value": _LONG_NAMES.get(value.name, value.name)}
         case OptionalValue():
             if not value.present:
                 return {"$type": "optional"}
             return {"$type": "optional", "$value": encode(value.value, depth + 1)}
-        case IP() | CIDR() | URL() | Format() | Quantity() | Semver():
-            return {"$type": value.cel_type, "$value": exact_text(value)}
         case Opaque():
-            return {"$type": value.cel_type, "$value": None}
+            return {"$type": value.cel_type, "$value": value.notation()}
     raise EncodingError(f"a {type(value).__name__} has no JSON form")
 
 
@@ -171,26 +161,3 @@ def _encode_map(value: dict[object, object], depth: int) -> object:
         return {key: encode(item, depth + 1) for key, item in value.items()}
     pairs = zip(map_keys(value), value.values(), strict=True)
     return {"$type": "map", "$value": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in pairs]}
-
-
-def exact_text(value: Duration | IP | CIDR | URL | Format | Quantity | Semver) -> str:
-    """The text that reads back as the value. `string()` of a duration goes by a double and may lose nanoseconds."""
-    match value:
-        case Duration():
-            whole, fraction = divmod(abs(value.ns), NANOS)
-            text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
-            return f"{'-' if value.ns < 0 else ''}{text}s"
-        case IP():
-            return ip_text(value)
-        case CIDR():
-            return cidr_text(value)
-        case URL():
-            return value.text
-        case Format():
-            return value.name
-        case Quantity():
-            return f"{value.value}e{value.scale}" if value.scale else str(value.value)
-        case Semver():
-            text = f"{value.major}.{value.minor}.{value.patch}"
-            text += "-" + ".".join(map(str, value.prerelease)) if value.prerelease else ""
-            return text + ("+" + ".".join(value.build) if value.build else "")

@@ -8,18 +8,66 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import ClassVar
+
+import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, INT, STRING, Type
-from tierwall.cel.values import CIDR, IP, size_of
-
-IP_TYPE, CIDR_TYPE = Type(IP.cel_type), Type(CIDR.cel_type)
+from tierwall.cel.values import Opaque, size_of
 
 _MAPPED = 0xFFFF << 32
 _LONGEST = 64
 _BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+
+
+class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """An IPv4 or IPv6 address."""
+
+    cel_type: ClassVar[str] = "net.IP"
+    reader: ClassVar[str] = "ip"
+    version: int
+    number: int
+
+    @property
+    def width(self) -> int:
+        """How many bits an address of its family has."""
+        return 32 if self.version == 4 else 128
+
+    @property
+    def plain(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """The address as Python has it."""
+        return ipaddress.IPv4Address(self.number) if self.version == 4 else ipaddress.IPv6Address(self.number)
+
+    def size(self) -> int:
+        """Its bytes."""
+        return self.width // 8
+
+    def notation(self) -> str:
+        """The canonical form."""
+        return str(self.plain)
+
+
+class CIDR(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """An address with a prefix length; host bits are kept."""
+
+    cel_type: ClassVar[str] = "net.CIDR"
+    reader: ClassVar[str] = "cidr"
+    address: IP
+    bits: int
+
+    def size(self) -> int:
+        """The bytes that its prefix reaches into."""
+        return -(-self.bits // 8)
+
+    def notation(self) -> str:
+        """The address in canonical form, and the length."""
+        return f"{self.address.notation()}/{self.bits}"
+
+
+IP_TYPE, CIDR_TYPE = Type(IP.cel_type), Type(CIDR.cel_type)
 
 
 def parse_ip(text: str) -> IP:
@@ -38,23 +86,13 @@ def parse_ip(text: str) -> IP:
     return IP(address.version, number)
 
 
-def address_of(ip: IP) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address as Python has it."""
-    return ipaddress.IPv4Address(ip.number) if ip.version == 4 else ipaddress.IPv6Address(ip.number)
-
-
-def ip_text(ip: IP) -> str:
-    """The canonical form."""
-    return str(address_of(ip))
-
-
 def is_canonical(text: str) -> bool:
     """Whether the text is how the address is written back; an error if it is none."""
-    return ip_text(parse_ip(text)) == text
+    return parse_ip(text).notation() == text
 
 
 def _in(ip: IP, four: tuple[str, ...], six: tuple[str, ...]) -> bool:
-    address = address_of(ip)
+    address = ip.plain
     return any(address in ipaddress.ip_network(network) for network in (four if ip.version == 4 else six))
 
 
@@ -79,7 +117,7 @@ def is_global_unicast(ip: IP) -> bool:
     """Neither broadcast, unspecified, loopback, multicast nor link-local; private addresses count."""
     if ip.number == 0 or (ip.version == 4 and ip.number == 0xFFFFFFFF):
         return False
-    return not (is_loopback(ip) or address_of(ip).is_multicast or is_link_local_unicast(ip))
+    return not (is_loopback(ip) or ip.plain.is_multicast or is_link_local_unicast(ip))
 
 
 def parse_cidr(text: str) -> CIDR:
@@ -87,30 +125,21 @@ def parse_cidr(text: str) -> CIDR:
     address, slash, bits = text.rpartition("/")
     if slash and _BITS.fullmatch(bits):
         parsed = parse_ip(address)
-        if int(bits) <= _width(parsed):
+        if int(bits) <= parsed.width:
             return CIDR(parsed, int(bits))
     raise EvaluationError(f"network address parse error during conversion from string: `{text[:80]}`")
 
 
-def _width(address: IP) -> int:
-    return 32 if address.version == 4 else 128
-
-
-def cidr_text(cidr: CIDR) -> str:
-    """The address in canonical form, and the length."""
-    return f"{ip_text(cidr.address)}/{cidr.bits}"
-
-
 def masked(cidr: CIDR) -> CIDR:
     """The range with its host bits cleared."""
-    shift = _width(cidr.address) - cidr.bits
+    shift = cidr.address.width - cidr.bits
     return CIDR(IP(cidr.address.version, cidr.address.number >> shift << shift), cidr.bits)
 
 
 def contains_ip(cidr: CIDR, address: IP | str) -> bool:
     """Whether the address is in the range."""
     other = parse_ip(address) if isinstance(address, str) else address
-    shift = _width(cidr.address) - cidr.bits
+    shift = cidr.address.width - cidr.bits
     return other.version == cidr.address.version and other.number >> shift == cidr.address.number >> shift
 
 
@@ -135,7 +164,7 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("ip", "string_to_ip", (STRING,), IP_TYPE, parse_ip, cost=cost.scan, since=30),
     Overload("isIP", "is_ip", (STRING,), BOOL, is_read_by(parse_ip), cost=cost.scan, since=30),
     Overload("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, is_canonical, cost=cost.scan_first_twice, since=30),
-    Overload("string", "ip_to_string", (IP_TYPE,), STRING, ip_text, since=30),
+    Overload("string", "ip_to_string", (IP_TYPE,), STRING, IP.notation, since=30),
     _of_ip("family", "ip_family", (), INT, lambda ip: ip.version),
     _of_ip("isUnspecified", "ip_is_unspecified", (), BOOL, lambda ip: ip.number == 0),
     _of_ip("isLoopback", "ip_is_loopback", (), BOOL, is_loopback),
@@ -144,7 +173,7 @@ OVERLOADS: tuple[Overload, ...] = (
     _of_ip("isGlobalUnicast", "ip_is_global_unicast", (), BOOL, is_global_unicast),
     Overload("cidr", "string_to_cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan, since=30),
     Overload("isCIDR", "is_cidr", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan, since=30),
-    Overload("string", "cidr_to_string", (CIDR_TYPE,), STRING, cidr_text, since=30),
+    Overload("string", "cidr_to_string", (CIDR_TYPE,), STRING, CIDR.notation, since=30),
     _of_cidr("containsIP", "cidr_contains_ip_string", (STRING,), BOOL, contains_ip, cost=_contains_ip_cost),
     _of_cidr("containsIP", "cidr_contains_ip_ip", (IP_TYPE,), BOOL, contains_ip, cost=_contains_ip_cost),
     _of_cidr("containsCIDR", "cidr_contains_cidr_string", (STRING,), BOOL, contains_cidr, cost=_contains_cidr_cost),

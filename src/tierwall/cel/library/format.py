@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
 
 from tierwall.cel.library.table import Overload, members
 from tierwall.cel.library.url import request_uri_problem
 from tierwall.cel.types import STRING, Type, list_of, optional_of
-from tierwall.cel.values import NONE, Format, OptionalValue, size_of
+from tierwall.cel.values import NONE, Opaque, OptionalValue, size_of
 from tierwall.values import formats, names
+
+
+class Format(Opaque, msgspec.Struct, frozen=True):
+    """A named format; `validate` gives the problems of a text."""
+
+    cel_type: ClassVar[str] = "kubernetes.NamedFormat"
+    name: str
+    validate: Callable[[str], list[str]]
+    regex_size: int
+
+    def notation(self) -> str:
+        """The name."""
+        return self.name
+
 
 FORMAT = Type(Format.cel_type)
 

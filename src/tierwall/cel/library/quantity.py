@@ -6,14 +6,15 @@ Kubernetes keeps a quantity as a 64-bit integer and a power of ten while it can,
 from __future__ import annotations
 
 import re
+from typing import ClassVar
+
+import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, DOUBLE, INT, STRING, Type
-from tierwall.cel.values import INT_MAX, INT_MIN, Quantity, compare_quantities
-
-QUANTITY = Type(Quantity.cel_type)
+from tierwall.cel.values import INT_MAX, INT_MIN, Opaque
 
 _TEXT = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
@@ -23,6 +24,44 @@ _NANO = -9
 # Digits that always fit an int64.
 _SAFE_DIGITS = 18
 _LONGEST = 2_000
+
+
+class Quantity(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A Kubernetes resource quantity: exactly `value * 10**scale`.
+
+    `small` says that Kubernetes keeps it as a 64-bit integer and a scale; only such a quantity is ever an integer.
+    """
+
+    cel_type: ClassVar[str] = "kubernetes.Quantity"
+    reader: ClassVar[str] = "quantity"
+    value: int
+    scale: int = 0
+    small: bool = True
+
+    def same(self, other: Quantity) -> bool:
+        """By amount."""
+        return compare(self, other) == 0
+
+    def notation(self) -> str:
+        """Digits and an exponent."""
+        return f"{self.value}e{self.scale}" if self.scale else str(self.value)
+
+
+QUANTITY = Type(Quantity.cel_type)
+
+
+def compare(left: Quantity, right: Quantity) -> int:
+    """-1, 0 or 1 by amount."""
+    a, b = left.value, right.value
+    # Digits are only aligned where both are of the same magnitude, so that `1e1000000` is harmless.
+    if (a > 0) - (a < 0) != (b > 0) - (b < 0) or not a:
+        return (a > b) - (a < b)
+    magnitude = len(str(abs(a))) + left.scale - len(str(abs(b))) - right.scale
+    if magnitude:
+        return 1 if (magnitude > 0) == (a > 0) else -1
+    scale = min(left.scale, right.scale)
+    a, b = a * pow(10, left.scale - scale), b * pow(10, right.scale - scale)
+    return 1 if a > b else -1 if a < b else 0
 
 
 def parse(text: str) -> Quantity:
@@ -54,7 +93,7 @@ def _binary(number: int, whole: str, fraction: str, exponent: int) -> Quantity:
         return Quantity(value)
     result = _rounded(value, -len(fraction))
     limit = Quantity(INT_MAX, 0, False)
-    if compare_quantities(Quantity(abs(result.value), result.scale), limit) > 0:
+    if compare(Quantity(abs(result.value), result.scale), limit) > 0:
         return Quantity(INT_MAX if number > 0 else -INT_MAX, 0, False)
     return result
 
@@ -130,9 +169,9 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_read_by(parse), cost=cost.scan, since=28),
     # Declared as a function, not a member, in Kubernetes.
     Overload("sign", "quantity_sign", (QUANTITY,), INT, sign, since=28),
-    _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) > 0),
-    _member("isLessThan", "quantity_is_less_than", (QUANTITY,), BOOL, lambda a, b: compare_quantities(a, b) < 0),
-    _member("compareTo", "quantity_compare_to", (QUANTITY,), INT, compare_quantities),
+    _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare(a, b) > 0),
+    _member("isLessThan", "quantity_is_less_than", (QUANTITY,), BOOL, lambda a, b: compare(a, b) < 0),
+    _member("compareTo", "quantity_compare_to", (QUANTITY,), INT, compare),
     _member("asApproximateFloat", "quantity_get_float", (), DOUBLE, as_float),
     _member("asInteger", "quantity_get_int", (), INT, as_integer),
     _member("isInteger", "quantity_is_integer", (), BOOL, lambda quantity: _integer(quantity) is not None),

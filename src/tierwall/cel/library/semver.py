@@ -3,19 +3,61 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
+
+import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, INT, STRING, Type
-from tierwall.cel.values import UINT_MAX, Semver, compare_semvers
-
-SEMVER = Type(Semver.cel_type)
+from tierwall.cel.values import UINT_MAX, Opaque
 
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
 _TEXT = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
 _PART = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
 _LONGEST = 4096
+
+
+class Semver(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A semantic version; build metadata takes no part in order or equality."""
+
+    cel_type: ClassVar[str] = "kubernetes.Semver"
+    reader: ClassVar[str] = "semver"
+    major: int
+    minor: int
+    patch: int
+    prerelease: tuple[int | str, ...] = ()
+    build: tuple[str, ...] = ()
+
+    def same(self, other: Semver) -> bool:
+        """By precedence."""
+        return compare(self, other) == 0
+
+    def notation(self) -> str:
+        """As semver.org writes it."""
+        text = f"{self.major}.{self.minor}.{self.patch}"
+        text += "-" + ".".join(map(str, self.prerelease)) if self.prerelease else ""
+        return text + ("+" + ".".join(self.build) if self.build else "")
+
+
+SEMVER = Type(Semver.cel_type)
+
+
+def compare(left: Semver, right: Semver) -> int:
+    """-1, 0 or 1 by the precedence of semver.org, clause 11."""
+    a, b = (left.major, left.minor, left.patch), (right.major, right.minor, right.patch)
+    if a != b:
+        return 1 if a > b else -1
+    if not left.prerelease or not right.prerelease:
+        return bool(right.prerelease) - bool(left.prerelease)
+    for x, y in zip(left.prerelease, right.prerelease, strict=False):
+        if x == y:
+            continue
+        if isinstance(x, int) != isinstance(y, int):
+            return -1 if isinstance(x, int) else 1
+        return 1 if x > y else -1  # type: ignore[operator]
+    return (len(left.prerelease) > len(right.prerelease)) - (len(left.prerelease) < len(right.prerelease))
 
 
 def _invalid(text: str) -> EvaluationError:
@@ -62,9 +104,9 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("semver", "string_bool_to_semver", _FLAGGED, SEMVER, parse, cost=cost.scan, since=33),
     Overload("isSemver", "is_semver_string", (STRING,), BOOL, _is_semver, cost=cost.scan, since=33),
     Overload("isSemver", "is_semver_string_bool", _FLAGGED, BOOL, _is_semver, cost=cost.scan, since=33),
-    _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) > 0),
-    _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda a, b: compare_semvers(a, b) < 0),
-    _member("compareTo", "semver_compare_to", (SEMVER,), INT, compare_semvers),
+    _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda a, b: compare(a, b) > 0),
+    _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda a, b: compare(a, b) < 0),
+    _member("compareTo", "semver_compare_to", (SEMVER,), INT, compare),
     _member("major", "semver_major", (), INT, lambda version: version.major),
     _member("minor", "semver_minor", (), INT, lambda version: version.minor),
     _member("patch", "semver_patch", (), INT, lambda version: version.patch),

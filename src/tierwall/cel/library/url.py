@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import ClassVar
+
+import msgspec
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
-from tierwall.cel.values import URL
-
-URL_TYPE = Type(URL.cel_type)
+from tierwall.cel.values import Opaque
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _RESERVED = frozenset("$&+,/:;=?@")
@@ -29,6 +30,29 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _PORT = re.compile(r"(:[0-9]*)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_PARAMETERS = 10_000
+
+
+class URL(Opaque, msgspec.Struct, frozen=True, gc=False):
+    """A URL, in the parts that Go's net/url gives."""
+
+    cel_type: ClassVar[str] = "kubernetes.URL"
+    reader: ClassVar[str] = "url"
+    text: str
+    scheme: str
+    host: str
+    escaped_path: str
+    query: str
+
+    def same(self, other: URL) -> bool:
+        """By text."""
+        return self.text == other.text
+
+    def notation(self) -> str:
+        """The URL as Go writes it back."""
+        return self.text
+
+
+URL_TYPE = Type(URL.cel_type)
 
 
 class _BadURL(Exception):

@@ -13,28 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tierwall.cel.errors import EvaluationError
-from tierwall.cel.evaluate.encode import exact_text
-from tierwall.cel.library.format import FORMATS
+from tierwall.cel.library.format import FORMATS, Format
+from tierwall.cel.library.quantity import Quantity
 from tierwall.cel.library.quantity import parse as parse_quantity
 from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial_evaluation.outcomes import PartialError
 from tierwall.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.types import DYN, Object, Type
-from tierwall.cel.values import (
-    CIDR,
-    IP,
-    URL,
-    Duration,
-    Format,
-    OptionalValue,
-    Quantity,
-    Semver,
-    Timestamp,
-    TypeValue,
-    Uint,
-    map_keys,
-    type_name,
-)
+from tierwall.cel.values import Duration, Opaque, OptionalValue, Timestamp, TypeValue, Uint, map_keys, type_name
 
 # The parser takes 250 levels; the rest is for what surrounds the constant.
 MAX_DEPTH = 100
@@ -59,6 +45,8 @@ def constant(value: object, depth: int = 0) -> Expr:
     if kind is OptionalValue:
         return _optional(value, depth)  # type: ignore[arg-type]
     write = _WRITERS.get(kind)
+    if write is None and isinstance(value, Opaque) and value.reader:
+        return _call(value.reader, str(value.notation()))
     if write is None:
         raise PartialError(f"a known value of type `{type_name(value)}` has no notation in CEL")
     return write(value)
@@ -173,7 +161,7 @@ def _timestamp(value: Timestamp) -> Expr:
 
 
 def _quantity(value: Quantity) -> Expr:
-    text = exact_text(value)
+    text = value.notation()
     if value.small and len(str(abs(value.value))) > _SMALL_DIGITS:
         # Kubernetes reads so many digits as a big number, never an integer to it; a sum of small ones stays small.
         high, low = divmod(value.value - 1, 1000)
@@ -182,11 +170,6 @@ def _quantity(value: Quantity) -> Expr:
     if parse_quantity(text) != value:
         raise PartialError("a known quantity, computed from others, has no notation in CEL")
     return _call("quantity", text)
-
-
-def _read_by(function: str) -> Callable[[Any], Expr]:
-    """Values that a function reads from their text."""
-    return lambda value: _call(function, exact_text(value))
 
 
 def _format(value: Format) -> Expr:
@@ -229,13 +212,9 @@ def _type(value: TypeValue) -> Expr:
 
 _WRITERS: dict[type, Callable[[Any], Expr]] = {
     Timestamp: _timestamp,
-    Duration: _read_by("duration"),
+    Duration: lambda value: _call("duration", value.notation()),
     TypeValue: _type,
     Quantity: _quantity,
-    IP: _read_by("ip"),
-    CIDR: _read_by("cidr"),
-    URL: _read_by("url"),
-    Semver: _read_by("semver"),
     Format: _format,
 }
 

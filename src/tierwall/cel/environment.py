@@ -76,7 +76,7 @@ class Environment:
         )
         self.type_names = _type_names(release)
         self.dotted = frozenset(name.partition(".")[0] for name in (*self.variables, *self.type_names) if "." in name)
-        self.known_calls: dict[object, tuple[Type, tuple[Overload, ...]]] = {}
+        self.known_calls: dict[object, Type] = {}
 
     def parse(self, source: str) -> ast.Expr:
         """The tree of `source` under this environment's syntax."""

@@ -1,8 +1,7 @@
 """Names and types of an expression (cel-go 0.29, checker/checker.go, in Kubernetes' configuration).
 
 Gradual: what has type dyn fits everywhere. The macros are checked as written, by the rules that their expansions in
-cel-go would give them. The answer holds the type of every node, the overloads that each call may reach and the
-variable that each dotted name stands for, for the compiler, the partial evaluator and a solver.
+cel-go would give them. The answer holds the type of every node, for the partial evaluator.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tierwall.cel.check.structural import escape, field_names, field_type
 from tierwall.cel.check.validators import validate
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
-from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import BOOL, DYN, ERROR, INT, Object, Param, Type, list_of, map_of, optional_of
 from tierwall.cel.values import Uint
@@ -48,10 +46,6 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
     expr: ast.Expr
     type: Type
     types: Mapping[ast.Expr, Type]
-    # The overloads that may apply to a call; more than one where an argument is dyn.
-    overloads: Mapping[ast.Expr, tuple[Overload, ...]]
-    # Which declared name an identifier or a chain of selections is (`a.b.c` may be one variable).
-    names: Mapping[ast.Expr, str]
 
 
 def compile_source(source: str, environment: Environment) -> Checked:
@@ -72,15 +66,13 @@ def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked
 
 
 class _Checker(Inference):
-    __slots__ = ("locals", "names", "overloads", "problems", "source", "types")
+    __slots__ = ("locals", "problems", "source", "types")
 
     def __init__(self, environment: Environment, source: str) -> None:
         super().__init__(environment)
         self.source = source
         self.problems: list[Problem] = []
         self.types: dict[ast.Expr, Type] = {}
-        self.overloads: dict[ast.Expr, tuple[Overload, ...]] = {}
-        self.names: dict[ast.Expr, str] = {}
         self.locals: dict[str, Type] = {}
 
     def whole(self, tree: ast.Expr) -> Checked:
@@ -90,10 +82,10 @@ class _Checker(Inference):
             result = self.bindings.resolve(result)
             types = {node: self.bindings.resolve(given) for node, given in types.items()}
         if not self.problems:
-            validate(tree, types, self.overloads, self.environment.release >= CHECKED_LITERALS, self.report)
+            validate(tree, types, self.environment.release >= CHECKED_LITERALS, self.report)
         if self.problems:
             raise CheckError(self.problems)
-        return Checked(tree, result, types, self.overloads, self.names)
+        return Checked(tree, result, types)
 
     def report(self, at: int, message: str, hint: str | None = None) -> None:
         self.problems.append(problem_at(self.source, at, message, hint))
@@ -117,7 +109,6 @@ class _Checker(Inference):
             return local
         declared = self.declared(plain)
         if declared is not None:
-            self.names[node] = plain
             return declared
         known = (*self.locals, *self.environment.variables)
         hint = did_you_mean(plain, known)
@@ -157,7 +148,6 @@ class _Checker(Inference):
         for place, selection in enumerate(chain):
             declared = self.declared(name)
             if declared is not None:
-                self.names[selection] = name
                 self.types[selection] = declared
                 del chain[place:]
                 return declared
@@ -204,7 +194,6 @@ class _Checker(Inference):
         if prefix is not None:
             found = self.environment.lookup(f"{prefix}.{function}")
             if found is not None:
-                self.names[node] = found.name
                 return self.resolve(node, found, found.plain, args)
         before = len(self.problems)
         target = self.check(node.target)
@@ -227,7 +216,6 @@ class _Checker(Inference):
         return ERROR
 
     def logical(self, node: ast.Call, args: Sequence[Type]) -> Type:
-        self.overloads[node] = (self.environment.functions[node.function].plain[0].overload,)
         for arg, given in zip(node.args, args, strict=True):
             self.expect(BOOL, given, arg)
         return BOOL
@@ -237,13 +225,12 @@ class _Checker(Inference):
             self.report(node.at, f"expected {wanted}, found {self.shown(given)}")
 
     def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
-        found = self.apply(function, candidates, tuple(args))
-        if found is None:
+        result = self.apply(function, candidates, tuple(args))
+        if result is None:
             message, hint = no_overload(function, candidates, tuple(map(self.shown, args)))
             self.report(node.at, message, hint)
             return ERROR
-        self.overloads[node] = found[1]
-        return found[0]
+        return result
 
     def list_literal(self, node: ast.ListExpr) -> Type:
         joined: Type | None = None

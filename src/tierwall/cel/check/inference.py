@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tierwall.cel.environment import Environment, Function, Signature, introduced
 from tierwall.cel.errors import did_you_mean
-from tierwall.cel.library.table import EXTENSION, Overload
+from tierwall.cel.library.table import EXTENSION
 from tierwall.cel.types import DYN, Object, Param, Type
 
 _ANYTHING = ("dyn", "error")
@@ -203,9 +203,6 @@ def is_ground(given: Type) -> bool:
     return type(given) is not Param and all(is_ground(param) for param in given.params)
 
 
-Outcome = tuple[Type, tuple[Overload, ...]]
-
-
 class Inference:
     """Type variables and overloads, within the check of one expression."""
 
@@ -239,8 +236,8 @@ class Inference:
         """`given` as a message shows it."""
         return self.bindings.resolve(given)
 
-    def apply(self, function: Function, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Outcome | None:
-        """The type of a call and the overloads behind it, or None where none fits."""
+    def apply(self, function: Function, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Type | None:
+        """The type of a call, or None where no overload fits."""
         closed = not self.open or all(map(is_ground, given))
         if not closed:
             return self._fitting(candidates, given)
@@ -249,15 +246,14 @@ class Inference:
         known = remembered.get(key)
         if known is None:
             known = self._fitting(candidates, given)
-            if known is not None and is_ground(known[0]):
+            if known is not None and is_ground(known):
                 if len(remembered) >= _REMEMBERED:
                     remembered.clear()
                 remembered[key] = known
         return known
 
-    def _fitting(self, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Outcome | None:
+    def _fitting(self, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Type | None:
         result: Type | None = None
-        fitting: list[Overload] = []
         for signature in candidates:
             overload = signature.overload
             if len(overload.params) != len(given):
@@ -269,17 +265,14 @@ class Inference:
                 outcome = instantiate(fresh, outcome)
             if not self.bindings.fits(given, params):
                 continue
-            fitting.append(overload)
             outcome = self.bindings.substitute(outcome)
             if result is None:
                 result = outcome
             elif result.name != "dyn" and result != outcome:
                 result = DYN
-        if result is None:
-            return None
-        if not is_ground(result):
+        if result is not None and not is_ground(result):
             self.open = True
-        return result, tuple(fitting)
+        return result
 
 
 def unknown_function(name: str, environment: Environment) -> str | None:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from tierwall.cel.library.conversions import int_to_timestamp
 from tierwall.cel.library.regex import compiled
-from tierwall.cel.library.table import Overload
+from tierwall.cel.library.time import parse_duration, parse_timestamp
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import Type
 
 Report = Callable[[int, str], None]
 Types = Mapping[ast.Expr, Type]
-Overloads = Mapping[ast.Expr, tuple[Overload, ...]]
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
+_TIMES: dict[tuple[str, type], Callable[[Any], object]] = {
+    ("duration", str): parse_duration,
+    ("timestamp", str): parse_timestamp,
+    ("timestamp", int): int_to_timestamp,
+}
 _SIMPLE = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
 _CLAUSES = {
     "s": (*_SIMPLE, "list", "map", "type", "null_type"),
@@ -29,7 +35,7 @@ _CLAUSES = {
 }
 
 
-def validate(tree: ast.Expr, types: Types, overloads: Overloads, literals: bool, report: Report) -> None:
+def validate(tree: ast.Expr, types: Types, literals: bool, report: Report) -> None:
     """Report what is refused in a checked tree; `literals`: look at durations, timestamps and patterns too."""
     stack: list[tuple[ast.Expr, bool]] = [(tree, False)]
     while stack:
@@ -41,7 +47,7 @@ def validate(tree: ast.Expr, types: Types, overloads: Overloads, literals: bool,
                 exempt = True
                 _format(node, types, report)
             elif literals and node.args and type(node.args[0]) is ast.Literal:
-                _literal(node, node.args[0].value, overloads, report)
+                _literal(node, node.args[0].value, report)
         elif not exempt and kind is ast.ListExpr:
             _list(node, types, report)
         elif not exempt and kind is ast.MapExpr:
@@ -50,7 +56,7 @@ def validate(tree: ast.Expr, types: Types, overloads: Overloads, literals: bool,
             stack.extend([(child, exempt) for child in ast.children(node)])
 
 
-def _literal(node: ast.Call, value: object, overloads: Overloads, report: Report) -> None:
+def _literal(node: ast.Call, value: object, report: Report) -> None:
     # As in cel-go, the first argument is looked at: of the global form of `matches` that is the text, not the pattern.
     function = node.function
     try:
@@ -59,7 +65,9 @@ def _literal(node: ast.Call, value: object, overloads: Overloads, report: Report
         elif function == "duration" or function == "timestamp":
             if value is None:
                 raise ValueError("null has no time")
-            overloads[node][0].call(value)
+            read = _TIMES.get((function, type(value)))
+            if read is not None:
+                read(value)
     except Exception as error:
         report(node.args[0].at, f"invalid argument of `{function}`: {error}")
 

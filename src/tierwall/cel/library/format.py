@@ -90,10 +90,7 @@ def _constant(format: Format) -> Callable[[], Format]:
 _of_format = members(FORMAT, since=31)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("format.named", "format-named", (STRING,), optional_of(FORMAT), named, since=31),
-    _of_format("validate", "format-validate", (STRING,), optional_of(list_of(STRING)), validate, cost=_validate_cost),
-    *(
-        Overload(f"format.{name}", f"format.{name}", (), FORMAT, _constant(format), since=31)
-        for name, format in FORMATS.items()
-    ),
+    Overload("format.named", (STRING,), optional_of(FORMAT), named, since=31),
+    _of_format("validate", (STRING,), optional_of(list_of(STRING)), validate, cost=_validate_cost),
+    *(Overload(f"format.{name}", (), FORMAT, _constant(format), since=31) for name, format in FORMATS.items()),
 )

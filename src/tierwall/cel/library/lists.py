@@ -205,31 +205,30 @@ def _ordered(kind: Type) -> Iterator[Overload]:
     """The functions of lists whose elements have an order."""
     items = list_of(kind)
     member, member_34 = members(items), members(items, since=34)
-    yield member("isSorted", f"list_{kind}_is_sorted_bool", (), BOOL, is_sorted, cost=cost.traversal)
-    yield member("max", f"list_{kind}_max_{kind}", (), kind, greatest, cost=cost.traversal)
-    yield member("min", f"list_{kind}_min_{kind}", (), kind, smallest, cost=cost.traversal)
-    yield member_34("sort", f"list_{kind}_sort", (), items, sort, cost=cost.self_compare)
-    by_keys = f"list_{kind}_sortByAssociatedKeys"
-    yield _of_list_34("@sortByAssociatedKeys", by_keys, (items,), _LIST, sort_by_keys, cost=_sort_cost)
+    yield member("isSorted", (), BOOL, is_sorted, cost=cost.traversal)
+    yield member("max", (), kind, greatest, cost=cost.traversal)
+    yield member("min", (), kind, smallest, cost=cost.traversal)
+    yield member_34("sort", (), items, sort, cost=cost.self_compare)
+    yield _of_list_34("@sortByAssociatedKeys", (items,), _LIST, sort_by_keys, cost=_sort_cost)
 
 
 def _summable(kind: Type) -> Overload:
-    return members(list_of(kind))("sum", f"list_{kind}_sum_{kind}", (), kind, total, cost=cost.traversal)
+    return members(list_of(kind))("sum", (), kind, total, cost=cost.traversal)
 
 
 OVERLOADS: tuple[Overload, ...] = (
     *(overload for kind in _COMPARABLE for overload in _ordered(kind)),
     *map(_summable, _SUMMABLE),
-    _of_list("indexOf", "list_a_index_of_int", (A,), INT, index_of, cost=cost.traversal),
-    _of_list("lastIndexOf", "list_a_last_index_of_int", (A,), INT, last_index_of, cost=cost.traversal),
-    members(DYN, since=37)("includes", "list_includes_dyn_dyn", (DYN,), BOOL, includes, cost=cost.traversal),
-    _of_list_34("slice", "list_slice", (INT, INT), _LIST, slice_list, cost=_slice_cost),
-    members(list_of(_LIST), since=34)("flatten", "list_flatten", (), _LIST, flatten, cost=_flatten_cost),
-    members(list_of(DYN), since=34)("flatten", "list_flatten_int", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
-    Overload("lists.range", "lists_range", (INT,), list_of(INT), integers, cost=_range_cost, since=34),
-    _of_list_34("reverse", "list_reverse", (), _LIST, lambda items: items[::-1], cost=_copy_cost),
-    _of_list_34("distinct", "list_distinct", (), _LIST, distinct, cost=cost.self_compare),
-    Overload("sets.contains", "list_sets_contains_list", _PAIR, BOOL, contains, cost=cost.product, since=29),
-    Overload("sets.equivalent", "list_sets_equivalent_list", _PAIR, BOOL, equivalent, cost=_twice, since=29),
-    Overload("sets.intersects", "list_sets_intersects_list", _PAIR, BOOL, intersects, cost=cost.product, since=29),
+    _of_list("indexOf", (A,), INT, index_of, cost=cost.traversal),
+    _of_list("lastIndexOf", (A,), INT, last_index_of, cost=cost.traversal),
+    members(DYN, since=37)("includes", (DYN,), BOOL, includes, cost=cost.traversal),
+    _of_list_34("slice", (INT, INT), _LIST, slice_list, cost=_slice_cost),
+    members(list_of(_LIST), since=34)("flatten", (), _LIST, flatten, cost=_flatten_cost),
+    members(list_of(DYN), since=34)("flatten", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
+    Overload("lists.range", (INT,), list_of(INT), integers, cost=_range_cost, since=34),
+    _of_list_34("reverse", (), _LIST, lambda items: items[::-1], cost=_copy_cost),
+    _of_list_34("distinct", (), _LIST, distinct, cost=cost.self_compare),
+    Overload("sets.contains", _PAIR, BOOL, contains, cost=cost.product, since=29),
+    Overload("sets.equivalent", _PAIR, BOOL, equivalent, cost=_twice, since=29),
+    Overload("sets.intersects", _PAIR, BOOL, intersects, cost=cost.product, since=29),
 )

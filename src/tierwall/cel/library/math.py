@@ -82,8 +82,7 @@ def _invert(value: int) -> int:
 
 
 def _of(name: str, params: tuple[Type, ...], result: Type, call: Callable[..., object]) -> Overload:
-    id = f"math_{name}_" + "_".join(map(str, params))
-    return Overload(f"math.{name}", id, params, result, call, since=EXTENSION)
+    return Overload(f"math.{name}", params, result, call, since=EXTENSION)
 
 
 def _overloads() -> list[Overload]:

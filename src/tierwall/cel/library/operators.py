@@ -117,65 +117,57 @@ def in_map(value: object, mapping: dict[object, object]) -> bool:
     return map_find(mapping, value)[0]
 
 
-def _ordering(name: str, holds: Callable[[int], bool]) -> Callable[[object, object], bool]:
+def _ordering(holds: Callable[[int], bool]) -> Callable[[object, object], bool]:
     def ordered(left: object, right: object) -> bool:
         sign = compare(left, right)
         if sign == 2:
             raise EvaluationError("NaN values cannot be ordered")
         return holds(sign)
 
-    ordered.__name__ = name
     return ordered
 
 
-_NUMBERS = {"int64": INT, "uint64": UINT, "double": DOUBLE}
-_ORDERED = {"bool": BOOL, **_NUMBERS, "string": STRING, "bytes": BYTES, "timestamp": TIMESTAMP, "duration": DURATION}
+_NUMBERS = (INT, UINT, DOUBLE)
+_ORDERED = (BOOL, *_NUMBERS, STRING, BYTES, TIMESTAMP, DURATION)
 
 
-def _order_overloads(function: str, name: str, holds: Callable[[int], bool]) -> Iterator[Overload]:
-    call = _ordering(name, holds)
-    for word, kind in _ORDERED.items():
-        price = cost.scan_shorter if kind in (STRING, BYTES) else None
-        yield Overload(function, f"{name}_{word}", (kind, kind), BOOL, call, cost=price)
+def _order_overloads(function: str, holds: Callable[[int], bool]) -> Iterator[Overload]:
+    call = _ordering(holds)
+    for kind in _ORDERED:
+        yield Overload(function, (kind, kind), BOOL, call, cost=cost.scan_shorter if kind in (STRING, BYTES) else None)
     # Order across numeric types came with release 1.28.
-    for (word, kind), (other_word, other) in permutations(_NUMBERS.items(), 2):
-        yield Overload(function, f"{name}_{word}_{other_word}", (kind, other), BOOL, call, since=28)
+    for pair in permutations(_NUMBERS, 2):
+        yield Overload(function, pair, BOOL, call, since=28)
 
 
-def _arithmetic() -> list[Overload]:
-    def of(function: str, id: str, left: Type, right: Type, result: Type, call: Callable[..., object]) -> Overload:
-        return Overload(function, id, (left, right), result, call)
-
-    return [
-        Overload("_+_", "add_bytes", (BYTES, BYTES), BYTES, operator.add, cost=cost.scan_both),
-        Overload("_+_", "add_string", (STRING, STRING), STRING, operator.add, cost=cost.scan_both),
-        Overload("_+_", "add_list", (list_of(A), list_of(A)), list_of(A), operator.add, cost=cost.concatenate),
-        of("_+_", "add_double", DOUBLE, DOUBLE, DOUBLE, operator.add),
-        of("_+_", "add_int64", INT, INT, INT, lambda a, b: int64(a + b)),
-        of("_+_", "add_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) + int(b))),
-        of("_+_", "add_duration_duration", DURATION, DURATION, DURATION, lambda a, b: _duration(a.ns + b.ns)),
-        of("_+_", "add_duration_timestamp", DURATION, TIMESTAMP, TIMESTAMP, lambda a, b: _timestamp(b, a.ns)),
-        of("_+_", "add_timestamp_duration", TIMESTAMP, DURATION, TIMESTAMP, lambda a, b: _timestamp(a, b.ns)),
-        of("_-_", "subtract_double", DOUBLE, DOUBLE, DOUBLE, operator.sub),
-        of("_-_", "subtract_int64", INT, INT, INT, lambda a, b: int64(a - b)),
-        of("_-_", "subtract_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) - int(b))),
-        of("_-_", "subtract_duration_duration", DURATION, DURATION, DURATION, lambda a, b: _duration(a.ns - b.ns)),
-        of("_-_", "subtract_timestamp_duration", TIMESTAMP, DURATION, TIMESTAMP, lambda a, b: _timestamp(a, -b.ns)),
-        of("_-_", "subtract_timestamp_timestamp", TIMESTAMP, TIMESTAMP, DURATION, lambda a, b: _duration(a.ns - b.ns)),
-        of("_*_", "multiply_double", DOUBLE, DOUBLE, DOUBLE, operator.mul),
-        of("_*_", "multiply_int64", INT, INT, INT, lambda a, b: int64(a * b)),
-        of("_*_", "multiply_uint64", UINT, UINT, UINT, lambda a, b: uint64(int(a) * int(b))),
-        of("_/_", "divide_double", DOUBLE, DOUBLE, DOUBLE, _divide_double),
-        of("_/_", "divide_int64", INT, INT, INT, _divide),
-        of("_/_", "divide_uint64", UINT, UINT, UINT, _divide_uint),
-        of("_%_", "modulo_int64", INT, INT, INT, _modulo),
-        of("_%_", "modulo_uint64", UINT, UINT, UINT, _modulo_uint),
-        Overload("-_", "negate_double", (DOUBLE,), DOUBLE, operator.neg),
-        Overload("-_", "negate_int64", (INT,), INT, lambda a: int64(-a)),
-    ]
-
-
-_ADD = {overload.params: overload.call for overload in _arithmetic() if overload.function == "_+_"}
+_ARITHMETIC = (
+    Overload("_+_", (BYTES, BYTES), BYTES, operator.add, cost=cost.scan_both),
+    Overload("_+_", (STRING, STRING), STRING, operator.add, cost=cost.scan_both),
+    Overload("_+_", (list_of(A), list_of(A)), list_of(A), operator.add, cost=cost.concatenate),
+    Overload("_+_", (DOUBLE, DOUBLE), DOUBLE, operator.add),
+    Overload("_+_", (INT, INT), INT, lambda a, b: int64(a + b)),
+    Overload("_+_", (UINT, UINT), UINT, lambda a, b: uint64(int(a) + int(b))),
+    Overload("_+_", (DURATION, DURATION), DURATION, lambda a, b: _duration(a.ns + b.ns)),
+    Overload("_+_", (DURATION, TIMESTAMP), TIMESTAMP, lambda a, b: _timestamp(b, a.ns)),
+    Overload("_+_", (TIMESTAMP, DURATION), TIMESTAMP, lambda a, b: _timestamp(a, b.ns)),
+    Overload("_-_", (DOUBLE, DOUBLE), DOUBLE, operator.sub),
+    Overload("_-_", (INT, INT), INT, lambda a, b: int64(a - b)),
+    Overload("_-_", (UINT, UINT), UINT, lambda a, b: uint64(int(a) - int(b))),
+    Overload("_-_", (DURATION, DURATION), DURATION, lambda a, b: _duration(a.ns - b.ns)),
+    Overload("_-_", (TIMESTAMP, DURATION), TIMESTAMP, lambda a, b: _timestamp(a, -b.ns)),
+    Overload("_-_", (TIMESTAMP, TIMESTAMP), DURATION, lambda a, b: _duration(a.ns - b.ns)),
+    Overload("_*_", (DOUBLE, DOUBLE), DOUBLE, operator.mul),
+    Overload("_*_", (INT, INT), INT, lambda a, b: int64(a * b)),
+    Overload("_*_", (UINT, UINT), UINT, lambda a, b: uint64(int(a) * int(b))),
+    Overload("_/_", (DOUBLE, DOUBLE), DOUBLE, _divide_double),
+    Overload("_/_", (INT, INT), INT, _divide),
+    Overload("_/_", (UINT, UINT), UINT, _divide_uint),
+    Overload("_%_", (INT, INT), INT, _modulo),
+    Overload("_%_", (UINT, UINT), UINT, _modulo_uint),
+    Overload("-_", (DOUBLE,), DOUBLE, operator.neg),
+    Overload("-_", (INT,), INT, lambda a: int64(-a)),
+)
+_ADD = {overload.params: overload.call for overload in _ARITHMETIC if overload.function == "_+_"}
 _SUMMABLE: dict[type, Type] = {int: INT, Uint: UINT, float: DOUBLE, Duration: DURATION}
 
 
@@ -188,26 +180,26 @@ def add(left: object, right: object) -> object:
 
 
 def _sizes() -> Iterator[Overload]:
-    for word, kind in (("bytes", BYTES), ("list", list_of(A)), ("map", map_of(A, B)), ("string", STRING)):
-        yield Overload("size", f"size_{word}", (kind,), INT, len)
-        yield Overload("size", f"{word}_size", (kind,), INT, len, member=True)
+    for kind in (BYTES, list_of(A), map_of(A, B), STRING):
+        yield Overload("size", (kind,), INT, len)
+        yield Overload("size", (kind,), INT, len, member=True)
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("_?_:_", "conditional", (BOOL, A, A), A, logical),
-    Overload("_&&_", "logical_and", (BOOL, BOOL), BOOL, logical),
-    Overload("_||_", "logical_or", (BOOL, BOOL), BOOL, logical),
-    Overload("!_", "logical_not", (BOOL,), BOOL, operator.not_),
-    Overload("_==_", "equals", (A, A), BOOL, equal, cost=cost.scan_shorter),
-    Overload("_!=_", "not_equals", (A, A), BOOL, lambda a, b: not equal(a, b), cost=cost.scan_shorter),
-    Overload("@in", "in_list", (A, list_of(A)), BOOL, in_list, cost=cost.length_of_second),
-    Overload("@in", "in_map", (A, map_of(A, B)), BOOL, in_map),
-    Overload("_[_]", "index_list", (list_of(A), INT), A, index_list),
-    Overload("_[_]", "index_map", (map_of(A, B), A), B, index_map),
-    *_order_overloads("_<_", "less", lambda sign: sign < 0),
-    *_order_overloads("_<=_", "less_equals", lambda sign: sign <= 0),
-    *_order_overloads("_>_", "greater", lambda sign: sign > 0),
-    *_order_overloads("_>=_", "greater_equals", lambda sign: sign >= 0),
-    *_arithmetic(),
+    Overload("_?_:_", (BOOL, A, A), A, logical),
+    Overload("_&&_", (BOOL, BOOL), BOOL, logical),
+    Overload("_||_", (BOOL, BOOL), BOOL, logical),
+    Overload("!_", (BOOL,), BOOL, operator.not_),
+    Overload("_==_", (A, A), BOOL, equal, cost=cost.scan_shorter),
+    Overload("_!=_", (A, A), BOOL, lambda a, b: not equal(a, b), cost=cost.scan_shorter),
+    Overload("@in", (A, list_of(A)), BOOL, in_list, cost=cost.length_of_second),
+    Overload("@in", (A, map_of(A, B)), BOOL, in_map),
+    Overload("_[_]", (list_of(A), INT), A, index_list),
+    Overload("_[_]", (map_of(A, B), A), B, index_map),
+    *_order_overloads("_<_", lambda sign: sign < 0),
+    *_order_overloads("_<=_", lambda sign: sign <= 0),
+    *_order_overloads("_>_", lambda sign: sign > 0),
+    *_order_overloads("_>=_", lambda sign: sign >= 0),
+    *_ARITHMETIC,
     *_sizes(),
 )

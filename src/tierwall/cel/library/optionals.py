@@ -82,27 +82,27 @@ _A, _B, _LIST, _MAP = optional_of(A), optional_of(B), list_of(A), map_of(A, B)
 _of_optional, _of_list = members(_A, since=28), members(_LIST, since=28)
 
 
-def _index(function: str, id: str, container: Type, key: Type, result: Type) -> Overload:
-    return Overload(function, id, (container, key), result, optional_index, since=28)
+def _index(function: str, container: Type, key: Type, result: Type) -> Overload:
+    return Overload(function, (container, key), result, optional_index, since=28)
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("optional.of", "optional_of", (A,), _A, OptionalValue, since=28),
-    Overload("optional.ofNonZeroValue", "optional_ofNonZeroValue", (A,), _A, of_non_zero, since=28),
-    Overload("optional.none", "optional_none", (), _A, lambda: NONE, since=28),
-    Overload("optional.unwrap", "optional_unwrap", (list_of(_A),), _LIST, unwrap, since=28),
-    members(list_of(_A), since=28)("unwrapOpt", "optional_unwrapOpt", (), _LIST, unwrap),
-    _of_optional("value", "optional_value", (), A, value_of),
-    _of_optional("hasValue", "optional_hasValue", (), BOOL, lambda optional: optional.present),
-    _of_optional("or", "optional_or_optional", (_A,), _A, either),
-    _of_optional("orValue", "optional_orValue_value", (A,), A, or_value),
-    _index("_[?_]", "list_optindex_optional_int", _LIST, INT, _A),
-    _index("_[?_]", "optional_list_optindex_optional_int", optional_of(_LIST), INT, _A),
-    _index("_[?_]", "map_optindex_optional_value", _MAP, A, _B),
-    _index("_[?_]", "optional_map_optindex_optional_value", optional_of(_MAP), A, _B),
+    Overload("optional.of", (A,), _A, OptionalValue, since=28),
+    Overload("optional.ofNonZeroValue", (A,), _A, of_non_zero, since=28),
+    Overload("optional.none", (), _A, lambda: NONE, since=28),
+    Overload("optional.unwrap", (list_of(_A),), _LIST, unwrap, since=28),
+    members(list_of(_A), since=28)("unwrapOpt", (), _LIST, unwrap),
+    _of_optional("value", (), A, value_of),
+    _of_optional("hasValue", (), BOOL, lambda optional: optional.present),
+    _of_optional("or", (_A,), _A, either),
+    _of_optional("orValue", (A,), A, or_value),
+    _index("_[?_]", _LIST, INT, _A),
+    _index("_[?_]", optional_of(_LIST), INT, _A),
+    _index("_[?_]", _MAP, A, _B),
+    _index("_[?_]", optional_of(_MAP), A, _B),
     # Of an optional container a missing element is none, too.
-    _index("_[_]", "optional_list_index_int", optional_of(_LIST), INT, _A),
-    _index("_[_]", "optional_map_index_value", optional_of(_MAP), A, _B),
-    _of_list("first", "list_first", (), _A, lambda items: OptionalValue(items[0]) if items else NONE),
-    _of_list("last", "list_last", (), _A, lambda items: OptionalValue(items[-1]) if items else NONE),
+    _index("_[_]", optional_of(_LIST), INT, _A),
+    _index("_[_]", optional_of(_MAP), A, _B),
+    _of_list("first", (), _A, lambda items: OptionalValue(items[0]) if items else NONE),
+    _of_list("last", (), _A, lambda items: OptionalValue(items[-1]) if items else NONE),
 )

@@ -165,18 +165,18 @@ def sub(left: Quantity, right: Quantity | int) -> Quantity:
 _member = members(QUANTITY, since=28)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("quantity", "string_to_quantity", (STRING,), QUANTITY, parse, cost=cost.scan, since=28),
-    Overload("isQuantity", "is_quantity_string", (STRING,), BOOL, is_read_by(parse), cost=cost.scan, since=28),
+    Overload("quantity", (STRING,), QUANTITY, parse, cost=cost.scan, since=28),
+    Overload("isQuantity", (STRING,), BOOL, is_read_by(parse), cost=cost.scan, since=28),
     # Declared as a function, not a member, in Kubernetes.
-    Overload("sign", "quantity_sign", (QUANTITY,), INT, sign, since=28),
-    _member("isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda a, b: compare(a, b) > 0),
-    _member("isLessThan", "quantity_is_less_than", (QUANTITY,), BOOL, lambda a, b: compare(a, b) < 0),
-    _member("compareTo", "quantity_compare_to", (QUANTITY,), INT, compare),
-    _member("asApproximateFloat", "quantity_get_float", (), DOUBLE, as_float),
-    _member("asInteger", "quantity_get_int", (), INT, as_integer),
-    _member("isInteger", "quantity_is_integer", (), BOOL, lambda quantity: _integer(quantity) is not None),
-    _member("add", "quantity_add", (QUANTITY,), QUANTITY, add),
-    _member("add", "quantity_add_int", (INT,), QUANTITY, add),
-    _member("sub", "quantity_sub", (QUANTITY,), QUANTITY, sub),
-    _member("sub", "quantity_sub_int", (INT,), QUANTITY, sub),
+    Overload("sign", (QUANTITY,), INT, sign, since=28),
+    _member("isGreaterThan", (QUANTITY,), BOOL, lambda a, b: compare(a, b) > 0),
+    _member("isLessThan", (QUANTITY,), BOOL, lambda a, b: compare(a, b) < 0),
+    _member("compareTo", (QUANTITY,), INT, compare),
+    _member("asApproximateFloat", (), DOUBLE, as_float),
+    _member("asInteger", (), INT, as_integer),
+    _member("isInteger", (), BOOL, lambda quantity: _integer(quantity) is not None),
+    _member("add", (QUANTITY,), QUANTITY, add),
+    _member("add", (INT,), QUANTITY, add),
+    _member("sub", (QUANTITY,), QUANTITY, sub),
+    _member("sub", (INT,), QUANTITY, sub),
 )

@@ -157,7 +157,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 _member = members(STRING)
 
 OVERLOADS: tuple[Overload, ...] = (
-    _member("find", "string_find_string", (STRING,), STRING, find, cost=computed_cost),
-    _member("findAll", "string_find_all_string", (STRING,), list_of(STRING), find_all, cost=computed_cost),
-    _member("findAll", "string_find_all_string_int", (STRING, INT), list_of(STRING), find_all, cost=computed_cost),
+    _member("find", (STRING,), STRING, find, cost=computed_cost),
+    _member("findAll", (STRING,), list_of(STRING), find_all, cost=computed_cost),
+    _member("findAll", (STRING, INT), list_of(STRING), find_all, cost=computed_cost),
 )

@@ -100,14 +100,14 @@ _FLAGGED = (STRING, BOOL)
 _is_semver = is_read_by(parse)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("semver", "string_to_semver", (STRING,), SEMVER, parse, cost=cost.scan, since=33),
-    Overload("semver", "string_bool_to_semver", _FLAGGED, SEMVER, parse, cost=cost.scan, since=33),
-    Overload("isSemver", "is_semver_string", (STRING,), BOOL, _is_semver, cost=cost.scan, since=33),
-    Overload("isSemver", "is_semver_string_bool", _FLAGGED, BOOL, _is_semver, cost=cost.scan, since=33),
-    _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda a, b: compare(a, b) > 0),
-    _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda a, b: compare(a, b) < 0),
-    _member("compareTo", "semver_compare_to", (SEMVER,), INT, compare),
-    _member("major", "semver_major", (), INT, lambda version: version.major),
-    _member("minor", "semver_minor", (), INT, lambda version: version.minor),
-    _member("patch", "semver_patch", (), INT, lambda version: version.patch),
+    Overload("semver", (STRING,), SEMVER, parse, cost=cost.scan, since=33),
+    Overload("semver", _FLAGGED, SEMVER, parse, cost=cost.scan, since=33),
+    Overload("isSemver", (STRING,), BOOL, _is_semver, cost=cost.scan, since=33),
+    Overload("isSemver", _FLAGGED, BOOL, _is_semver, cost=cost.scan, since=33),
+    _member("isGreaterThan", (SEMVER,), BOOL, lambda a, b: compare(a, b) > 0),
+    _member("isLessThan", (SEMVER,), BOOL, lambda a, b: compare(a, b) < 0),
+    _member("compareTo", (SEMVER,), INT, compare),
+    _member("major", (), INT, lambda version: version.major),
+    _member("minor", (), INT, lambda version: version.minor),
+    _member("patch", (), INT, lambda version: version.patch),
 )

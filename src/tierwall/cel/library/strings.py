@@ -31,7 +31,6 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _QUOTED = {**_ESCAPES, **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
 _POINTER_ESCAPES = str.maketrans({"/": "~1", "~": "~0"})
-_ESCAPE_KEY = "string_jsonpatch_escapeKey_string"
 
 
 def format_text(template: str, arguments: list[object]) -> str:
@@ -266,36 +265,29 @@ def escape_key(key: str) -> str:
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    _member("contains", "contains_string", (STRING,), BOOL, lambda s, part: part in s, cost=cost.search),
-    _member("endsWith", "ends_with_string", (STRING,), BOOL, str.endswith, cost=cost.scan_second),
-    _member("startsWith", "starts_with_string", (STRING,), BOOL, str.startswith, cost=cost.scan_second),
-    _member("matches", "matches_string", (STRING,), BOOL, matches, cost=computed_cost),
-    Overload("matches", "matches", _SS, BOOL, matches, cost=computed_cost),
-    _member("charAt", "string_char_at_int", (INT,), STRING, char_at),
-    _member("indexOf", "string_index_of_string", (STRING,), INT, index_of, cost=cost.traversal),
-    _member("indexOf", "string_index_of_string_int", (STRING, INT), INT, index_of, cost=cost.traversal),
-    _member("lastIndexOf", "string_last_index_of_string", (STRING,), INT, last_index_of, cost=cost.traversal),
-    _member("lastIndexOf", "string_last_index_of_string_int", (STRING, INT), INT, last_index_of, cost=cost.traversal),
-    _member("lowerAscii", "string_lower_ascii", (), STRING, lambda s: s.translate(_LOWER), cost=cost.scan),
-    _member("upperAscii", "string_upper_ascii", (), STRING, lambda s: s.translate(_UPPER), cost=cost.scan),
-    _member("replace", "string_replace_string_string", (STRING, STRING), STRING, replace, cost=cost.scan_first_twice),
-    _member(
-        "replace",
-        "string_replace_string_string_int",
-        (STRING, STRING, INT),
-        STRING,
-        replace,
-        cost=cost.scan_first_twice,
-    ),
-    _member("split", "string_split_string", (STRING,), _LIST, split, cost=cost.scan_first_twice),
-    _member("split", "string_split_string_int", (STRING, INT), _LIST, split, cost=cost.scan_first_twice),
-    _member("substring", "string_substring_int", (INT,), STRING, substring, cost=cost.scan),
-    _member("substring", "string_substring_int_int", (INT, INT), STRING, substring, cost=cost.scan),
-    _member("trim", "string_trim", (), STRING, lambda s: s.strip(_SPACE), cost=cost.scan),
-    _of_list("join", "list_join", (), STRING, join, cost=_join_cost),
-    _of_list("join", "list_join_string", (STRING,), STRING, join, cost=_join_cost),
-    _member("format", "string_format", (list_of(DYN),), STRING, format_text, cost=cost.rendering, since=29),
-    Overload("strings.quote", "strings_quote", (STRING,), STRING, quote, cost=cost.scan, since=29),
-    _member("reverse", "string_reverse", (), STRING, lambda s: s[::-1], cost=cost.scan_first_twice, since=EXTENSION),
-    Overload("jsonpatch.escapeKey", _ESCAPE_KEY, (STRING,), STRING, escape_key, cost=cost.scan, since=EXTENSION),
+    _member("contains", (STRING,), BOOL, lambda s, part: part in s, cost=cost.search),
+    _member("endsWith", (STRING,), BOOL, str.endswith, cost=cost.scan_second),
+    _member("startsWith", (STRING,), BOOL, str.startswith, cost=cost.scan_second),
+    _member("matches", (STRING,), BOOL, matches, cost=computed_cost),
+    Overload("matches", _SS, BOOL, matches, cost=computed_cost),
+    _member("charAt", (INT,), STRING, char_at),
+    _member("indexOf", (STRING,), INT, index_of, cost=cost.traversal),
+    _member("indexOf", (STRING, INT), INT, index_of, cost=cost.traversal),
+    _member("lastIndexOf", (STRING,), INT, last_index_of, cost=cost.traversal),
+    _member("lastIndexOf", (STRING, INT), INT, last_index_of, cost=cost.traversal),
+    _member("lowerAscii", (), STRING, lambda s: s.translate(_LOWER), cost=cost.scan),
+    _member("upperAscii", (), STRING, lambda s: s.translate(_UPPER), cost=cost.scan),
+    _member("replace", (STRING, STRING), STRING, replace, cost=cost.scan_first_twice),
+    _member("replace", (STRING, STRING, INT), STRING, replace, cost=cost.scan_first_twice),
+    _member("split", (STRING,), _LIST, split, cost=cost.scan_first_twice),
+    _member("split", (STRING, INT), _LIST, split, cost=cost.scan_first_twice),
+    _member("substring", (INT,), STRING, substring, cost=cost.scan),
+    _member("substring", (INT, INT), STRING, substring, cost=cost.scan),
+    _member("trim", (), STRING, lambda s: s.strip(_SPACE), cost=cost.scan),
+    _of_list("join", (), STRING, join, cost=_join_cost),
+    _of_list("join", (STRING,), STRING, join, cost=_join_cost),
+    _member("format", (list_of(DYN),), STRING, format_text, cost=cost.rendering, since=29),
+    Overload("strings.quote", (STRING,), STRING, quote, cost=cost.scan, since=29),
+    _member("reverse", (), STRING, lambda s: s[::-1], cost=cost.scan_first_twice, since=EXTENSION),
+    Overload("jsonpatch.escapeKey", (STRING,), STRING, escape_key, cost=cost.scan, since=EXTENSION),
 )

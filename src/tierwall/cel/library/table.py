@@ -22,7 +22,6 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
     """One signature of a function. A member overload's first parameter is its target."""
 
     function: str
-    id: str
     params: tuple[Type, ...]
     result: Type
     call: Callable[..., object]
@@ -34,10 +33,10 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
 
 
 def members(target: Type, since: int = 0) -> Callable[..., Overload]:
-    """What declares the functions that values of one type have: name, id, parameters after the target, result, call."""
+    """What declares the functions that values of one type have: name, parameters after the target, result, call."""
 
-    def declare(function: str, id: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
-        return Overload(function, id, (target, *params), result, call, True, **{"since": since, **more})
+    def declare(function: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
+        return Overload(function, (target, *params), result, call, True, **{"since": since, **more})
 
     return declare
 

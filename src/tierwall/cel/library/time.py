@@ -170,12 +170,12 @@ def _milliseconds(value: Duration) -> int:
 def _overloads() -> Iterator[Overload]:
     of_timestamp, of_duration = members(TIMESTAMP), members(DURATION)
     for name, field in _FIELDS.items():
-        id, call = f"timestamp_to_{name[3:].lower()}", _accessor(field)
-        yield of_timestamp(name, id, (), INT, call)
-        yield of_timestamp(name, f"{id}_with_tz", (STRING,), INT, call)
+        call = _accessor(field)
+        yield of_timestamp(name, (), INT, call)
+        yield of_timestamp(name, (STRING,), INT, call)
     for name, unit in _DURATION_UNITS.items():
-        yield of_duration(name, f"duration_to_{name[3:].lower()}", (), INT, _in_units(unit))
-    yield of_duration("getMilliseconds", "duration_to_milliseconds", (), INT, _milliseconds)
+        yield of_duration(name, (), INT, _in_units(unit))
+    yield of_duration("getMilliseconds", (), INT, _milliseconds)
 
 
 OVERLOADS: tuple[Overload, ...] = tuple(_overloads())

@@ -255,12 +255,12 @@ def _get_cost(url: URL) -> int:
 _member = members(URL_TYPE)
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("url", "string_to_url", (STRING,), URL_TYPE, parse, cost=cost.scan),
-    Overload("isURL", "is_url_string", (STRING,), BOOL, is_read_by(parse), cost=_parse_cost),
-    _member("getScheme", "url_get_scheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
-    _member("getHost", "url_get_host", (), STRING, lambda url: _text(url.host), cost=_get_cost),
-    _member("getHostname", "url_get_hostname", (), STRING, lambda url: _text(_split_port(url.host)[0]), cost=_get_cost),
-    _member("getPort", "url_get_port", (), STRING, lambda url: _split_port(url.host)[1], cost=_get_cost),
-    _member("getEscapedPath", "url_get_escaped_path", (), STRING, lambda url: _text(url.escaped_path), cost=_get_cost),
-    _member("getQuery", "url_get_query", (), map_of(STRING, list_of(STRING)), query, cost=_get_cost),
+    Overload("url", (STRING,), URL_TYPE, parse, cost=cost.scan),
+    Overload("isURL", (STRING,), BOOL, is_read_by(parse), cost=_parse_cost),
+    _member("getScheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
+    _member("getHost", (), STRING, lambda url: _text(url.host), cost=_get_cost),
+    _member("getHostname", (), STRING, lambda url: _text(_split_port(url.host)[0]), cost=_get_cost),
+    _member("getPort", (), STRING, lambda url: _split_port(url.host)[1], cost=_get_cost),
+    _member("getEscapedPath", (), STRING, lambda url: _text(url.escaped_path), cost=_get_cost),
+    _member("getQuery", (), map_of(STRING, list_of(STRING)), query, cost=_get_cost),
 )

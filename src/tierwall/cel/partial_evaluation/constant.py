@@ -24,6 +24,9 @@ from tierwall.cel.values import Duration, Opaque, OptionalValue, Timestamp, Type
 
 # The parser takes 250 levels; the rest is for what surrounds the constant.
 MAX_DEPTH = 100
+# Characters of a residual, about; the parser takes no text beyond this.
+MAX_LENGTH = 100_000
+TOO_LONG = f"residual too long: more than {MAX_LENGTH} characters (is a large known value used whole?)"
 # Digits that Kubernetes reads into a 64-bit integer.
 _SMALL_DIGITS = 18
 _SCALARS = frozenset((type(None), bool, int, Uint, float, str, bytes))
@@ -219,9 +222,9 @@ _WRITERS: dict[type, Callable[[Any], Expr]] = {
 }
 
 
-def bound_value(value: object, limit: int) -> None:
-    """Refuse a known value whose constant would be longer than `limit`, without writing it first."""
-    left = limit
+def bound_value(value: object) -> None:
+    """Refuse a known value whose constant would be too long, without writing it first."""
+    left = MAX_LENGTH
     todo: list[object] = [value]
     while todo and left >= 0:
         value = todo.pop()
@@ -238,4 +241,4 @@ def bound_value(value: object, limit: int) -> None:
                 todo += value.values()
         left -= 1
     if left < 0:
-        raise PartialError(f"residual too long: more than {limit} characters (is a large known value used whole?)")
+        raise PartialError(TOO_LONG)

@@ -208,7 +208,7 @@ def holed(own: Specialiser, node: Expr, path: Path) -> Run:
             value = {}
         if type(value) is not dict:
             return value
-        bound_value(value, own.limit)
+        bound_value(value)
         expr = _written(value, _chain(path), holes)
         size = length(expr)
         own.bound(size)

@@ -14,10 +14,10 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
 from tierwall.cel.evaluate.encode import encode
 from tierwall.cel.partial_evaluation import outcomes
-from tierwall.cel.partial_evaluation.constant import constant
+from tierwall.cel.partial_evaluation.constant import MAX_LENGTH, constant
 from tierwall.cel.partial_evaluation.names import Unknowns
 from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result, failing
-from tierwall.cel.partial_evaluation.specialiser import MAX_LENGTH, Scope, Specialiser, start
+from tierwall.cel.partial_evaluation.specialiser import Scope, Specialiser, start
 from tierwall.cel.partial_evaluation.tree import depth
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.parser import parse
@@ -152,7 +152,6 @@ def specialise(
     boolean: bool = False,
     types: Mapping[str, Type] | None = None,
     dotted: Collection[str] = (),
-    limit: int = MAX_LENGTH,
     environment: Environment | None = None,
 ) -> Specialised:
     """Make an expression ready for partial evaluation.
@@ -162,13 +161,12 @@ def specialise(
     types: the types of unknowns, as far as they are certain; a checked program brings them along. A path that is in
         here is never missing.
     dotted: known variables whose names have dots in them.
-    limit: the characters of the longest residual.
     environment: the functions to evaluate with; without one, all there are.
     """
     expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, _NO_TYPES)
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
     names = frozenset(name for name in (*unknown, *dotted) if "." in name)
-    own = Specialiser(unknowns, environment or _environment(names), types or {}, nodes, limit)
+    own = Specialiser(unknowns, environment or _environment(names), types or {}, nodes)
     return Specialised(own, expr, boolean)
 
 

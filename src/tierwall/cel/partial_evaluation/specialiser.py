@@ -19,7 +19,7 @@ from tierwall.cel.evaluate.program import Program
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.partial_evaluation import outcomes, signature
-from tierwall.cel.partial_evaluation.constant import bound_value, constant, dyn, typed, value_type
+from tierwall.cel.partial_evaluation.constant import MAX_LENGTH, TOO_LONG, bound_value, constant, dyn, typed, value_type
 from tierwall.cel.partial_evaluation.logic import conditional, connective, fallback, negation
 from tierwall.cel.partial_evaluation.macros import ROUNDS, UNROLLING, binding, comprehension
 from tierwall.cel.partial_evaluation.names import HOLED, Analysis, Path, Unknowns, holed, path_of
@@ -33,8 +33,6 @@ from tierwall.cel.values import TypeValue
 Frame: TypeAlias = dict[str, object]
 Run: TypeAlias = Callable[[Frame], Result]
 
-# Characters of a residual, about; the parser takes no text beyond this.
-MAX_LENGTH = 100_000
 # What most known parts cost less than.
 LIGHT = 1000
 _BUDGET = "@budget"
@@ -70,19 +68,13 @@ class Specialiser:
     """Turns the parts of one expression into functions."""
 
     def __init__(
-        self,
-        unknowns: Unknowns,
-        environment: Environment,
-        types: Mapping[str, Type],
-        nodes: Mapping[Expr, Type],
-        limit: int,
+        self, unknowns: Unknowns, environment: Environment, types: Mapping[str, Type], nodes: Mapping[Expr, Type]
     ) -> None:
         self.unknowns = unknowns
         self.environment = environment
         # What is certain about types: by the name of an unknown, and by the node that was checked.
         self.types = types
         self.nodes = nodes
-        self.limit = limit
         self.analysis = Analysis(unknowns)
         self._settling = start({})
 
@@ -220,7 +212,7 @@ class Specialiser:
             self.bound(size)
             return Literal(value), size
         if type(value) is list or type(value) is dict or type(value) is str:
-            bound_value(value, self.limit)
+            bound_value(value)
         expr = constant(value) if static is None else typed(value, static)
         size = length(expr)
         self.bound(size)
@@ -249,10 +241,8 @@ class Specialiser:
 
     def bound(self, size: int) -> None:
         """Refuse a residual that has grown too long."""
-        if size > self.limit:
-            raise PartialError(
-                f"residual too long: more than {self.limit} characters (is a large known value used whole?)"
-            )
+        if size > MAX_LENGTH:
+            raise PartialError(TOO_LONG)
 
 
 def _is_given(key: str | None) -> bool:

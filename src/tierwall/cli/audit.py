@@ -6,16 +6,16 @@ from itertools import islice
 
 import click
 
-from tierwall.cli.command import Params, option, output, runs, write
+from tierwall.cli.command import Params, flag, option, output, runs, write
 
 
 class AuditParams(Params):
     """What is shown, and until when."""
 
-    log_group: int = option(type=click.IntRange(0, 65535), default=7, show_default=True, help="NFLOG group.")
+    log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
     count: int | None = option(type=click.IntRange(1), help="Stop after so many lines.")
     seconds: float | None = option(type=click.FloatRange(0), help="Stop after so many seconds.")
-    hits: bool = option(is_flag=True, help="Print instead how often each rule was hit so far.")
+    hits: bool = flag("Print instead how often each rule was hit so far.")
     output: str = output("audit --hits")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.command import Params, choice, option, runs, tell
+from tierwall.cli.command import Params, choice, flag, option, runs, several, tell
 from tierwall.cli.objects import ReadsObjects
 from tierwall.cli.options import address
 
@@ -12,20 +12,18 @@ from tierwall.cli.options import address
 class ServeParams(ReadsObjects):
     """Which policies are served, where and how."""
 
-    files: tuple[str, ...] = option(
-        "--policies", "-f", "--file", multiple=True, metavar="PATH", help="File or folder of policies. May be repeated."
+    files: tuple[str, ...] = several(
+        "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. May be repeated."
     )
     missing = "Missing option '--policies'."
-    listen: str = option(default="127.0.0.1:9443", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+    listen: str = option(default="127.0.0.1:9443", metavar="HOST:PORT", help="Where to listen.")
     health_listen: str | None = option(
         metavar="HOST:PORT", help="Where to answer health and metrics, too, without TLS."
     )
     tls_cert: str | None = option(metavar="FILE", help="Certificate, PEM; a change counts from the next connection on.")
     tls_key: str | None = option(metavar="FILE", help="Private key of the certificate, PEM.")
     client_ca: str | None = option(metavar="FILE", help="Clients need a certificate of this CA.")
-    bridge: bool = option(
-        is_flag=True, help="Serve API servers that know no conditions: their admission webhook asks here, too."
-    )
+    bridge: bool = flag("Serve API servers that know no conditions: their admission webhook asks here, too.")
     seal_key: str | None = option(
         metavar="FILE", help="Key that conditions are sealed with; else it is derived from the TLS key."
     )
@@ -38,18 +36,14 @@ class ServeParams(ReadsObjects):
     grace: float = option(
         type=click.FloatRange(0, 86400),
         default=330,
-        show_default=True,
         help="Seconds that superseded policies are still enforced; more than the API server's authorizedTTL.",
     )
     settle: float = option(
         type=click.FloatRange(0, 3600),
         default=0,
-        show_default=True,
         help="Seconds before new policies grant on conditions; with replicas, longer than they need to see a change.",
     )
-    read_timeout: float = option(
-        type=click.FloatRange(0.05, 300), default=10, show_default=True, help="Seconds for one request."
-    )
+    read_timeout: float = option(type=click.FloatRange(0.05, 300), default=10, help="Seconds for one request.")
 
 
 @click.group(
@@ -101,24 +95,17 @@ def group(params: ServeParams) -> None:
 class InstallParams(Params):
     """Where API servers reach the authorizer, and what is written for them."""
 
-    out: str = option(default="tierwall-authorizer", show_default=True, metavar="FOLDER", help="Where to write.")
-    url: str = option(
-        default="https://127.0.0.1:9443", show_default=True, help="Where API servers reach the authorizer."
-    )
-    name: str = option(default="tierwall.io", show_default=True, help="Name of the authorizer in the API server.")
-    hosts: tuple[str, ...] = option(
-        "--host", multiple=True, metavar="NAME", help="Another name or address for the certificate."
-    )
-    days: int = option(type=click.IntRange(1, 3650), default=365, show_default=True, help="How long certificates hold.")
-    exempt: tuple[str, ...] = option(
+    out: str = option(default="tierwall-authorizer", metavar="FOLDER", help="Where to write.")
+    url: str = option(default="https://127.0.0.1:9443", help="Where API servers reach the authorizer.")
+    name: str = option(default="tierwall.io", help="Name of the authorizer in the API server.")
+    hosts: tuple[str, ...] = several("--host", metavar="NAME", help="Another name or address for the certificate.")
+    days: int = option(type=click.IntRange(1, 3650), default=365, help="How long certificates hold.")
+    exempt: tuple[str, ...] = several(
         "--exempt-group",
-        multiple=True,
         metavar="GROUP",
         help="Users of this group are judged by the other authorizers alone. May be repeated.",
     )
-    bridge: bool = option(
-        "--bridge/--no-bridge", default=True, show_default=True, help="With the admission webhook, or without."
-    )
+    bridge: bool = option("--bridge/--no-bridge", default=True, help="With the admission webhook, or without.")
 
 
 @group.command("install", epilog="Example: tierwall authorizer install --out pki/ --url https://127.0.0.1:9443")

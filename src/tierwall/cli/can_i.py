@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import DENIED, argument, exit_code, option, output, runs, write
+from tierwall.cli.command import DENIED, argument, exit_code, flag, option, output, runs, write
 from tierwall.cli.objects import ReadsObjects
 from tierwall.cli.options import Who
 
@@ -20,8 +20,8 @@ class Params(Who, ReadsObjects):
     verb: str | None = argument(required=False)
     what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")
     subresource: str = option(default="", help="The subresource, such as `exec`.")
-    listed: bool = option("--list", is_flag=True, help="Print everything the user may do in the namespace.")
-    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code answers.")
+    listed: bool = flag("Print everything the user may do in the namespace.", "--list")
+    quiet: bool = flag("Print nothing; the exit code answers.", "-q", "--quiet")
     output: str = output("can-i")
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tierwall.cli.command import FAILED, FOUND, Params, argument, fail, option, output, runs, write
+from tierwall.cli.command import FAILED, FOUND, Params, argument, fail, flag, option, output, runs, several, write
 
 if TYPE_CHECKING:
     from tierwall.cel.environment import Environment
@@ -32,10 +32,7 @@ class CelParams(Params):
     """What functions there are."""
 
     release: int | None = option(
-        last=True,
-        callback=_release,
-        metavar="1.N",
-        help="Kubernetes release whose functions are offered (newest).",
+        last=True, callback=_release, metavar="1.N", help="Kubernetes release whose functions are offered (newest)."
     )
     extensions: bool = option(
         last=True, is_flag=True, help="Also offer what no Kubernetes release does: math, cel.bind, base64."
@@ -75,7 +72,7 @@ class EvalParams(CelParams):
     variables: str | None = option(
         "--vars", metavar="FILE", help="JSON or YAML object: the variables. `-` is standard input."
     )
-    show_cost: bool = option("--cost", is_flag=True, help="Also say on stderr what the evaluation cost.")
+    show_cost: bool = flag("Also say on stderr what the evaluation cost.", "--cost")
 
 
 @group.command("eval")
@@ -104,8 +101,8 @@ class CheckParams(CelParams):
     """What is checked."""
 
     expression: str = argument()
-    declared: tuple[str, ...] = option(
-        "--var", multiple=True, metavar="NAME:TYPE", help="A variable, such as `object:dyn`. Repeatable."
+    declared: tuple[str, ...] = several(
+        "--var", metavar="NAME:TYPE", help="A variable, such as `object:dyn`. Repeatable."
     )
 
 
@@ -171,10 +168,8 @@ class PartialParams(CelParams):
 
     expression: str = argument()
     known: str | None = option(metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
-    unknown: tuple[str, ...] = option(
-        multiple=True,
-        metavar="NAME[,NAME…]",
-        help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable.",
+    unknown: tuple[str, ...] = several(
+        metavar="NAME[,NAME…]", help="Unknown variables, or paths inside known ones such as `request.name`. Repeatable."
     )
     output: str = output("cel partial")
 

@@ -41,8 +41,18 @@ class Field(NamedTuple):
 
 
 def option(*names: str, last: bool = False, **settings: Any) -> Any:
-    """A field that an option fills: `--the-field`, unless other names are given."""
-    return Field(click.option, names, settings, last)
+    """A field that an option fills: `--the-field`, unless other names are given. Help shows the default."""
+    return Field(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
+
+
+def several(*names: str, **settings: Any) -> Any:
+    """A field that an option fills each time it is given."""
+    return option(*names, multiple=True, **settings)
+
+
+def flag(help: str, *names: str, **settings: Any) -> Any:
+    """A field that is true if an option is given."""
+    return option(*names, is_flag=True, help=help, **settings)
 
 
 def argument(**settings: Any) -> Any:
@@ -52,7 +62,7 @@ def argument(**settings: Any) -> Any:
 
 def choice(*words: str, **settings: Any) -> Any:
     """A field that an option fills with one of some words; the first is the default unless another is given."""
-    return option(type=click.Choice(words), **{"default": words[0], "show_default": True, **settings})
+    return option(type=click.Choice(words), **{"default": words[0], **settings})
 
 
 def output(command: str) -> Any:
@@ -60,7 +70,7 @@ def output(command: str) -> Any:
     from tierwall.render.formats import FORMATS
 
     words = tuple(FORMATS[command])
-    return option("-o", "--output", last=True, type=click.Choice(words), default=words[0], show_default=True)
+    return option("-o", "--output", last=True, type=click.Choice(words), default=words[0])
 
 
 class Params:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.command import FAILED, option, output, runs, show, write
+from tierwall.cli.command import FAILED, output, runs, several, show, write
 from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.cli.objects import ReadsObjects
 from tierwall.cli.options import Denials, Table
@@ -39,9 +39,7 @@ def nft(params: NftParams) -> None:
 class EnvoyParams(Denials, ReadsObjects):
     """Which Gateways, and what Envoy says to those it denies."""
 
-    gateways: tuple[str, ...] = option(
-        "--gateway", multiple=True, metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable."
-    )
+    gateways: tuple[str, ...] = several("--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable.")
     output: str = output("compile envoy")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FOUND, Params, argument, fail, option, output, runs, show, write
+from tierwall.cli.command import FOUND, Params, argument, fail, flag, option, output, runs, several, show, write
 from tierwall.cli.objects import ReadsPaths, worlds_from
 from tierwall.render.formats import LISTS, PICTURES
 
@@ -20,21 +20,15 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
 class ListParams(ReadsPaths):
     """Which connections, and how they are shown."""
 
-    sources: tuple[str, ...] = option(
-        "--from", multiple=True, metavar="END", help=f"Only connections from these: {ENDS}."
+    sources: tuple[str, ...] = several("--from", metavar="END", help=f"Only connections from these: {ENDS}.")
+    destinations: tuple[str, ...] = several("--to", metavar="END", help="Only connections to these, likewise.")
+    ports: tuple[str, ...] = several(
+        "--port", metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
     )
-    destinations: tuple[str, ...] = option(
-        "--to", multiple=True, metavar="END", help="Only connections to these, likewise."
-    )
-    ports: tuple[str, ...] = option(
-        "--port", multiple=True, metavar="PORT", help="Only these ports: `80`, `53/UDP`, `8000-8080/TCP`."
-    )
-    explain: bool = option(is_flag=True, help="Name the rules that settle each direction.")
-    denied: bool = option(is_flag=True, help="Show what does not pass, too.")
-    pairs: bool = option(is_flag=True, help="One entry for every pair of ends instead of groups.")
-    exposure: bool = option(
-        is_flag=True, help="Show what future pods could reach, and what could reach them, by label."
-    )
+    explain: bool = flag("Name the rules that settle each direction.")
+    denied: bool = flag("Show what does not pass, too.")
+    pairs: bool = flag("One entry for every pair of ends instead of groups.")
+    exposure: bool = flag("Show what future pods could reach, and what could reach them, by label.")
     hits: bool = option(is_flag=True, hidden=True)
     output: str = output("list")
 

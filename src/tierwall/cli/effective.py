@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tierwall.cli.command import choice, option, output, runs, write
+from tierwall.cli.command import choice, flag, option, output, runs, several, write
 from tierwall.cli.objects import ReadsObjects
 
 
@@ -22,10 +22,8 @@ class Params(ReadsObjects):
     backend_section: str | None = option(metavar="SECTION", help="A port of the Service, or a sub-backend.")
     profile: Any = choice("docs", "agentgateway")
     phase: Any = choice("PostRouting", "PreRouting")
-    facts: tuple[str, ...] = option(
-        "--request", multiple=True, metavar="NAME=VALUE", help="A fact for conditions: request.path=/x."
-    )
-    everywhere: bool = option("--all", is_flag=True, help="Every place that a request can reach, instead of one.")
+    facts: tuple[str, ...] = several("--request", metavar="NAME=VALUE", help="A fact for conditions: request.path=/x.")
+    everywhere: bool = flag("Every place that a request can reach, instead of one.", "--all")
     output: str = output("explain")
 
 

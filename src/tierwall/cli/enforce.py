@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import FAILED, FOUND, option, runs, show, tell
+from tierwall.cli.command import FAILED, FOUND, flag, option, runs, show, tell
 from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.cli.objects import NeedsPaths
 from tierwall.cli.options import Table
@@ -33,20 +33,18 @@ def group() -> None:
 class NftParams(Table, NeedsPaths):
     """What to enforce, and whether to do it, to keep doing it, or only to show it."""
 
-    watch: bool = option(is_flag=True, help="Stay, and follow changes of the files.")
+    watch: bool = flag("Stay, and follow changes of the files.")
     interval: float = option(
         type=click.FloatRange(0.05, 3600),
         default=10,
-        show_default=True,
         help="Seconds between looks where the file system does not tell of changes.",
     )
-    dry_run: bool = option(is_flag=True, help="Print the checked nft script instead of running it.")
-    diff: bool = option(is_flag=True, help="Print what would change in the kernel's table; exit code 4 if anything.")
-    remove: bool = option(is_flag=True, help="Remove the table; nothing is left behind.")
+    dry_run: bool = flag("Print the checked nft script instead of running it.")
+    diff: bool = flag("Print what would change in the kernel's table; exit code 4 if anything.")
+    remove: bool = flag("Remove the table; nothing is left behind.")
     cut: bool = option(
         "--cut/--no-cut",
         default=True,
-        show_default=True,
         help="Cut open connections that the policies now forbid; without it they stay open until they end.",
     )
 

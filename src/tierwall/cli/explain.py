@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import choice, exit_code, option, output, runs, write
+from tierwall.cli.command import choice, exit_code, option, output, runs, several, write
 from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.cli.objects import ReadsObjects, take_stdin
 from tierwall.cli.options import Caller, Who, pairs
@@ -45,7 +45,9 @@ class NetworkParams(ReadsObjects):
     source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
     destination: str = option("--to", required=True, metavar="END", help=f"Who is to accept it: {END}.")
     port: int = option(required=True, type=int, help="Destination port number.")
-    protocol: str = option(type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP")
+    protocol: str = option(
+        type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP", show_default=False
+    )
     output: str = output("explain")
 
 
@@ -93,12 +95,9 @@ class ToolParams(Caller, ReadsObjects):
     http_method: str | None = option(metavar="VERB", help="GET, POST (default), DELETE, …")
     path: str | None = option(metavar="PATH", help="The path of the request; the backend's own by default.")
     host: str | None = option(metavar="HOST", help="The Host header.")
-    headers: tuple[str, ...] = option(
-        "--header", multiple=True, metavar="NAME:VALUE", help="A header; may be repeated."
-    )
-    answers: tuple[str, ...] = option(
+    headers: tuple[str, ...] = several("--header", metavar="NAME:VALUE", help="A header; may be repeated.")
+    answers: tuple[str, ...] = several(
         "--external-auth",
-        multiple=True,
         metavar="POLICY=ANSWER",
         help="What an authorizer answers, Allow or Deny, by the policy that asks it; others cannot be reached.",
     )

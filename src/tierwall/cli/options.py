@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import Params, choice, option
+from tierwall.cli.command import Params, choice, flag, option, several
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
@@ -18,11 +18,9 @@ class Who(Params):
     """Who asks an API server, in which namespace (`explain api`, `can-i`)."""
 
     user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
-    groups: tuple[str, ...] = option(
-        "--groups", "--as-group", multiple=True, metavar="NAME", help="A group of theirs; repeatable."
-    )
+    groups: tuple[str, ...] = several("--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable.")
     uid: str = option("--uid", "--as-uid", default="", help="Their uid.")
-    extra: tuple[str, ...] = option(multiple=True, metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
+    extra: tuple[str, ...] = several(metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
     namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
 
     def question(self, **request: Any) -> ApiQuestion:
@@ -69,16 +67,11 @@ class Table(Params):
 
     node: str | None = option(metavar="NAME", help="Judge only the pods on this node; default: all pods.")
     log: str = choice("none", "drop", "all", default="drop", help="What is logged for `tierwall audit`.")
-    log_group: int = option(type=click.IntRange(0, 65535), default=7, show_default=True, help="NFLOG group.")
+    log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
     log_rate: int = option(
-        type=click.IntRange(0, 100_000),
-        default=10,
-        show_default=True,
-        help="Log lines a second for each rule; 0 for no limit.",
+        type=click.IntRange(0, 100_000), default=10, help="Log lines a second for each rule; 0 for no limit."
     )
-    exempt_own_node: bool = option(
-        is_flag=True, help="Do not judge traffic between the node itself and its pods, as Kubernetes exempts it."
-    )
+    exempt_own_node: bool = flag("Do not judge traffic between the node itself and its pods, as Kubernetes exempts it.")
 
     @property
     def table(self) -> Options:

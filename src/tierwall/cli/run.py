@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import choice, option, runs, tell
+from tierwall.cli.command import choice, flag, option, runs, several, tell
 from tierwall.cli.objects import NeedsPaths
 from tierwall.cli.options import address
 
@@ -20,15 +20,11 @@ _FILE = click.Path(exists=True, dir_okay=False)
 class Params(NeedsPaths):
     """What is served where, by which Envoy, and where it is told."""
 
-    gateways: tuple[str, ...] = option(
-        "--gateway", multiple=True, metavar="NS/NAME", help="Serve only this Gateway. Repeatable."
-    )
-    address: str = option(default="0.0.0.0", show_default=True, help="IP address that listeners bind to.")
-    binds: tuple[str, ...] = option(
-        "--bind", multiple=True, metavar="NS/NAME:PORT=HOST:PORT", help="Bind one port elsewhere."
-    )
-    endpoints: tuple[str, ...] = option(
-        "--endpoint", multiple=True, metavar="REF=HOST:PORT", help="Where a backend is, instead of DNS."
+    gateways: tuple[str, ...] = several("--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable.")
+    address: str = option(default="0.0.0.0", help="IP address that listeners bind to.")
+    binds: tuple[str, ...] = several("--bind", metavar="NS/NAME:PORT=HOST:PORT", help="Bind one port elsewhere.")
+    endpoints: tuple[str, ...] = several(
+        "--endpoint", metavar="REF=HOST:PORT", help="Where a backend is, instead of DNS."
     )
     certificate: str | None = option(type=_FILE, help="PEM chain for HTTPS listeners that name no certificate.")
     key: str | None = option(type=_FILE, help="Its private key.")
@@ -38,10 +34,10 @@ class Params(NeedsPaths):
     denial: str = choice("json-rpc", "http")
     reveal: str = choice("policy", "nothing")
     filter_lists: bool = option(
-        "--filter-lists/--no-filter-lists", default=True, show_default=True, help="Cut `tools/list` to the caller."
+        "--filter-lists/--no-filter-lists", default=True, help="Cut `tools/list` to the caller."
     )
     envoy: str | None = option(metavar="BINARY", help="The Envoy to run; by default the installed one.")
-    no_envoy: bool = option(is_flag=True, help="Run no Envoy, only feed those that connect.")
+    no_envoy: bool = flag("Run no Envoy, only feed those that connect.")
     concurrency: int | None = option(
         type=click.IntRange(1, 1024), help="Worker threads of Envoy; by default one a core."
     )

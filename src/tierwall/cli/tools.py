@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.command import option, output, runs, write
+from tierwall.cli.command import flag, option, output, runs, several, write
 from tierwall.cli.objects import ReadsObjects
 from tierwall.cli.options import Caller
 
@@ -14,10 +14,8 @@ class Params(Caller, ReadsObjects):
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
     backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
-    tools: tuple[str, ...] = option(
-        "--tool", multiple=True, metavar="NAME", help="A tool to ask about that no policy names."
-    )
-    everything: bool = option("--all", is_flag=True, help="List denied tools too, with the policy that denies them.")
+    tools: tuple[str, ...] = several("--tool", metavar="NAME", help="A tool to ask about that no policy names.")
+    everything: bool = flag("List denied tools too, with the policy that denies them.", "--all")
     output: str = output("tools")
 
 

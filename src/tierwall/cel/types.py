@@ -5,11 +5,11 @@ A declared type is a text: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*|[(),]|\Z)")
+from tierwall.values.pattern import pattern
+
+_TOKEN = pattern(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*|[(),]|\Z)")
 _PARAMETERS = {"list": 1, "map": 2, "optional_type": 1, "type": 1}
 _PLAIN = frozenset(("dyn", "null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
 # As deep as an expression may nest lists.

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-_SPACE = re.compile(rb"[ \t\n\r]*")
+from tierwall.values.pattern import pattern
+
+_SPACE = pattern(rb"[ \t\n\r]*")
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
-_ATOM = re.compile(rb"%b|[^\s,\]}]*" % _STRING, re.DOTALL)
+_ATOM = pattern(rb"%b|[^\s,\]}]*" % _STRING, re.DOTALL)
 # Brackets, commas and strings; group 1 is a string that is a key.
-_TOKEN = re.compile(rb"(%b)[ \t\n\r]*+:|%b|[\[\]{},]" % (_STRING, _STRING), re.DOTALL)
+_TOKEN = pattern(rb"(%b)[ \t\n\r]*+:|%b|[\[\]{},]" % (_STRING, _STRING), re.DOTALL)
 _STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NOT_BRACKET: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 _PASSES = 64

@@ -7,7 +7,6 @@ integers beyond int64, great depth) takes the slower ways here, so that the answ
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any, Final
@@ -15,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from tierwall.resources.json_scanner import too_deep
+from tierwall.values.pattern import pattern
 
 MAX_DEPTH = 10_000
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SPACE = pattern(r"[ \t\n\r]*")
+_NUMBER = pattern(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS: Final = {"true": True, "false": False, "null": None}
 
 _WORDS: Final = {
@@ -34,8 +34,8 @@ _WORDS: Final = {
     "Invalid \\escape": "found an unknown escape",
     "Invalid \\uXXXX escape": "expected four hexadecimal digits after `\\u`",
 }
-_CONSTANT = re.compile(r"(?<=[\s:,\[])(?:NaN|-?Infinity)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONSTANT = pattern(r"(?<=[\s:,\[])(?:NaN|-?Infinity)")
+_SURROGATE = pattern("[\ud800-\udfff]")
 _DIGITS: Final = bytes(0x30 if 0x30 <= octet <= 0x39 else 0x20 for octet in range(256))
 _BLOCK: Final = 1 << 20
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from tierwall.values.pattern import pattern
+
 Address: TypeAlias = int
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -19,7 +21,7 @@ IPV6 = 1 << 32
 LAST_IPV4 = IPV6 - 1
 LAST = IPV6 + (1 << 128) - 1
 
-_LEADING_ZEROS = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9]+(?:\.|$))", re.ASCII)
+_LEADING_ZEROS = pattern(r"(?<![0-9a-fA-F])0+(?=[0-9]+(?:\.|$))", re.ASCII)
 
 
 class Span(NamedTuple):

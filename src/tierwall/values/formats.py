@@ -12,6 +12,7 @@ from datetime import date
 
 from tierwall.values.addresses import read_cidr, read_ip, read_ip_sloppily
 from tierwall.values.names import dns_label, dns_subdomain
+from tierwall.values.pattern import pattern
 from tierwall.values.time import parse_duration
 
 
@@ -22,10 +23,10 @@ def _matches(pattern: str, flags: int = 0) -> Callable[[str], bool]:
 
 _HEX = r"[0-9a-f]"
 # (.[0-9]+)? is upstream's: any character stands for the point.
-_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", re.ASCII)
-_AMOUNT = re.compile(r"(?<![0-9])([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
-_UNIT = re.compile(r"ns|nano.*|us|µs|micro.*|ms|milli.*|s|sec.*|m|min.*|h|hr|hour.*|d|day.*|w|wk|week.*")
+_TIME = pattern(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
+_DATE = pattern(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", re.ASCII)
+_AMOUNT = pattern(r"(?<![0-9])([0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
+_UNIT = pattern(r"ns|nano.*|us|µs|micro.*|ms|milli.*|s|sec.*|m|min.*|h|hr|hour.*|d|day.*|w|wk|week.*")
 _CARD = (
     r"(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}"
     r"|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11})"

@@ -6,9 +6,10 @@ Lengths are bytes, as Go counts them; whether the message says `characters` or `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeAlias
+
+from tierwall.values.pattern import pattern
 
 Reasons: TypeAlias = Callable[[str], list[str]]
 
@@ -17,13 +18,13 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
-_is_label = re.compile(_LABEL).fullmatch
-_is_subdomain = re.compile(_SUBDOMAIN).fullmatch
-_is_label_1035 = re.compile(_LABEL_1035).fullmatch
-_is_key = re.compile(_KEY).fullmatch
-_is_value = re.compile(_VALUE).fullmatch
-_is_port_name = re.compile("[-a-z0-9]+").fullmatch
-_has_letter = re.compile("[a-z]").search
+_IS_LABEL = pattern(_LABEL)
+_IS_SUBDOMAIN = pattern(_SUBDOMAIN)
+_IS_LABEL_1035 = pattern(_LABEL_1035)
+_IS_KEY = pattern(_KEY)
+_IS_VALUE = pattern(_VALUE)
+_IS_PORT_NAME = pattern("[-a-z0-9]+")
+_HAS_LETTER = pattern("[a-z]")
 
 _ENDS = "and must start and end with an alphanumeric character"
 
@@ -62,19 +63,19 @@ def _too_long(text: str, limit: int, unit: str) -> list[str]:
 
 def dns_subdomain(text: str, unit: str = "characters") -> list[str]:
     """RFC 1123 subdomain: the names of most objects."""
-    return _too_long(text, 253, unit) + ([] if _is_subdomain(text) else [_SUBDOMAIN_REASON])
+    return _too_long(text, 253, unit) + ([] if _IS_SUBDOMAIN.fullmatch(text) else [_SUBDOMAIN_REASON])
 
 
 def dns_label(text: str, unit: str = "characters") -> list[str]:
     """RFC 1123 label: the names of namespaces."""
-    if _is_label(text):
+    if _IS_LABEL.fullmatch(text):
         return _too_long(text, 63, unit)
-    return [*_too_long(text, 63, unit), "must not contain dots" if _is_subdomain(text) else _LABEL_REASON]
+    return [*_too_long(text, 63, unit), "must not contain dots" if _IS_SUBDOMAIN.fullmatch(text) else _LABEL_REASON]
 
 
 def dns_label_1035(text: str, unit: str = "characters") -> list[str]:
     """RFC 1035 label: the names of Services."""
-    return _too_long(text, 63, unit) + ([] if _is_label_1035(text) else [_LABEL_1035_REASON])
+    return _too_long(text, 63, unit) + ([] if _IS_LABEL_1035.fullmatch(text) else [_LABEL_1035_REASON])
 
 
 def path_segment(text: str) -> list[str]:
@@ -101,7 +102,7 @@ def label_key(text: str) -> list[str]:
     if not name:
         reasons.append("name part must be non-empty")
     reasons += [f"name part {reason}" for reason in _too_long(name, 63, "bytes")]
-    if not _is_key(name):
+    if not _IS_KEY.fullmatch(name):
         reasons.append(f"name part {_KEY_REASON}")
     return reasons
 
@@ -113,15 +114,15 @@ def annotation_key(text: str) -> list[str]:
 
 def label_value(text: str) -> list[str]:
     """A label's value."""
-    return _too_long(text, 63, "bytes") + ([] if _is_value(text) else [_VALUE_REASON])
+    return _too_long(text, 63, "bytes") + ([] if _IS_VALUE.fullmatch(text) else [_VALUE_REASON])
 
 
 def port_name(text: str) -> list[str]:
     """An IANA service name: named ports."""
     reasons = _too_long(text, 15, "characters")
-    if not _is_port_name(text):
+    if not _IS_PORT_NAME.fullmatch(text):
         reasons.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not _has_letter(text):
+    if not _HAS_LETTER.search(text):
         reasons.append("must contain at least one letter (a-z)")
     if "--" in text:
         reasons.append("must not contain consecutive hyphens")

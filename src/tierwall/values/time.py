@@ -6,14 +6,14 @@ import re
 from datetime import date
 from typing import NamedTuple
 
+from tierwall.values.pattern import pattern
+
 NANOS = 1_000_000_000
 DAY = 86_400
 MAX_DURATION = 2**63 - 1
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_is_rfc3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
-).fullmatch
+_RFC3339 = pattern(r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -24,7 +24,7 @@ _UNITS = {
     "m": 60 * NANOS,
     "h": 3600 * NANOS,
 }
-_next_part = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII).match
+_PART = pattern(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
 class Moment(NamedTuple):
@@ -41,7 +41,7 @@ LAST_NS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * DAY * NANOS - 1
 
 def parse_time(text: object) -> Moment | None:
     """An RFC 3339 time with up to nine digits of fraction that count; None if the text is not one."""
-    match = _is_rfc3339(text) if isinstance(text, str) else None
+    match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
@@ -73,7 +73,7 @@ def parse_duration(text: object) -> int | None:
         return None
     total, position = 0, 0
     while position < len(body):
-        match = _next_part(body, position)
+        match = _PART.match(body, position)
         if match is None or not (match[1] or match[2]):
             return None
         unit = _UNITS[match[3]]

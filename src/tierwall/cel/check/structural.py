@@ -12,13 +12,14 @@ from functools import lru_cache
 
 from tierwall.cel.syntax.lexer import RESERVED
 from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Object, Type, list_of, map_of
+from tierwall.values.pattern import pattern
 
 _SCALARS = {"boolean": BOOL, "number": DOUBLE, "integer": INT}
 _FORMATS = {"byte": BYTES, "duration": DURATION, "date": TIMESTAMP, "date-time": TIMESTAMP}
 _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
-_TO_ESCAPE = re.compile(r"__|[-./]")
-_TO_UNESCAPE = re.compile(r"__(?:underscores|dot|dash|slash)__")
+_TO_ESCAPE = pattern(r"__|[-./]")
+_TO_UNESCAPE = pattern(r"__(?:underscores|dot|dash|slash)__")
 _METADATA = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 _ROOT = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _METADATA}
 MAX_DEPTH = 100

@@ -15,11 +15,12 @@ from tierwall.cel.library.regex import compiled
 from tierwall.cel.library.time import parse_duration, parse_timestamp
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import Type
+from tierwall.values.pattern import pattern
 
 Report = Callable[[int, str], None]
 Types = Mapping[ast.Expr, Type]
 
-_CLAUSE = re.compile(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
+_CLAUSE = pattern(r"%(?:%|(?:\.[0-9]*)?(.?))", re.DOTALL)
 _TIMES: dict[tuple[str, type], Callable[[Any], object]] = {
     ("duration", str): parse_duration,
     ("timestamp", str): parse_timestamp,

@@ -15,7 +15,6 @@ data; what does not is added up beforehand. Beyond the limit the code gives up, 
 from __future__ import annotations
 
 import math
-import re
 
 import msgspec
 
@@ -28,6 +27,7 @@ from tierwall.cel.library.operators import in_list, in_map
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import dotted_name, is_constant, is_selection
 from tierwall.cel.values import NONE, OptionalValue, TypeValue, Uint, equal, no_such_overload
+from tierwall.values.pattern import pattern
 
 # Upper bounds of what a macro costs besides its expressions: for one element, and once.
 _COSTS = {
@@ -75,7 +75,7 @@ NAMESPACE: dict[str, object] = {
     "negated": _not,
     "none": NONE,
 }
-_NAME = re.compile(r"[citx][0-9]")
+_NAME = pattern(r"[citx][0-9]")
 # Trees with more nodes would take long to compile and are rarely evaluated often.
 _MAX_NODES = 2_000
 # Integers that a double holds exactly: equality with them is the same in Python and in CEL.

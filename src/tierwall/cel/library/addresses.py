@@ -17,10 +17,11 @@ from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import Opaque, size_of
+from tierwall.values.pattern import pattern
 
 _MAPPED = 0xFFFF << 32
 _LONGEST = 64
-_BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_BITS = pattern(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 class IP(Opaque, msgspec.Struct, frozen=True, gc=False):

@@ -27,13 +27,14 @@ from tierwall.cel.values import (
     type_name,
     uint64,
 )
+from tierwall.values.pattern import pattern
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_UNSIGNED = re.compile(r"[0-9]+", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
-_HEXADECIMAL = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
-_SPECIAL = re.compile(r"[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
-_MISPLACED = re.compile(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])|^_|_$", re.ASCII)
+_INTEGER = pattern(r"[+-]?[0-9]+", re.ASCII)
+_UNSIGNED = pattern(r"[0-9]+", re.ASCII)
+_DECIMAL = pattern(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL = pattern(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
+_SPECIAL = pattern(r"[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+_MISPLACED = pattern(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])|^_|_$", re.ASCII)
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 # Longer digit runs overflow in any case, and Python refuses to convert very long ones.

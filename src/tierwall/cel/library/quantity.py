@@ -15,9 +15,10 @@ from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, DOUBLE, INT, STRING, Type
 from tierwall.cel.values import INT_MAX, INT_MIN, Opaque
+from tierwall.values.pattern import pattern
 
-_TEXT = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
+_TEXT = pattern(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_EXPONENT = pattern(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO = -9

@@ -6,7 +6,6 @@ matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tierwall.cel.errors import CostExceeded, EvaluationError
 from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import INT, STRING, list_of
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     import re2
@@ -26,7 +26,7 @@ MATCHING = ("matches", "find", "findAll")
 _LONGEST = 100_000
 _SMALL_PROGRAM = 1000
 # `\\C`, a single byte, is known to RE2 but not to Go.
-_SINGLE_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+_SINGLE_BYTE = pattern(r"(?<!\\)(?:\\\\)*\\C")
 _TOO_LARGE = 200_000
 # Bytes that one findAll may look at: each of its matches may look ahead to the end of the text.
 _LONGEST_SEARCH = 200_000_000

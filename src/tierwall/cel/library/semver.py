@@ -12,10 +12,11 @@ from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, INT, STRING, Type
 from tierwall.cel.values import UINT_MAX, Opaque
+from tierwall.values.pattern import pattern
 
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
-_TEXT = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
-_PART = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_TEXT = pattern(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
+_PART = pattern(r"[0-9A-Za-z-]+", re.ASCII)
 _LONGEST = 4096
 
 

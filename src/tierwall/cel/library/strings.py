@@ -17,8 +17,9 @@ from tierwall.cel.library.table import EXTENSION, Overload, members
 from tierwall.cel.library.time import format_duration, format_timestamp
 from tierwall.cel.types import BOOL, DYN, INT, STRING, list_of
 from tierwall.cel.values import Duration, Timestamp, TypeValue, Uint, map_keys, type_name
+from tierwall.values.pattern import pattern
 
-_CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
+_CLAUSE = pattern(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "+")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}

@@ -18,12 +18,13 @@ from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import DURATION, INT, STRING, TIMESTAMP
 from tierwall.cel.values import NANOS, TIMESTAMP_MAX, TIMESTAMP_MIN, Duration, Timestamp
 from tierwall.values import time
+from tierwall.values.pattern import pattern
 from tierwall.values.time import DAY, parse_time
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-_OFFSET = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
+_OFFSET = pattern(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 
 
 def parse_timestamp(text: str) -> Timestamp:

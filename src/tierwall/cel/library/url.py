@@ -16,6 +16,7 @@ from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, is_read_by, members
 from tierwall.cel.types import BOOL, STRING, Type, list_of, map_of
 from tierwall.cel.values import Opaque
+from tierwall.values.pattern import pattern
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _RESERVED = frozenset("$&+,/:;=?@")
@@ -25,10 +26,10 @@ _USER = _UNRESERVED | (_RESERVED - frozenset("@/?:"))
 _FRAGMENT = _UNRESERVED | _RESERVED | frozenset("!()*")
 _ENCODED = frozenset("!$&'()*+,;=:@[]%")
 _USERINFO = _UNRESERVED | frozenset(":!$&'()*+,;=%@")
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})?")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_PORT = re.compile(r"(:[0-9]*)?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = pattern(r"%([0-9A-Fa-f]{2})?")
+_SCHEME = pattern(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PORT = pattern(r"(:[0-9]*)?")
+_CONTROL = pattern(r"[\x00-\x1f\x7f]")
 _MAX_PARAMETERS = 10_000
 
 

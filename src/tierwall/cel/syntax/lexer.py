@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from tierwall.cel.values import Uint
+from tierwall.values.pattern import pattern
 
 IDENT = "identifier"
 ESCAPED = "quoted identifier"
@@ -36,7 +37,7 @@ _STRING = (
 )
 
 # Strings stand before identifiers because of their prefixes; numbers before operators because of `.5`.
-_TOKEN = re.compile(
+_TOKEN = pattern(
     r"(?:[\t \r\n\f]++|//[^\n]*+)*+(?:"
     rf"([bB]?{_STRING})"  # 1
     r"|([A-Za-z_][A-Za-z0-9_]*+)"  # 2
@@ -54,7 +55,7 @@ _KINDS = ("", STRING, IDENT, UINT, INT, DOUBLE, INT, "", ESCAPED, BAD, END)
 _HINTS = {"=": "write `==`", "&": "write `&&`", "|": "write `||`", ";": "an expression is one value"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "in": "in"}
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_ESCAPED = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_ESCAPED = pattern(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
 class Tokens:

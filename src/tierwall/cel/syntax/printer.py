@@ -14,12 +14,13 @@ from typing import Any
 
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import Uint
+from tierwall.values.pattern import pattern
 
 _CONDITIONAL, _UNARY, _MEMBER = 0, ast.PRODUCT + 1, ast.PRODUCT + 2
 _BINARY = {ast.FUNCTIONS[text]: (text, level) for text, level in ast.BINARY.items()}
 _RESERVED_FIELDS = frozenset(("in", "true", "false", "null"))
-_QUOTED_FIELD = re.compile(r"[A-Za-z0-9_.\-/ ]+")
-_SPECIAL = re.compile(r"[^ !#-\[\]-~]")
+_QUOTED_FIELD = pattern(r"[A-Za-z0-9_.\-/ ]+")
+_SPECIAL = pattern(r"[^ !#-\[\]-~]")
 _ESCAPES = {char: f"\\{letter}" for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}
 
 

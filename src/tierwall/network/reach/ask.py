@@ -20,11 +20,12 @@ from tierwall.network.reach.classes import Classes, mask_of
 from tierwall.network.reach.matrix import Matrix, matrix
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Block, Span, parse_address
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.core.protocols import Progress
 
-_PORT = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
+_PORT = pattern(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 
 
 class Asked(NamedTuple):

@@ -4,7 +4,6 @@ Text: apiextensions' `pkg/apiserver/schema/cel/validation.go`. A rule that canno
 overload) refuses the object, as does one that is false. `self` is bound to the value as its schema types it.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from tierwall.resources.admission.problem import (
 )
 from tierwall.resources.admission.typed import binding
 from tierwall.resources.schema import Rule, Schema
+from tierwall.values.pattern import pattern
 
 
 class Run(Protocol):
@@ -42,7 +42,7 @@ class Run(Protocol):
 
 
 _CODES = {"FieldValueRequired": REQUIRED, "FieldValueDuplicate": DUPLICATE, "FieldValueNotSupported": UNSUPPORTED}
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
+_STEP = pattern(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\['((?:[^'\\]|\\.)*)'\]")
 
 
 def compile_rules(schema: Schema, *, native: bool) -> Run:

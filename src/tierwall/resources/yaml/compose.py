@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum
 
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.parse import E, Parser
+from tierwall.values.pattern import pattern
 
 # Octets that the Go reader decodes ahead of the scanner (`input_raw_buffer_size`).
 _READ_AHEAD = 512
 # `readerc.go`: everything else is a control character or not a character.
 # One range a set: Python takes forty times as long to compile them as one set.
-_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
+_FORBIDDEN = pattern("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
 
 
 class K(IntEnum):

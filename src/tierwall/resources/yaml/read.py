@@ -6,7 +6,6 @@ value is none. Documents that are empty or null are left out.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,6 +16,7 @@ from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.json_text import JsonError
@@ -28,7 +28,7 @@ MAX_DEPTH = 10_000
 # Octets of YAML that are read exactly in less time than it takes to import libyaml's binding.
 _LITTLE = 4 << 10
 _FAST = "tierwall.resources.yaml.fast"
-_MEANT_AS_JSON = re.compile(rb"\s*\{\s*\"")
+_MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
 # Text beyond this size that begins as JSON and is none is not tried as YAML: it would take long to fail again.
 _LARGE_JSON = 8 << 20

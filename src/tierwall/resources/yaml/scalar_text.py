@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.yaml.scan import Scanner
 
 _BLANKZ = " \t\r\n\x85\u2028\u2029\0"
 _BREAKS = "\r\n\x85\u2028\u2029"
-_PLAIN_BLOCK = re.compile(f"(?:[^{_BLANKZ}:]+|:(?![{_BLANKZ}]))+")
-_PLAIN_FLOW = re.compile(rf"(?:[^{_BLANKZ}:,?\[\]{{}}]+|:(?![{_BLANKZ}]))+")
-_BLANKS = re.compile("[ \t]+")
-_SINGLE = re.compile(f"[^{_BLANKZ}']+")
-_DOUBLE = re.compile(rf'[^{_BLANKZ}"\\]+')
-_HEX = re.compile("[0-9A-Fa-f]*")
-_BLOCK_HEADER = re.compile("([+-]?)([0-9]?)([+-]?)")
-_LINE = re.compile(f"[^{_BREAKS}\0]*")
+_PLAIN_BLOCK = pattern(f"(?:[^{_BLANKZ}:]+|:(?![{_BLANKZ}]))+")
+_PLAIN_FLOW = pattern(rf"(?:[^{_BLANKZ}:,?\[\]{{}}]+|:(?![{_BLANKZ}]))+")
+_BLANKS = pattern("[ \t]+")
+_SINGLE = pattern(f"[^{_BLANKZ}']+")
+_DOUBLE = pattern(rf'[^{_BLANKZ}"\\]+')
+_HEX = pattern("[0-9A-Fa-f]*")
+_BLOCK_HEADER = pattern("([+-]?)([0-9]?)([+-]?)")
+_LINE = pattern(f"[^{_BREAKS}\0]*")
 
 _ESCAPES = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",

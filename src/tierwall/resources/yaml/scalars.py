@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from tierwall.resources.yaml.errors import UnfitKey, YamlError
+from tierwall.values.pattern import pattern
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -30,18 +31,18 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
 }
-_INTEGER = re.compile(r"([+-]?)(?:0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_DOT_FLOAT = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
+_INTEGER = pattern(r"([+-]?)(?:0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_DOT_FLOAT = pattern(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 # The Go code hands what follows `0b` to ParseInt, which takes a sign.
-_SIGNED_BINARY = re.compile(r"0b([+-][01]+)")
-_TIMESTAMP = re.compile(
+_SIGNED_BINARY = pattern(r"0b([+-][01]+)")
+_TIMESTAMP = pattern(
     r"(\d{4})-(\d{1,2})-(\d{1,2})"
     r"(?:[Tt](\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,]\d+)?(?:Z|[+-](\d\d):(\d\d))"
     r"| +(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,]\d+)?)?",
     re.ASCII,
 )
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_BASE64 = pattern(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def plain_scalar(text: str) -> tuple[str, Scalar]:

@@ -17,6 +17,7 @@ from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.scalar_text import scan_block_scalar, scan_plain_scalar, scan_quoted_scalar
 from tierwall.resources.yaml.tag import scan_directive, scan_tag
 from tierwall.resources.yaml.token import T, Token
+from tierwall.values.pattern import pattern
 
 # `exceeded max depth`: max_flow_level and max_indents of the Go scanner.
 MAX_DEPTH = 10_000
@@ -24,10 +25,10 @@ BLANKZ = " \t\r\n\x85\u2028\u2029\0"
 BREAKS = "\r\n\x85\u2028\u2029"
 END = "\0" * 12
 
-_SPACES = re.compile(" *")
-_BLANKS = re.compile("[ \t]*")
-_COMMENT = re.compile("[^\r\n\x85\u2028\u2029\0]*")
-_NAME = re.compile("[0-9A-Za-z_-]*")
+_SPACES = pattern(" *")
+_BLANKS = pattern("[ \t]*")
+_COMMENT = pattern("[^\r\n\x85\u2028\u2029\0]*")
+_NAME = pattern("[0-9A-Za-z_-]*")
 # A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
 _AFTER_ANCHOR = frozenset(BLANKZ + "?:,]}%@`")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.yaml.scan import Scanner
 
 _BLANKZ = " \t\r\n\x85\u2028\u2029\0"
 _BREAKZ = "\r\n\x85\u2028\u2029\0"
-_HANDLE = re.compile("![0-9A-Za-z_-]*!?")
-_URI_CHARS = re.compile(r"[0-9A-Za-z_\-;/?:@&=+$,.!~*'()\[\]]+")
-_OCTET = re.compile("%([0-9A-Fa-f]{2})")
-_NAME = re.compile("[0-9A-Za-z_-]*")
-_VERSION = re.compile(r"[ \t]*([0-9]{1,2})\.([0-9]{1,2})(?![0-9])")
-_BLANKS = re.compile("[ \t]*")
+_HANDLE = pattern("![0-9A-Za-z_-]*!?")
+_URI_CHARS = pattern(r"[0-9A-Za-z_\-;/?:@&=+$,.!~*'()\[\]]+")
+_OCTET = pattern("%([0-9A-Fa-f]{2})")
+_NAME = pattern("[0-9A-Za-z_-]*")
+_VERSION = pattern(r"[ \t]*([0-9]{1,2})\.([0-9]{1,2})(?![0-9])")
+_BLANKS = pattern("[ \t]*")
 
 
 def scan_tag(scanner: Scanner) -> tuple[str, str]:

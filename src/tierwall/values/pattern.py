@@ -1,0 +1,28 @@
+"""Regular expressions that are compiled when they are first used.
+
+Compiling takes longer than most uses, and a short command uses few of all that its modules have.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, AnyStr, cast
+
+_METHODS = ("match", "fullmatch", "search", "sub", "finditer", "findall", "split", "pattern")
+
+
+class _Pattern:
+    def __init__(self, text: str | bytes, flags: int) -> None:
+        self._text = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        """Compile; from then on the methods are found without coming here."""
+        compiled = re.compile(self._text, self._flags)
+        vars(self).update({method: getattr(compiled, method) for method in _METHODS})
+        return getattr(compiled, name)
+
+
+def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """A pattern as `re.compile` makes it, compiled at its first use."""
+    return cast("re.Pattern[AnyStr]", _Pattern(text, flags))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.reference import gateway as reference
-from tests.worlds.gateway_clusters import cluster, policy, question
+from tests.worlds import gateway_objects as build
+from tests.worlds.gateway_clusters import LATE, cluster, policy, question
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import DEFAULT, Answer, Decider, Reason, Step
 from tierwall.core.reference import Reference
@@ -140,12 +141,12 @@ def test_a_value_is_always_one_that_its_source_wrote(seed: int) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @given(seed=SEEDS)
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(80))
 def test_the_merge_for_any_request_is_the_union_over_all_outcomes_of_the_conditions(
     profile: Profile, seed: int
 ) -> None:
     rng = Random(seed)
-    objects, conditions = independent(cluster(rng))
+    objects, conditions = independent(crowded(rng) if rng.random() < 0.9 else cluster(rng))
     snapshot = Snapshot.of(load_objects(objects))
     every = product((False, True), repeat=len(conditions))
     outcomes = [Facts(dict(zip(conditions, outcome, strict=True))) for outcome in every]
@@ -184,6 +185,20 @@ def test_a_setting_takes_effect_exactly_if_it_may_be_in_force_somewhere(seed: in
         for path, fate in standings(snapshot).of(policy_).items():
             assert fate.in_force == ((str(policy_.reference), path) in in_force)
             assert fate.in_force or fate.beaten_by
+
+
+def crowded(rng: Random) -> list[dict[str, Any]]:
+    """Policies that all set a few fields along one way through a Gateway, with lists, ties and locks."""
+    objects = [build.gateway(), build.route(rules=[{"name": "rule", "backendRefs": [{"name": "svc", "port": 80}]}])]
+    limit = LATE["rateLimit"]
+    for number in range(rng.randrange(3, 8)):
+        target = rng.choice(("Gateway/gw", "Gateway/gw#web", "HTTPRoute/route", "HTTPRoute/route#rule"))
+        entries = [{"condition": "true", "policy": limit(rng)} for _ in range(rng.randrange(1, 3))]
+        entries += [{"policy": limit(rng)}] if rng.random() < 0.3 else []
+        limits = {"conditional": entries} if rng.random() < 0.6 else limit(rng)
+        traffic = {"rateLimit": limits, "buffer": LATE["buffer"](rng)}
+        objects.append(build.policy(f"p{number}", target, override=rng.random() < 0.5, traffic=traffic))
+    return objects
 
 
 def independent(objects: list[dict[str, Any]], most: int = 4) -> tuple[list[dict[str, Any]], list[str]]:

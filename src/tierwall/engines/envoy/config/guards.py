@@ -73,7 +73,7 @@ NO_PROTECTION = Protection()
 class Made(NamedTuple):
     """A checkpoint with what it was made of: its policies, and whom they ask."""
 
-    policies: tuple[Policy, ...]
+    policies: tuple[Key, ...]
     checkpoint: Checkpoint
     asked: tuple[Authorizer, ...]
 
@@ -145,7 +145,8 @@ class Guards:
             guards.append(guard)
             if isinstance(asks, Authorizer):
                 asked.append(asks)
-        return Made(policies, Checkpoint.of(level, identities, guards), tuple(asked))
+        keys = tuple(policy.resource.identity for policy in policies)
+        return Made(keys, Checkpoint.of(level, identities, guards), tuple(asked))
 
     def _guard(
         self, policy: Policy, backend: Backend, port: int, asks: Authorizer | str | None
@@ -189,7 +190,7 @@ class Guards:
     def kept(self) -> Kept:
         """What the next compilation can take over."""
         known = {**self._before.compiled, **self._compiled}
-        standing = {policy.resource.identity for made in self._made.values() for policy in made.policies}
+        standing = {key for made in self._made.values() for key in made.policies}
         compiled = {key: known[key] for key in standing & known.keys()}
         return Kept(self._made, self._needs, compiled)
 

@@ -23,8 +23,8 @@ from tierwall.cel.syntax import ast
 
 # Takes the variables and the cost limit; raises anything at all where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]
-# Evaluations after which it pays to compile.
-_OFTEN = 8
+# Evaluations after which it pays to compile: that takes as long as 30 to 80 of them.
+_OFTEN = 50
 
 
 def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:

@@ -165,8 +165,7 @@ class Cluster:
             "--permit-port-sharing",
             f"--cert-dir={self.folder / 'api-server'}",
             f"--token-auth-file={tokens}",
-            f"--authorization-config={self.pki / 'authorization.yaml'}",
-            f"--admission-control-config-file={self.pki / 'admission.yaml'}",
+            *self._policy_flags(),
             "--disable-admission-plugins=ServiceAccount",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -174,6 +173,13 @@ class Cluster:
             f"--service-account-signing-key-file={self.pki / 'ca.key'}",
             "--endpoint-reconciler-type=none",
             "--watch-cache=false",
+        )
+
+    def _policy_flags(self) -> tuple[str, ...]:
+        """Who decides what requests may do."""
+        return (
+            f"--authorization-config={self.pki / 'authorization.yaml'}",
+            f"--admission-control-config-file={self.pki / 'admission.yaml'}",
         )
 
     def _start(self, name: str, *command: str) -> None:

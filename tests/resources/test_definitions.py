@@ -155,6 +155,14 @@ def test_the_root_of_a_schema_is_an_object_with_its_own_metadata(root: dict[str,
     assert admit(document)
 
 
+def test_items_that_are_not_a_schema_are_passed_over_as_go_does() -> None:
+    document = definition("{type: object, items: text, not: {items: 1, required: [a]}}")
+    root = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root |= {"items": "text", "not": {"items": "text", "required": ["b"]}}
+    assert admit(document) == []
+    assert judged(document, widget("{}")) == []
+
+
 def test_a_status_subresource_leaves_little_to_say_at_the_root() -> None:
     document = definition()
     version = document["spec"]["versions"][0]
@@ -391,6 +399,20 @@ def test_anything_at_all_may_be_called_a_definition() -> None:
         document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
         these = snapshot(document)
         assert [resource for resource in these if not problems(these, resource)] == []
+
+
+def test_a_word_that_no_schema_has_is_refused_where_decoding_is_strict() -> None:
+    (problem,) = admit(definition("{type: string, maxlength: 3}"))
+    assert problem.message.endswith('.properties[spec].maxlength"')
+    assert (problem.code, problem.hint) == ("TW101", "did you mean `maxLength`?")
+    # Strict decoding does not look into items.
+    (problem,) = admit(definition("{type: array, items: {type: string, maxlength: 3}}"))
+    assert problem.message.endswith('.properties[spec].items.maxlength"; an API server ignores it')
+    assert problem.code == "TW109"
+    ignored = definition(
+        "{type: array, items: {type: object, x-tierwall-max-bytes: 1, additionalProperties: {type: string}}}"
+    )
+    assert judged(ignored, widget("[{a: long}]")) == []
 
 
 def test_words_of_our_own_mean_nothing_in_somebody_elses_definition() -> None:

@@ -96,6 +96,8 @@ def _unlike(one: Any, other: Any, path: str) -> Iterator[str]:
         elif word == "x-kubernetes-validations":
             if _texts(one.get(word)) != _texts(other.get(word)):
                 yield f"rules of `{path}`"
+        elif word == "enum" and sorted(map(repr, one.get(word, ()))) == sorted(map(repr, other.get(word, ()))):
+            continue
         elif one.get(word) != other.get(word) and (one.get(word) or other.get(word)):
             yield f"{word} of `{path}`"
 
@@ -129,7 +131,7 @@ def open_api(schema: Schema) -> dict[str, Any]:
     if schema.items is not None:
         out["items"] = open_api(schema.items)
     if schema.additional is not None:
-        out["additionalProperties"] = open_api(schema.additional)
+        out["additionalProperties"] = schema.additional.bare or open_api(schema.additional)
     if schema.properties:
         out["properties"] = _properties(schema)
     if names := sorted([*schema.undeclared, *(part.name for part in schema.properties if part.required)]):

@@ -69,6 +69,7 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     int_or_string: bool = False
     preserve_unknown: bool = False  # x-kubernetes-preserve-unknown-fields
     embedded_resource: bool = False  # x-kubernetes-embedded-resource
+    bare: bool = False  # any value, but fields of objects in it are unknown: `additionalProperties: true`
     properties: tuple[Property, ...] = ()
     undeclared: tuple[str, ...] = ()  # names that are required without being properties
     map_type: Literal["atomic", "granular", ""] = ""  # x-kubernetes-map-type
@@ -185,7 +186,8 @@ class Reader:
             elif (attribute := PLAIN_WORDS.get(word)) is not None:
                 yield attribute, value
             elif (attribute := _INNER.get(word)) is not None:
-                yield attribute, self.read(value)
+                if isinstance(value, Mapping):
+                    yield attribute, self.read(value)
             elif (attribute := _LISTS.get(word)) is not None:
                 yield attribute, tuple(value)
             elif word == "properties":
@@ -193,7 +195,7 @@ class Reader:
             elif word == "required":
                 yield "undeclared", tuple(name for name in value if name not in (words.get("properties") or ()))
             elif word == "additionalProperties":
-                yield "additional", self.read(value) if isinstance(value, Mapping) else _ANYTHING
+                yield "additional", self.read(value) if isinstance(value, Mapping) else _BARE
             elif word == "x-kubernetes-validations":
                 yield "rules", tuple(_rule(rule) for rule in value)
             elif (attribute := _GROUPS.get(word)) is not None and not _is_int_or_string(words, word):
@@ -216,4 +218,4 @@ def _is_int_or_string(words: Mapping[str, Any], word: str) -> bool:
     return word == "anyOf" and words.get("x-kubernetes-int-or-string") is True and words[word] == INT_OR_STRING
 
 
-_ANYTHING = Schema(preserve_unknown=True, nullable=True)
+_BARE = Schema(bare=True, nullable=True)

@@ -52,7 +52,7 @@ def admit(document: Any, kind: Kind | None = None) -> list[Problem]:
     fill, check = _machine(kind)
     check(fill(document), None, problems)
     if kind.kind == "CustomResourceDefinition" and kind.group == "apiextensions.k8s.io":
-        from tierwall.resources.definition import schema_problems
+        from tierwall.resources.definition.schemas import schema_problems
 
         problems += schema_problems(document)
     return [msgspec.structs.replace(one, path=resolve(one.path, document)) for one in problems[:MOST_PROBLEMS]]

@@ -71,6 +71,8 @@ class Compiler:
         return checked
 
     def _compile(self, schema: Schema) -> Check:
+        if schema.bare:
+            return _bare
         if schema.embedded_resource:
             schema = embedded_object(schema)
         wanted = "integer,string" if schema.int_or_string else schema.type
@@ -213,6 +215,16 @@ class Compiler:
             return sound
 
         return check
+
+
+def _bare(value: Any, trail: Trail, problems: Problems) -> bool:
+    """A value without a schema: whatever it is, objects in it may not have fields."""
+    if type(value) is list:
+        checks = [_bare(item, (trail, index), problems) for index, item in enumerate(value)]
+        return all(checks)
+    if type(value) is dict:
+        problems += [_unknown(name, trail, value, ()) for name in value]
+    return type(value) is not dict or not value
 
 
 def _is_about_items(schema: Schema) -> bool:

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions among the objects, judged as an API server judges them."""

@@ -1,0 +1,83 @@
+"""A CustomResourceDefinition among the objects: what an API server would have against its schemas.
+
+`kinds/data` says what a definition looks like outside its schemas. A schema must be structural (`structure`); where it
+is, its defaults must fit and its rules must be CEL (`contents`). What is not checked is in
+docs/definitions.md#what-is-not-done.
+
+INVARIANT: the schema is somebody else's. It is walked once, and no further than a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tierwall.resources.admission.problem import Problem
+from tierwall.resources.admission.validate import MOST_PROBLEMS
+from tierwall.resources.definition.contents import HEAD, Contents
+from tierwall.resources.definition.report import Path, Report, Words, field
+from tierwall.resources.definition.structure import Structure, alternatives
+
+# What a definition with a status subresource may not say at its root.
+_NOT_AT_ROOT = (
+    *("allOf", "anyOf", "oneOf", "not", "enum", "default", "nullable", "maxProperties", "minProperties"),
+    *("additionalProperties", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"),
+    *("x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-map-type"),
+)
+
+
+def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
+    """What an API server would have against the schemas of a definition."""
+    spec = document.get("spec")
+    versions = spec.get("versions") if isinstance(spec, dict) else None
+    report = Report()
+    structure = Structure(report)
+    for index, version in enumerate(versions if isinstance(versions, list) else ()):
+        schema = version.get("schema") if isinstance(version, dict) else None
+        words = schema.get("openAPIV3Schema") if isinstance(schema, dict) else None
+        if words is None:
+            continue
+        subresources = version.get("subresources")
+        has_status = isinstance(subresources, dict) and subresources.get("status") is not None
+        _judge(structure, words, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
+    return [*report.problems, *report.warnings][:MOST_PROBLEMS]
+
+
+def _judge(structure: Structure, words: Any, path: Path, has_status: bool) -> None:
+    """All of one version's schema. Defaults and rules are looked at where the schema itself is sound."""
+    report = structure.report
+    before = len(report.problems)
+    structure.node(words, path, "root")
+    if len(report.problems) > before:
+        return
+    if has_status:
+        for word in _NOT_AT_ROOT:
+            if words.get(word) not in (None, False):
+                detail = "may not be at the root of the schema if the status subresource is enabled"
+                report.invalid((*path, word), words[word], detail)
+    if words.get("nullable"):
+        report.forbidden((*path, "nullable"), "nullable cannot be true at the root")
+    _complete(report, words, words, path, path)
+    for name in HEAD:
+        if "default" in (words.get("properties") or {}).get(name, ()):
+            report.forbidden((*path, "properties", name, "default"), f"must not be set in top-level {name}")
+    if len(report.problems) == before:
+        Contents(report).check(words, path, is_object=True, uncorrelated=None)
+
+
+def _complete(report: Report, words: Words, described: Words, path: Path, at: Path) -> None:
+    """Every value that anyOf and its like judge at `at` must be described outside of them, at `path`."""
+    for place, part in alternatives(words):
+        for name, inner in (part.get("properties") or {}).items():
+            outside = (described.get("properties") or {}).get(name)
+            where = (*at, *place, "properties", name)
+            if outside is None:
+                report.required((*path, "properties", name), f"because it is defined in {field(where)}")
+            else:
+                _complete(report, {"allOf": [inner]}, outside, (*path, "properties", name), where[:-1])
+        if isinstance(part.get("items"), dict):
+            if not isinstance(described.get("items"), dict):
+                report.required((*path, "items"), f"because it is defined in {field((*at, *place, 'items'))}")
+            else:
+                _complete(report, {"allOf": [part["items"]]}, described["items"], (*path, "items"), (*at, *place))
+        _complete(report, part, described, path, (*at, *place))

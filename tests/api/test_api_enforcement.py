@@ -260,7 +260,8 @@ def test_r109_the_rest_travels_with_the_user_and_can_only_deny(labels: dict[str,
     first = there.authorize(jane)
     assert first.verdict == "Conditional"
     _, opinion = first.opinions[0]
-    assert not isinstance(opinion, Conditional) or not opinion.can_become_allowed
+    assert isinstance(opinion, Conditional)
+    assert not opinion.can_become_allowed
     assert first.evaluate(ConditionData(object={"metadata": {"labels": labels}})).verdict == verdict
 
 

@@ -89,7 +89,7 @@ def resources(
     manager = connection_manager("bench", routes, options, filters)
     sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "bench", static=True)
     made_listener = listener("bench", Address("127.0.0.1", port), [chain("bench", manager, sock, "")])
-    return Resources({"bench": made_listener}, {}, {"backend": clusters.cluster("backend", backend)}, {}, {}, {})
+    return Resources({"bench": made_listener}, clusters={"backend": clusters.cluster("backend", backend)})
 
 
 def parsing(*reading: str) -> Make:

@@ -198,7 +198,7 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
 
 
 def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
-    kinds = ("listeners", "routes", "clusters", "endpoints", "secrets", "extension_configs")
+    kinds = ("listeners", "routes", "clusters", "secrets", "extension_configs")
     return {
         kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
         for kind in kinds

@@ -35,7 +35,6 @@ class Resources(Struct, frozen=True, eq=False):
     listeners: Mapping[str, Any] = {}
     routes: Mapping[str, Any] = {}
     clusters: Mapping[str, Any] = {}
-    endpoints: Mapping[str, Any] = {}
     secrets: Mapping[str, Any] = {}
     extension_configs: Mapping[str, Any] = {}
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -81,8 +81,8 @@ def guard(policy: Policy, backend: Backend, port: int, asks: Authorizer | str | 
         making.problem(NO_AUTHORIZER, f"requests are denied that its authorizer would be asked about: {asks}")
     mcp = _trees(policy, backend, asks, making, plain=False)
     plain = _trees(policy, backend, asks, making, plain=True)
-    is_asked = policy.asks.all and not policy.closed and isinstance(asks, Authorizer)
-    authorizer = packed(route_settings(asks)) if is_asked and isinstance(asks, Authorizer) else None
+    may_ask = policy.asks.all and not policy.closed
+    authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, Authorizer) else None
     return Guard(mcp, plain, authorizer, frozenset(making.arguments), tuple(making.diagnostics))
 
 

@@ -4,9 +4,8 @@ Equal content has an equal version, also after a restart of the control plane: a
 differs from what it has. A message that is the same Python object as before is not serialised again, so a compiler that
 keeps the messages of unchanged policies makes a change as cheap as what it changes.
 
-What is referred to comes first: clusters and their endpoints, secrets and filter configurations, then listeners, then
-routes. Removals go the other way round, so that nothing that is still referred to goes away (xDS protocol, "Eventual
-consistency").
+What is referred to comes first: clusters, secrets and filter configurations, then listeners, then routes. Removals go
+the other way round, so that nothing that is still referred to goes away (xDS protocol, "Eventual consistency").
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from tierwall.engines.envoy.config.compile import Resources
 
 _PREFIX: Final = "type.googleapis.com/envoy"
 CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"
-ENDPOINT: Final = f"{_PREFIX}.config.endpoint.v3.ClusterLoadAssignment"
 SECRET: Final = f"{_PREFIX}.extensions.transport_sockets.tls.v3.Secret"
 EXTENSION: Final = f"{_PREFIX}.config.core.v3.TypedExtensionConfig"
 LISTENER: Final = f"{_PREFIX}.config.listener.v3.Listener"
 ROUTE: Final = f"{_PREFIX}.config.route.v3.RouteConfiguration"
 
-ORDER: Final = (CLUSTER, ENDPOINT, SECRET, EXTENSION, LISTENER, ROUTE)
+ORDER: Final = (CLUSTER, SECRET, EXTENSION, LISTENER, ROUTE)
 # A proxy that names none of these kinds' resources asks for all of them.
 WILDCARD: Final = frozenset((CLUSTER, LISTENER))
 
@@ -37,7 +35,6 @@ def by_type(resources: Resources) -> dict[str, Mapping[str, Any]]:
     """The messages of a configuration by type URL, in the order of sending."""
     return {
         CLUSTER: resources.clusters,
-        ENDPOINT: resources.endpoints,
         SECRET: resources.secrets,
         EXTENSION: resources.extension_configs,
         LISTENER: resources.listeners,

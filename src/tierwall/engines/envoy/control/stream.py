@@ -20,7 +20,6 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.engines.envoy.control.cache import (
     CLUSTER,
-    ENDPOINT,
     EXTENSION,
     ORDER,
     ROUTE,
@@ -34,7 +33,7 @@ from tierwall.engines.envoy.control.cache import (
 MOST_NAMES = 100_000
 Send = Callable[[Any], Awaitable[None]]
 Heard = Callable[["Stream"], None]
-_REFERRED = (CLUSTER, ENDPOINT, SECRET)
+_REFERRED = (CLUSTER, SECRET)
 
 
 class Proxy(NamedTuple):

@@ -75,34 +75,41 @@ def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
 def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """An Allow that is joined to a less specific Allow lets requests through that the latter alone would deny."""
     joined = (
-        (path, one)
-        for (_, _, path), one in standings(snapshot).joined.items()
-        if one.lower_level.before_routing and not one.upper_level.before_routing and _wider(one)
+        (path, overlap)
+        for (_, _, path), overlap in standings(snapshot).joined.items()
+        if overlap.lower_level.before_routing and not overlap.upper_level.before_routing and _wider(overlap)
     )
-    for path, several in _by_upper(joined):
-        first = several[0]
+    yield from _overlapping(
+        WIDENED,
+        joined,
+        "widens",
+        ": the rules are taken together, and any Allow that is true allows",
+        "use the action Require to narrow, or Override on the less specific policy",
+        "allows less",
+    )
+
+
+def _overlapping(
+    code: str, overlaps: Iterable[tuple[str, Overlap]], does: str, why: str, hint: str, other: str
+) -> Iterator[Diagnostic]:
+    """What a setting does to less specific ones: all in one finding, so that a busy Gateway does not repeat it."""
+    by_upper: dict[tuple[str, Resource], list[Overlap]] = {}
+    for path, overlap in overlaps:
+        by_upper.setdefault((path, overlap.upper.resource), []).append(overlap)
+    for (path, _), several in by_upper.items():
+        several.sort(key=lambda overlap: str(overlap.lower.source))
+        lower, lower_level, upper, upper_level = several[0]
+        more = f" and {len(several) - 1} more" if len(several) > 1 else ""
         yield Diagnostic(
-            WIDENED,
-            f"{first.upper.source} ({first.upper_level}) widens `{path}` of {first.lower.source}"
-            f" ({first.lower_level}){_more(several)}: the rules are taken together, and any Allow that is true allows",
-            _position(first.upper),
-            hint="use the action Require to narrow, or Override on the less specific policy",
-            reference=first.upper.resource.reference,
-            related=tuple((f"{one.lower.source} allows less", _position(one.lower)) for one in several[:_NAMED]),
+            code,
+            f"{upper.source} ({upper_level}) {does} `{path}` of {lower.source} ({lower_level}){more}{why}",
+            _position(upper),
+            hint=hint,
+            reference=upper.resource.reference,
+            related=tuple(
+                (f"{overlap.lower.source} {other}", _position(overlap.lower)) for overlap in several[:_NAMED]
+            ),
         )
-
-
-def _by_upper(found: Iterable[tuple[str, Overlap]]) -> Iterator[tuple[str, list[Overlap]]]:
-    """Overlaps of one more specific setting together, so that a busy Gateway does not repeat it for each policy."""
-    groups: dict[tuple[str, Resource], list[Overlap]] = {}
-    for path, one in found:
-        groups.setdefault((path, one.upper.resource), []).append(one)
-    for (path, _), several in groups.items():
-        yield path, sorted(several, key=lambda one: str(one.lower.source))
-
-
-def _more(several: list[Overlap]) -> str:
-    return f" and {len(several) - 1} more" if len(several) > 1 else ""
 
 
 def _wider(overlap: Overlap) -> bool:
@@ -119,23 +126,14 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """A field is merged whole: one that sets the request half alone drops the response half of what it replaces."""
     for half in _HALVES:
         replaced = (
-            (path, one)
-            for (_, _, path), one in standings(snapshot).replaced.items()
+            (path, overlap)
+            for (_, _, path), overlap in standings(snapshot).replaced.items()
             if _has_halves(FIELDS[path])
-            and half in _halves(one.lower.written, any)
-            and half not in _halves(one.upper.written, all)
+            and half in _halves(overlap.lower.written, any)
+            and half not in _halves(overlap.upper.written, all)
         )
-        for path, several in _by_upper(replaced):
-            first = several[0]
-            yield Diagnostic(
-                HALF_LOST,
-                f"{first.upper.source} ({first.upper_level}) replaces `{path}` of {first.lower.source}"
-                f" ({first.lower_level}){_more(several)} whole, and so drops its `{half}` part",
-                _position(first.upper),
-                hint=f"repeat the `{half}` part in the more specific policy",
-                reference=first.upper.resource.reference,
-                related=tuple((f"{one.lower.source} sets `{half}`", _position(one.lower)) for one in several[:_NAMED]),
-            )
+        why, hint = f" whole, and so drops its `{half}` part", f"repeat the `{half}` part in the more specific policy"
+        yield from _overlapping(HALF_LOST, replaced, "replaces", why, hint, f"sets `{half}`")
 
 
 @cache

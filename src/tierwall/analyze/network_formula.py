@@ -6,9 +6,9 @@ bounded: where it would take too long, a case passes for possible.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Whose, allowed, opposite
@@ -29,9 +29,9 @@ from tierwall.network.model.rules import (
     Relation,
     Rule,
 )
+from tierwall.network.reach.addressspace import AddressSpace
 from tierwall.network.reach.attention import Attention
 from tierwall.network.reach.portspace import PortSpace
-from tierwall.values.addresses import LAST, Span
 
 Condition: TypeAlias = Callable[[Case], Case | None]
 
@@ -63,8 +63,7 @@ class Formulas:
     def __init__(self, model: Model) -> None:
         attention = Attention(model)
         self._ports = PortSpace(attention.port_ranges)
-        spans = [span for block in attention.blocks for span in (block.span, *block.excepts)]
-        self._starts = sorted({0, *(span.low for span in spans), *(span.high + 1 for span in spans)} - {LAST + 1})
+        self._addresses = AddressSpace(attention.blocks)
 
     def anything(self) -> Case:
         """The case about which nothing is known."""
@@ -103,8 +102,8 @@ class Formulas:
                     return All((partial(Case.selectable, pod=True), *labels))
                 return _either(*labels, All((partial(Case.selectable, pod=False), self._somewhere())))
             case AddressPeer():
-                has_or_not = Case.has_address if holds else Case.has_no_address
-                return partial(has_or_not, addresses=self._blocks(peer))
+                addresses = reduce(or_, map(self._addresses.mask, peer.blocks), 0)
+                return partial(Case.has_address if holds else Case.has_no_address, addresses=addresses)
             case NodePeer():
                 if holds:
                     return All((self._somewhere(), partial(Case.at_node, selector=peer.nodes)))
@@ -115,20 +114,7 @@ class Formulas:
                 assert_never(peer)
 
     def _somewhere(self) -> Condition:
-        return partial(Case.has_address, addresses=self._span(Span(0, LAST)))
-
-    def _blocks(self, peer: AddressPeer) -> int:
-        found = 0
-        for block in peer.blocks:
-            held = self._span(block.span)
-            for span in block.excepts:
-                held &= ~self._span(span)
-            found |= held
-        return found
-
-    def _span(self, span: Span) -> int:
-        first, past = bisect_left(self._starts, span.low), bisect_right(self._starts, span.high)
-        return (1 << past) - (1 << first)
+        return partial(Case.has_address, addresses=self._addresses.everything)
 
     def _port(self, port: Port, holds: bool) -> Formula:
         """The port is one of these, or is not."""

@@ -6,7 +6,7 @@ listed by these pieces.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, joined
@@ -29,6 +29,18 @@ class AddressSpace:
         for start in self._starts:
             signature ^= toggles[start]
             self._signatures.append(signature)
+
+    def mask(self, block: Block) -> int:
+        """The pieces of a block, as bits; it must be one of those the space was made of."""
+        pieces = 0
+        for low, high in block.parts():
+            pieces |= (1 << bisect_right(self._starts, high)) - (1 << bisect_left(self._starts, low))
+        return pieces
+
+    @property
+    def everything(self) -> int:
+        """All pieces."""
+        return (1 << len(self._starts)) - 1
 
     def signature(self, address: Address) -> int:
         """The blocks that hold an address."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
 MAX_DEPTH = 10_000
-# Octets of YAML that are read exactly in less time than it takes to import libyaml's binding.
-_LITTLE = 4 << 10
+# The first octets of YAML that a process reads are read exactly: importing libyaml's binding takes longer than that.
+_LITTLE = 6 << 10
 _FAST = "tierwall.resources.yaml.fast"
 _MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
 _BOM = b"\xef\xbb\xbf"
@@ -40,10 +40,11 @@ _LONGEST_PASS = 63
 class StreamReader:
     """Reads streams one after the other, remembering scalars across them."""
 
+    # How much YAML this process has read so far.
+    octets_read: ClassVar[int] = 0
+
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self._max_depth = max_depth
-        # How much YAML was read so far.
-        self._octets = 0
         # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
         # document is not for it, the next ones seldom are.
         self._pass_by = 0
@@ -118,9 +119,9 @@ class StreamReader:
             return None
         try:
             text = _decoded(octets)
-            self._octets += len(octets)
+            StreamReader.octets_read += len(octets)
             found = None
-            if self._octets > _LITTLE or _FAST in sys.modules:
+            if StreamReader.octets_read > _LITTLE or _FAST in sys.modules:
                 found = self._by_lines(octets, text) or self._fast.value(octets)
                 if found is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem

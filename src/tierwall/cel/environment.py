@@ -71,7 +71,7 @@ class Environment:
         self.variables: Mapping[str, Type] = MappingProxyType(dict(variables or {}))
         self.syntax: Syntax = syntax_of(release, extensions)
         extra = tuple(functions)
-        self.functions: Mapping[str, Function] = (
+        self.functions: Functions = (
             _functions(release, extensions) if not extra else Functions((*_offered(release, extensions), *extra))
         )
         self.type_names = _type_names(release)
@@ -93,32 +93,34 @@ class Environment:
 
     def lookup(self, name: str) -> Function | None:
         """The function of that name (a leading dot does not count), if this environment has one."""
-        return self.functions.get(name.removeprefix("."))
+        name, functions = name.removeprefix("."), self.functions
+        known = functions.known.get(name)
+        return functions[name] if known is None and name in functions.overloads else known
 
 
 class Functions(Mapping[str, Function]):
     """Overloads by name; most expressions name few, so a function is put together when it is first asked for."""
 
     def __init__(self, overloads: Iterable[Overload]) -> None:
-        self._overloads: dict[str, list[Overload]] = {}
-        self._known: dict[str, Function] = {}
+        self.overloads: dict[str, list[Overload]] = {}
+        self.known: dict[str, Function] = {}
         for overload in overloads:
-            self._overloads.setdefault(overload.function, []).append(overload)
+            self.overloads.setdefault(overload.function, []).append(overload)
 
     def __getitem__(self, name: str) -> Function:
-        known = self._known.get(name)
+        known = self.known.get(name)
         if known is None:
-            known = self._known[name] = _function(name, self._overloads[name])
+            known = self.known[name] = _function(name, self.overloads[name])
         return known
 
     def __contains__(self, name: object) -> bool:
-        return name in self._overloads
+        return name in self.overloads
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._overloads)
+        return iter(self.overloads)
 
     def __len__(self) -> int:
-        return len(self._overloads)
+        return len(self.overloads)
 
 
 @lru_cache(maxsize=64)

@@ -26,11 +26,12 @@ from tierwall.attach.place import (
 from tierwall.attach.section import WORDS, rule_name, rules, sections
 from tierwall.core.answer import Answer, Decider, deciders
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
+from tierwall.core.expectation import Expectation, malformed
 from tierwall.core.question import Question
 from tierwall.gateway.decide import Merge, merge
-from tierwall.gateway.detail import GatewayDetail
-from tierwall.gateway.expectation import EXPECTATIONS
+from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
+from tierwall.gateway.model.fields import FIELDS
 from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.gateway.model.places import ways
 from tierwall.gateway.model.profile import PHASES, PROFILES, Phase, Profile
@@ -40,8 +41,6 @@ from tierwall.gateway.sentence import sentence
 from tierwall.resources.names import Finder, near_or_all
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-
-__all__ = ["EXPECTATIONS", "QUESTION", "GatewayQuestion", "ask", "ask_everywhere"]
 
 ROUTE_KINDS = {key[1]: key for key in (HTTP_ROUTE, GRPC_ROUTE)}
 BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
@@ -248,3 +247,59 @@ def _section(find: Finder, value: object, backend: Resource) -> str:
     word = WORDS[backend.group, backend.kind]
     find.absent(f"there is no {word} `{value}` in {backend.reference}", near_or_all(value, known, f"{word}s"))
     return ""
+
+
+def _effective_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, Mapping):
+        yield malformed(key, "a map of fields", value)
+        return
+    for path, wanted in value.items():
+        if path not in FIELDS:
+            yield _no_field(path)
+        elif wanted is not None and not (isinstance(wanted, Mapping) and wanted.keys() <= {"value", "from"}):
+            yield Diagnostic("TW701", f"expected `value` and `from`, or null, for `{path}`, found `{wanted}`")
+
+
+def _effective_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    for path, wanted in value.items():
+        yield from _differences(path, wanted, answer.detail.effective.get(path))
+
+
+def _differences(path: str, wanted: Mapping[str, Any] | None, setting: Setting | None) -> Iterator[str]:
+    if wanted is None:
+        if setting is not None:
+            yield f"{path}: expected not set, got {setting.value} from {', '.join(map(str, setting.sources))}"
+    elif setting is None:
+        yield f"{path}: expected {dict(wanted)}, got not set"
+    else:
+        if "value" in wanted and not equal_values(wanted["value"], setting.value):
+            yield f"{path} value: expected {wanted['value']}, got {setting.value}"
+        if "from" in wanted and wanted["from"] != setting.written_from:
+            yield f"{path} from: expected {wanted['from']}, got {setting.written_from}"
+
+
+def _conflicts_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
+        yield malformed(key, "a list of field paths", value)
+    else:
+        yield from (_no_field(path) for path in value if path not in FIELDS)
+
+
+def _conflicts_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    if set(value) != set(answer.detail.conflicts):
+        yield f"{key}: expected {_listed(value)}, got {_listed(answer.detail.conflicts)}"
+
+
+def _no_field(path: object) -> Diagnostic:
+    return Diagnostic("TW701", f"there is no field `{path}`", hint=near_miss(str(path), FIELDS))
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(sorted(paths)) or "none"
+
+
+# What a policy test may expect of an answer: `effective` and `conflicts` (docs/policy-tests.md#gateway).
+EXPECTATIONS: Mapping[str, Expectation] = {
+    "effective": Expectation(_effective_problems, _effective_differences),
+    "conflicts": Expectation(_conflicts_problems, _conflicts_differences),
+}

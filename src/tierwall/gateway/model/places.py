@@ -12,7 +12,7 @@ from typing import assert_never
 from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
 from tierwall.attach.reach import Way, reach
-from tierwall.attach.section import sub_backends
+from tierwall.attach.section import sections
 from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -49,18 +49,11 @@ def to_come(snapshot: Snapshot) -> Iterator[Asked]:
                 here = asked._replace(route=None, rule=None)
                 yield here
                 if way.backend is not None and way.backend.place.key == SERVICE:
-                    yield from (here._replace(section=port) for port in _ports(asked.backend))
+                    yield from (here._replace(section=port) for port in sections(asked.backend))
 
 
 def _at(gateway: Resource, listener: Listener) -> Asked:
     return Asked(gateway, None if listener.owner is gateway else listener.owner, listener)
-
-
-def _ports(service: Resource) -> Iterator[str]:
-    listed = service.spec.get("ports")
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict):
-            yield str(one.get("port"))
 
 
 def _along(snapshot: Snapshot, way: Way) -> Iterator[Asked]:
@@ -74,8 +67,7 @@ def _along(snapshot: Snapshot, way: Way) -> Iterator[Asked]:
         case BackendKind.SERVICE:
             yield here._replace(section=str(way.backend.port) if way.backend.port else "")
         case BackendKind.AGENTGATEWAY_BACKEND:
-            names = tuple(dict.fromkeys(sub.name for sub in sub_backends(backend)))
-            yield from (here._replace(section=name) for name in names or ("",))
+            yield from (here._replace(section=name) for name in sections(backend) or ("",))
         case BackendKind.INFERENCE_POOL:
             yield here
         case unknown:

@@ -219,8 +219,9 @@ def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resourc
     """Each object that replaces one of the same identity, after that one."""
     first: dict[Identity, Resource] = {}
     for resource in resources:
-        earlier = first.get(resource.identity)
-        first[resource.identity] = resource
+        identity = resource.identity
+        earlier = first.get(identity)
+        first[identity] = resource
         # Tests are not objects of a cluster: two of one name do not replace each other.
         if earlier is not None and resource.name and resource.kind != "PolicyTest":
             yield earlier, resource

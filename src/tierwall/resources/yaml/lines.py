@@ -21,7 +21,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.fast import FastReader, is_regular
 from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
 
 # Indentation, the dashes of list entries, then a key and the rest of the line, or only the rest of the line.
@@ -53,6 +53,9 @@ class LineReader:
         self._flow = FastReader(_FLOW_DEPTH)
         self._rests: dict[str | None, Any] = {}
         self._keys: dict[str, str] = {}
+
+    # Whether a document is free of what only the exact reader takes apart.
+    takes = staticmethod(is_regular)
 
     def value(self, text: str) -> tuple[Any, bool] | None:
         """The document's value and whether a key is repeated in it, or None if another reader has to say.
@@ -115,7 +118,7 @@ class LineReader:
                 else:
                     # Only a key without a value, or the document itself, may be followed by a new collection.
                     stack.append((into, level))
-                    child = wanted()
+                    child = [] if dashes else {}
                     if into is root:
                         root.append(child)
                     else:

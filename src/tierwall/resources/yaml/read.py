@@ -141,9 +141,7 @@ class StreamReader:
         if self._pass_by:
             self._pass_by -= 1
             return None
-        from tierwall.resources.yaml.fast import is_regular
-
-        if not is_regular(octets):
+        if not self._lines.takes(octets):
             return None
         found = self._lines.value(text)
         if found is not None:

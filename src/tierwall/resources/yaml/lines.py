@@ -118,7 +118,7 @@ class LineReader:
                 else:
                     # Only a key without a value, or the document itself, may be followed by a new collection.
                     stack.append((into, level))
-                    child = [] if dashes else {}
+                    child: Any = [] if dashes else {}
                     if into is root:
                         root.append(child)
                     else:

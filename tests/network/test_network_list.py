@@ -27,7 +27,7 @@ from tierwall.network.reach.listing import entries, pair_entries
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
 from tierwall.network.reach.picture import picture
-from tierwall.render import network_text, reach_csv, reach_dot, reach_html, reach_mermaid
+from tierwall.render import network_text, reach_csv, reach_graph, reach_html
 from tierwall.render.formats import View
 from tierwall.render.json import network as network_json
 
@@ -268,8 +268,8 @@ def test_names_that_attack_the_format_stay_names() -> None:
     for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found), View())))):
         assert len(row) == len(reach_csv.HEADING)
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
-    assert all(line.count('"') % 2 == 0 for line in reach_mermaid.lines(picture(found), View()))
-    assert "\\n" not in "".join(reach_dot.lines(picture(found), View()))
+    assert all(line.count('"') % 2 == 0 for line in reach_graph.mermaid(picture(found), View()))
+    assert "\\n" not in "".join(reach_graph.dot(picture(found), View()))
     assert json.loads("\n".join(network_json.connections(entries(found), View())))
 
 

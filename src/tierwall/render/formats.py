@@ -39,7 +39,7 @@ LISTS = {
     "csv": "reach_csv:lines",
     "md": "reach_md:lines",
 }
-PICTURES = {"dot": "reach_dot:lines", "mermaid": "reach_mermaid:lines", "html": "reach_html:lines"}
+PICTURES = {"dot": "reach_graph:dot", "mermaid": "reach_graph:mermaid", "html": "reach_html:lines"}
 
 # By command, or by command and the option that makes it print something else: `module:function` below `render`.
 FORMATS: Mapping[str, Mapping[str, str]] = {

@@ -21,7 +21,7 @@ from tierwall.core.answer import Decider
 from tierwall.core.event import Event
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
-from tierwall.network.event import ConnectionSeen, Hits, Seen
+from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.network.model.rules import Action, Direction
 from tierwall.render.formats import FORMATS, View, renderer
 from tierwall.render.json import dump

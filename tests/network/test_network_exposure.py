@@ -12,9 +12,8 @@ from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
 from tierwall.network.decide import decide
-from tierwall.network.hypothetical import with_stand_ins
 from tierwall.network.model.model import model
-from tierwall.network.reach.exposure import exposure
+from tierwall.network.reach.exposure import exposure, with_stand_ins
 
 Object = dict[str, Any]
 

@@ -20,13 +20,12 @@ from tests.worlds.network_snapshots import snapshot
 from tierwall.cli.main import root
 from tierwall.network.model.model import Model
 from tierwall.network.reach import naming
-from tierwall.network.reach.ask import Asked, find
-from tierwall.network.reach.blocks import TooManyBlocks, blocks
 from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.connections import connections
 from tierwall.network.reach.listing import entries, pair_entries
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
-from tierwall.network.reach.picture import picture
+from tierwall.network.reach.picture import TooManyBlocks, picture
 from tierwall.render import network_text, reach_csv, reach_graph, reach_html
 from tierwall.render.formats import View
 from tierwall.render.json import network as network_json
@@ -93,8 +92,7 @@ def test_the_name_of_a_set_reads_back_as_that_set(objects: list[Object], data: s
 def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], chance: Any) -> None:
     shuffled = list(objects)
     chance.shuffle(shuffled)
-    asked = Asked(why=True, denied=True)
-    first, second = (find(snapshot(some), asked) for some in (objects, shuffled))
+    first, second = (connections(snapshot(some), explain=True, denied=True).matrix for some in (objects, shuffled))
     assert list(network_text.connections(entries(first, True), View())) == list(
         network_text.connections(entries(second, True), View())
     )
@@ -259,7 +257,7 @@ def hostile() -> list[Object]:
 
 
 def test_names_that_attack_the_format_stay_names() -> None:
-    found = find(snapshot(hostile()), Asked(why=True, denied=True))
+    found = connections(snapshot(hostile()), explain=True, denied=True).matrix
     page = "\n".join(reach_html.lines(picture(found, True), View()))
     assert page.count("</script>") == 2
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
@@ -285,7 +283,7 @@ def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:
         )
     (tmp_path / "many.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     with pytest.raises(TooManyBlocks):
-        blocks(matrix(Classes(Model(snapshot(objects)))))
+        picture(matrix(Classes(Model(snapshot(objects)))))
     done = CliRunner().invoke(root, ["list", str(tmp_path), "-o", "html"])
     assert done.exit_code == 1
     assert "too large for a picture" in done.output

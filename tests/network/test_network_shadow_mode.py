@@ -17,9 +17,8 @@ from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
 from tierwall.analyze.network import network
 from tierwall.cli.main import root
-from tierwall.network.reach.ask import Asked, find
 from tierwall.network.reach.compare import compare
-from tierwall.network.reach.listing import entries
+from tierwall.network.reach.connections import connections
 
 Object = dict[str, Any]
 POLICIES = ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy", "NetworkPolicy")
@@ -100,7 +99,7 @@ def test_shadow_mode_is_as_if_the_policies_were_not_there_and_would_be_as_if_the
 
 def test_the_list_and_the_comparison_leave_policies_in_shadow_mode_out() -> None:
     bare, watched, strict = (snapshot([*PODS, *more]) for more in ([], [shadowed(isolating("np"))], [isolating("np")]))
-    listed = [[str(entry) for entry in entries(find(one, Asked()), why=False)] for one in (bare, watched, strict)]
+    listed = [[str(entry) for entry in connections(one)] for one in (bare, watched, strict)]
     assert listed[0] == listed[1] != listed[2]
     assert not list(compare(bare, watched))
     assert list(compare(watched, strict))

@@ -18,9 +18,9 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import Claim
 from tierwall.core.stack import Stack, Tier, fall
 from tierwall.core.words import listed
-from tierwall.network.hypothetical import Hypothetical, with_stand_ins
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, model
+from tierwall.network.model.policies import notes
 from tierwall.network.model.rules import (
     Action,
     AddressPeer,
@@ -36,10 +36,11 @@ from tierwall.network.model.rules import (
     TierName,
     isolates,
 )
-from tierwall.network.model.shadow import notes
-from tierwall.network.reach.claims import Claims, Matched, cells
-from tierwall.network.reach.classes import Classes, bits
+from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.exposure import Hypothetical, with_stand_ins
+from tierwall.network.reach.membership import Claims, Matched, cells
 from tierwall.network.reach.rows import Rows
+from tierwall.network.reach.spaces import bits
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 
@@ -213,7 +214,7 @@ class Walk:
         yield from self._shadowed()
 
     def _subject(self, subject: End, direction: Direction, stack: Stack[Policy]) -> None:
-        matched = {tier.name: self.rows.matched(tier, subject, direction) for tier in stack}
+        matched = {tier.name: self.rows.membership.matched(tier, subject, direction) for tier in stack}
         alone = len(self.classes.of(subject).members) == 1
         others = self.classes.everybody & ~(1 << self.classes.of(subject).bit if alone else 0)
         rules = [rule for tier in matched.values() for policy in tier.values() for rule in policy]

@@ -7,8 +7,7 @@ bounded: where it would take too long, a case passes for possible.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
 from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Whose, allowed, opposite
@@ -29,9 +28,8 @@ from tierwall.network.model.rules import (
     Relation,
     Rule,
 )
-from tierwall.network.reach.addressspace import AddressSpace
-from tierwall.network.reach.attention import Attention
-from tierwall.network.reach.portspace import PortSpace
+from tierwall.network.reach.classes import Attention
+from tierwall.network.reach.spaces import AddressSpace, PortSpace, union
 
 Condition: TypeAlias = Callable[[Case], Case | None]
 
@@ -102,7 +100,7 @@ class Formulas:
                     return All((partial(Case.selectable, pod=True), *labels))
                 return _either(*labels, All((partial(Case.selectable, pod=False), self._somewhere())))
             case AddressPeer():
-                addresses = reduce(or_, map(self._addresses.mask, peer.blocks), 0)
+                addresses = union(map(self._addresses.mask, peer.blocks))
                 return partial(Case.has_address if holds else Case.has_no_address, addresses=addresses)
             case NodePeer():
                 if holds:

@@ -42,13 +42,12 @@ def list_connections(params: ListParams) -> None:
     which neither end is under policy (nodes, host-network pods, outside addresses) are left out.
     """
     from tierwall.core.diagnostics import in_order
-    from tierwall.network.closed import closed
     from tierwall.network.model.model import model
-    from tierwall.network.model.shadow import notes
+    from tierwall.network.model.policies import failing_closed, notes
 
     _refuse_what_makes_no_sense(params)
     world = params.world()
-    show(in_order([*closed(model(world.snapshot)), *notes(world.snapshot)]))
+    show(in_order([*failing_closed(model(world.snapshot).policies), *notes(world.snapshot)]))
     if params.exposure:
         write("list", params.output, world.exposure(explain=params.explain))
         return
@@ -96,7 +95,7 @@ def diff(params: DiffParams) -> int:
     before. Exit code 0 when nothing changes, 4 when anything does.
     """
     from tierwall.core.diagnostics import in_order
-    from tierwall.network.model.shadow import notes
+    from tierwall.network.model.policies import notes
     from tierwall.network.reach.compare import compare
 
     before, after = worlds_from([params.old], [params.new])
@@ -115,7 +114,7 @@ def diff(params: DiffParams) -> int:
 
 def _drawn(draw: Callable[[], Picture], hint: str = "") -> Picture:
     """A picture; one that is too large ends the command."""
-    from tierwall.network.reach.blocks import TooManyBlocks
+    from tierwall.network.reach.picture import TooManyBlocks
 
     try:
         return draw()

@@ -1,6 +1,7 @@
-"""What only an answer of the network plane has: both directions, and what they come to.
+"""What only answers and events of the network plane have.
 
-docs/reference/decision-document.md#keys-of-one-plane. Words and steps are made from it (`sentence`, `question`).
+An answer: both directions, and what they come to (docs/reference/decision-document.md#keys-of-one-plane); words and
+steps are made from it in `question`. An engine: packets and connections that it saw, and how often each rule was hit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Direction, Policy, Rule
+from tierwall.network.model.rules import Action, Direction, Policy, Rule
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
@@ -139,3 +140,33 @@ def decided_by(outcome: Outcome) -> tuple[Decider, ...]:
     if outcome.verdict is NOT_APPLICABLE.verdict:
         return ()
     return tuple(DEFAULT if settler is None else settler.decider for settler in outcome.by) or (DEFAULT,)
+
+
+class Seen(Struct, frozen=True):
+    """One end of a connection as a packet shows it, and whose address it is; `port` is 0 where there is none."""
+
+    ip: str
+    port: int = 0
+    namespace: str = ""
+    pod: str = ""
+    node: str = ""
+
+
+class ConnectionSeen(Struct, frozen=True):
+    """The connection of an event: which direction was judged, and its ends. `Event.detail` on the network plane."""
+
+    direction: Direction
+    protocol: str
+    source: Seen
+    destination: Seen
+
+
+class Hits(Struct, frozen=True, kw_only=True):
+    """A rule and how many packets hit it; isolation is hit for all isolating policies together."""
+
+    decided_by: tuple[Decider, ...]
+    direction: Direction
+    action: Action
+    shadow: bool
+    packets: int
+    bytes: int

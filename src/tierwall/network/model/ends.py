@@ -5,17 +5,24 @@ docs/semantics.md#only-pods-are-under-policy, docs/semantics.md#any-address-of-a
 Only a pod that is not on its host's network is under policy and can be selected by labels; all else is matched by
 address alone. A pod's addresses are `status.podIP(s)`, a node's are its InternalIP and ExternalIP; a pod without
 one has no address.
+
+The pods of a snapshot are its `Pod` objects and replicas of the pod templates of workloads. Replicas are named
+`<name>-0 … <name>-(n-1)`, at most two a template (docs/semantics.md#templates-stand-for-at-most-two-pods). A workload
+adds none where the snapshot shows its pods themselves: when a Pod names it as controller, or when it is itself the
+product of another workload of the snapshot (the ReplicaSet of a Deployment, the Job of a CronJob).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address, parse_address, show
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -56,10 +63,9 @@ def address_end(address: Address) -> End:
 
 def node_end(resource: Resource) -> End:
     """The end that a Node is."""
-    found = mapping(resource.value.get("status")).get("addresses")
-    texts = (mapping(one) for one in (found if isinstance(found, list) else ()))
-    addresses = _addresses(one.get("address") for one in texts if one.get("type") in ("InternalIP", "ExternalIP"))
-    return End("node", resource.name, labels=strings(resource.labels), addresses=addresses)
+    entries = _maps(mapping(resource.value.get("status")).get("addresses"))
+    texts = (entry.get("address") for entry in entries if entry.get("type") in ("InternalIP", "ExternalIP"))
+    return End("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
 
 
 def pod_end(
@@ -76,9 +82,9 @@ def pod_end(
         "pod",
         name,
         namespace,
-        strings(mapping(metadata.get("labels"))),
+        _strings(mapping(metadata.get("labels"))),
         namespace_labels,
-        _addresses(_pod_ips(status)) if status else (),
+        _addresses(chain([status.get("podIP")], (entry.get("ip") for entry in _maps(status.get("podIPs"))))),
         _named_ports(spec),
         spec.get("hostNetwork") is not True,
         node_name if isinstance(node_name := spec.get("nodeName"), str) else "",
@@ -88,7 +94,7 @@ def pod_end(
 
 def namespace_labels(name: str, resource: Resource | None) -> Mapping[str, str]:
     """A namespace's labels; declared or not, it has the one with its name."""
-    return {**(strings(resource.labels) if resource is not None else {}), NAMESPACE_NAME: name}
+    return {**(_strings(resource.labels) if resource is not None else {}), NAMESPACE_NAME: name}
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -96,7 +102,12 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else _NONE
 
 
-def strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
+def _maps(value: object) -> Iterator[Mapping[str, Any]]:
+    """The items of a list, as `mapping` sees each."""
+    return map(mapping, value if isinstance(value, list) else ())
+
+
+def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
     """Labels with text values only; a number or a truth value counts as the text that YAML shows for it."""
     if all(type(value) is str for value in labels.values()):
         return labels
@@ -110,30 +121,96 @@ def _addresses(texts: Iterable[object]) -> tuple[Address, ...]:
     return tuple(sorted({address for text in texts if (address := parse_address(text)) is not None}))
 
 
-def _pod_ips(status: Mapping[str, Any]) -> Iterator[object]:
-    yield status.get("podIP")
-    several = status.get("podIPs")
-    for one in several if isinstance(several, list) else ():
-        yield mapping(one).get("ip")
-
-
 def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    found: dict[str, set[tuple[str, int]]] = {}
-    for container in _containers(spec):
-        ports = mapping(container).get("ports")
-        for entry in ports if isinstance(ports, list) else ():
-            port = mapping(entry)
+    # A sidecar (an init container that is always restarted) serves as long as the pod does, so its ports count too.
+    sidecars = (one for one in _maps(spec.get("initContainers")) if one.get("restartPolicy") == "Always")
+    ports: dict[str, set[tuple[str, int]]] = {}
+    for container in chain(_maps(spec.get("containers")), sidecars):
+        for port in _maps(container.get("ports")):
             name, number, protocol = port.get("name"), port.get("containerPort"), port.get("protocol") or "TCP"
             if isinstance(name, str) and name and type(number) is int and protocol in PROTOCOLS:
-                found.setdefault(name, set()).add((protocol, number))
-    return {name: tuple(sorted(pairs)) for name, pairs in found.items()} if found else _NONE
+                ports.setdefault(name, set()).add((protocol, number))
+    return {name: tuple(sorted(pairs)) for name, pairs in ports.items()} if ports else _NONE
 
 
-def _containers(spec: Mapping[str, Any]) -> Iterator[object]:
-    containers = spec.get("containers")
-    yield from containers if isinstance(containers, list) else ()
-    # A sidecar (an init container that is always restarted) serves as long as the pod does, so its ports count too.
-    sidecars = spec.get("initContainers")
-    for one in sidecars if isinstance(sidecars, list) else ():
-        if mapping(one).get("restartPolicy") == "Always":
-            yield one
+# In this order names are given out, should two workloads of one namespace share a name.
+WORKLOADS = (
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("apps", "ReplicaSet"),
+    ("batch", "Job"),
+    ("batch", "CronJob"),
+)
+MOST_REPLICAS = 2
+
+_MADE_BY = {"Pod": WORKLOADS, "ReplicaSet": (("apps", "Deployment"),), "Job": (("batch", "CronJob"),)}
+
+
+def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[End]:
+    """All pods; `namespaces` has the labels of every namespace that an object is in."""
+    taken: set[tuple[str, str]] = set()
+    shown: set[Reference] = set()
+    for resource in snapshot.of_kind("", "Pod"):
+        workload: Reference | None = None
+        owner = _controller(snapshot, resource)
+        while owner is not None:
+            workload = owner.reference
+            shown.add(workload)
+            owner = _controller(snapshot, owner)
+        taken.add((resource.namespace, resource.name))
+        status = mapping(resource.value.get("status"))
+        labels = namespaces[resource.namespace]
+        yield pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload)
+    nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
+    for group, kind in WORKLOADS:
+        for resource in snapshot.of_kind(group, kind):
+            if resource.reference not in shown and _controller(snapshot, resource) is None:
+                yield from _replicas(resource, namespaces[resource.namespace], nodes, taken)
+
+
+def _replicas(resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]) -> Iterator[End]:
+    template = mapping(_job(resource).get("template"))
+    metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    for number in range(min(MOST_REPLICAS, _count(resource, nodes))):
+        name = f"{resource.name}-{number}"
+        if (resource.namespace, name) in taken:
+            # Another workload's replica (or a pod) has that name: a colon, which no object's name has, tells them
+            # apart.
+            name = f"{resource.kind.lower()}:{name}"
+        taken.add((resource.namespace, name))
+        yield pod_end(resource.namespace, name, labels, metadata, spec, {}, resource.reference)
+
+
+def _job(resource: Resource) -> Mapping[str, Any]:
+    """The part of a workload that has the pod template: its spec, or that of the Jobs a CronJob makes."""
+    if resource.kind == "CronJob":
+        return mapping(mapping(resource.spec.get("jobTemplate")).get("spec"))
+    return resource.spec
+
+
+def _count(resource: Resource, nodes: int) -> int:
+    """How many pods a workload runs.
+
+    A DaemonSet one a node (two where no Node is known), others one unless they say.
+    """
+    if resource.kind == "DaemonSet":
+        return nodes or MOST_REPLICAS
+    count = _job(resource).get("parallelism" if resource.kind in ("Job", "CronJob") else "replicas")
+    return count if type(count) is int and count >= 0 else 1
+
+
+def _controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
+    """The workload of the snapshot that made this object, if one did.
+
+    INVARIANT: only steps Kubernetes takes (Pod to any workload, ReplicaSet to Deployment, Job to CronJob) count, so
+    a chain of owners is at most two long, whatever the objects say.
+    """
+    possible = _MADE_BY.get(resource.kind, ())
+    for owner in _maps(resource.metadata.get("ownerReferences")):
+        api_version, kind, name = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
+        if owner.get("controller") is True and isinstance(api_version, str) and isinstance(name, str):
+            group = api_version.rpartition("/")[0]
+            if (group, kind) in possible:
+                return snapshot.get(group, str(kind), resource.namespace, name)
+    return None

@@ -11,12 +11,10 @@ from typing import Final, assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
-from tierwall.network.model import admin, networkpolicy
-from tierwall.network.model.ends import NAMESPACE_NAME, End, namespace_labels, node_end
+from tierwall.network.model.ends import NAMESPACE_NAME, WORKLOADS, End, namespace_labels, node_end, pods
 from tierwall.network.model.matching import Nodes
+from tierwall.network.model.policies import NETWORK_POLICY, enforced, policies, watched
 from tierwall.network.model.rules import TIERS, Direction, Policy, TierName
-from tierwall.network.model.shadow import enforced, watched
-from tierwall.network.model.workloads import WORKLOADS, pods
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address
@@ -37,16 +35,10 @@ class Model:
         self.pods = tuple(pods(snapshot, self.namespaces))
         self.nodes = tuple(node_end(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = Nodes(self.nodes)
-        cluster = [
-            admin.admin_policy(resource)
-            for kind in (admin.ADMIN, admin.BASELINE, admin.CLUSTER)
-            for resource in snapshot.of_kind(admin.GROUP, kind)
-        ]
-        namespaced = map(networkpolicy.network_policy, snapshot.of_kind(networkpolicy.GROUP, networkpolicy.KIND))
-        ordered = (*sorted(namespaced, key=lambda policy: policy.reference), *admin.in_order(cluster))
+        read = policies(snapshot)
         # All policies, tier by tier, in the order they are asked.
         self.tiers: Stack[Policy] = tuple(
-            Tier(str(name), tuple(policy for policy in ordered if policy.tier is name), combining)
+            Tier(str(name), tuple(policy for policy in read if policy.tier is name), combining)
             for name, combining in TIERS.items()
         )
         self._pods = {(pod.namespace, pod.name): pod for pod in self.pods}
@@ -147,7 +139,7 @@ def _namespaces(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
     labels = {
         namespace.name: namespace_labels(namespace.name, namespace) for namespace in snapshot.of_kind("", "Namespace")
     }
-    for group, kind in (("", "Pod"), *WORKLOADS, (networkpolicy.GROUP, networkpolicy.KIND)):
+    for group, kind in (("", "Pod"), *WORKLOADS, NETWORK_POLICY):
         for resource in snapshot.of_kind(group, kind):
             if resource.namespace not in labels:
                 labels[resource.namespace] = namespace_labels(resource.namespace, None)

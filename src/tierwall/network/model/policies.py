@@ -1,78 +1,103 @@
-"""AdminNetworkPolicy, BaselineAdminNetworkPolicy and ClusterNetworkPolicy into the one rule form.
+"""Policies of all four kinds into the one rule form, in the order they are asked.
 
-The order is priority, then name byte by byte, both kinds of a tier in one list; a BaselineAdminNetworkPolicy comes
-after the ClusterNetworkPolicies of the Baseline tier (docs/semantics.md#equal-priority-goes-by-name). What cannot be
-understood fails closed: of a rule, the whole rule; of the subject, priority or tier, the whole policy, for the widest
-subject it could have.
+Admin and Baseline: the order is priority, then name byte by byte, both kinds of a tier in one list; a
+BaselineAdminNetworkPolicy comes after the ClusterNetworkPolicies of the Baseline tier
+(docs/semantics.md#equal-priority-goes-by-name). What cannot be understood fails closed: of a rule, the whole rule; of
+the subject, priority or tier, the whole policy, for the widest subject it could have.
+
+NetworkPolicy: every rule allows, and having a say isolates. Without `policyTypes` a policy is about ingress, and
+about egress if it has an egress rule (docs/semantics.md#egress-is-implied-by-an-egress-rule). A rule that cannot be
+understood allows nothing; a policy whose pods cannot be understood isolates its whole namespace and allows nothing.
+
+Policies with the annotation `tierwall.io/mode: shadow` are only watched: they take no part in any decision, the kernel
+counts and logs what they would do, and `explain` says it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
-from tierwall.network.model.malformed import Malformed, items
-from tierwall.network.model.peers import (
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.labels import EVERYTHING, Requirement, Selector
+from tierwall.network.model.dialects import (
     BASELINE_EGRESS_PEER,
     EGRESS_PEER,
     INGRESS_PEER,
-    admin_peer,
-    peers_of,
+    Malformed,
+    admin_peers,
+    admin_ports,
+    as_list,
+    as_map,
+    cluster_protocols,
+    network_policy_peers,
+    network_policy_ports,
+    selector,
     subject,
     widest_subject,
 )
-from tierwall.network.model.ports import admin_ports, cluster_protocols
-from tierwall.network.model.rules import Action, Direction, Policy, Rule, TierName
+from tierwall.network.model.ends import NAMESPACE_NAME
+from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
 from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
 
-GROUP = "policy.networking.k8s.io"
-ADMIN, BASELINE, CLUSTER = "AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"
+BASELINE, CLUSTER = "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"
+NETWORK_POLICY = "networking.k8s.io", "NetworkPolicy"
+KINDS = (*(("policy.networking.k8s.io", kind) for kind in ("AdminNetworkPolicy", BASELINE, CLUSTER)), NETWORK_POLICY)
+SHADOW = "tierwall.io/mode", "shadow"
 
 _ACTIONS = {"Allow": Action.ALLOW, "Accept": Action.ALLOW, "Deny": Action.DENY, "Pass": Action.PASS}
+_TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 # Before every priority that can be written, so that what fails closed is asked first.
 _FIRST = -(2**31) - 1
 
 
-def in_order(policies: Iterable[Policy]) -> tuple[Policy, ...]:
-    """The policies of one tier in the order they are asked."""
-    return tuple(
-        sorted(
-            policies,
-            key=lambda one: (
-                one.reference.kind == BASELINE,
-                one.priority,
-                one.reference.name.encode(errors="surrogatepass"),
-                one.reference.kind,
-            ),
-        )
+def policies(snapshot: Snapshot) -> list[Policy]:
+    """All policies of a snapshot; those of one tier are in the order they are asked."""
+    read = (
+        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource)
+        for kind in KINDS
+        for resource in snapshot.of_kind(*kind)
     )
+    return sorted(read, key=_order)
 
 
-def admin_policy(resource: Resource) -> Policy:
+def _order(policy: Policy) -> tuple[bool, int, str, str, str]:
+    # Texts compare by code point, which is the order of their bytes in UTF-8.
+    kind, namespace, name, *_ = policy.reference
+    return kind == BASELINE, policy.priority, namespace, name, kind
+
+
+def _admin_policy(resource: Resource) -> Policy:
     """One policy of the Admin or Baseline tier."""
     spec = resource.spec
-    closed: list[str] = []
+    reasons: list[str] = []
     try:
         namespaces, pods = subject(spec.get("subject"))
     except Malformed as error:
         namespaces, pods = widest_subject(spec.get("subject"))
-        closed.append(f"the subject cannot be understood ({error})")
-    tier, priority = _place(resource, closed)
-    reason = "; ".join(closed)
-    by_direction: list[tuple[Rule, ...] | None] = []
+        reasons.append(f"the subject cannot be understood ({error})")
+    tier, priority = _place(resource, reasons)
+    closed = "; ".join(reasons)
+    rules: dict[Direction, tuple[Rule, ...] | None] = {}
     for direction in Direction:
         written = spec.get(direction)
-        if written is None:
-            by_direction.append(None)
-        elif isinstance(written, list):
-            by_direction.append(tuple(_rule(resource, tier, direction, *one, reason) for one in enumerate(written)))
-        else:
-            by_direction.append((_closed(resource, tier, direction, 0, Action.DENY, f"`{direction}` is not a list"),))
-    egress, ingress = by_direction
-    return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, reason)
+        try:
+            rules[direction] = (
+                None
+                if written is None
+                else tuple(
+                    _admin_rule(resource, tier, direction, index, rule, closed)
+                    for index, rule in enumerate(as_list(written, direction))
+                )
+            )
+        except Malformed as error:
+            rules[direction] = (_closed(resource, tier, direction, 0, Action.DENY, str(error)),)
+    ingress, egress = rules[Direction.INGRESS], rules[Direction.EGRESS]
+    return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, closed)
 
 
-def _place(resource: Resource, closed: list[str]) -> tuple[TierName, int]:
+def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
     if resource.kind == BASELINE:
         return TierName.BASELINE, 0
     tier, priority = TierName.ADMIN, resource.spec.get("priority")
@@ -80,31 +105,30 @@ def _place(resource: Resource, closed: list[str]) -> tuple[TierName, int]:
         if resource.spec.get("tier") in (TierName.ADMIN, TierName.BASELINE):
             tier = TierName(resource.spec["tier"])
         else:
-            closed.append(f"tier `{resource.spec.get('tier')}` is neither Admin nor Baseline")
+            reasons.append(f"tier `{resource.spec.get('tier')}` is neither Admin nor Baseline")
             return tier, _FIRST
     if type(priority) is not int:
-        closed.append(f"priority `{priority}` is not a whole number")
+        reasons.append(f"priority `{priority}` is not a whole number")
         return tier, _FIRST
     return tier, priority
 
 
-def _rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str) -> Rule:
-    called = value.get("action") if isinstance(value, dict) else None
-    name = value.get("name") if isinstance(value, dict) else None
+def _admin_rule(
+    resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str
+) -> Rule:
+    fields = value if isinstance(value, dict) else {}
+    called, name = fields.get("action"), fields.get("name")
     name = name if isinstance(name, str) else ""
     action = _ACTIONS.get(called) if isinstance(called, str) else None
     try:
-        if not isinstance(value, dict):
-            raise Malformed("the rule is not a map")
+        as_map(value, "the rule")
         if action is None:
             raise Malformed(f"action `{called}` is not one of {', '.join(_ACTIONS)}")
-        known = _peer_fields(resource, direction)
-        written = items(peers_of(value, direction), f"peers in `{direction.peers_key}`")
-        peers = tuple(dict.fromkeys(admin_peer(peer, known) for peer in written))
+        peers = admin_peers(fields, direction, _peer_fields(resource, direction))
         is_cluster = resource.kind == CLUSTER
-        if value.get("ports" if is_cluster else "protocols") is not None:
+        if fields.get("ports" if is_cluster else "protocols") is not None:
             raise Malformed("`ports` and `protocols` belong to different kinds of policy")
-        ports = cluster_protocols(value.get("protocols")) if is_cluster else admin_ports(value.get("ports"))
+        ports = cluster_protocols(fields.get("protocols")) if is_cluster else admin_ports(fields.get("ports"))
     except Malformed as error:
         return _closed(resource, tier, direction, index, action or Action.DENY, str(error), name)
     if policy_closed:
@@ -118,19 +142,8 @@ def _closed(
     resource: Resource, tier: TierName, direction: Direction, index: int, action: Action, reason: str, name: str = ""
 ) -> Rule:
     """A rule that is not understood: Allow matches nobody, Deny and Pass deny everything in that direction."""
-    allows = action is Action.ALLOW
-    return Rule(
-        tier,
-        resource.reference,
-        resource,
-        direction,
-        index,
-        Action.ALLOW if allows else Action.DENY,
-        () if allows else None,
-        None,
-        name,
-        reason,
-    )
+    action, peers = (Action.ALLOW, ()) if action is Action.ALLOW else (Action.DENY, None)
+    return Rule(tier, resource.reference, resource, direction, index, action, peers, None, name, reason)
 
 
 def _peer_fields(resource: Resource, direction: Direction) -> tuple[str, ...]:
@@ -141,3 +154,87 @@ def _peer_fields(resource: Resource, direction: Direction) -> tuple[str, ...]:
             return BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
         case _:
             assert_never(direction)
+
+
+def _network_policy(resource: Resource) -> Policy:
+    spec = resource.spec
+    closed = ""
+    pods = EVERYTHING
+    try:
+        if spec.get("podSelector") is not None:
+            pods = selector(spec["podSelector"], "podSelector")
+    except Malformed as error:
+        closed = f"the pods cannot be understood ({error})"
+    rules: dict[Direction, tuple[Rule, ...]] = {}
+    for direction in _directions(resource):
+        written = spec.get(direction)
+        values = written if isinstance(written, list) else () if written is None else (written,)
+        rules[direction] = tuple(
+            _network_policy_rule(resource, direction, index, value, closed) for index, value in enumerate(values)
+        )
+    namespace = Selector((Requirement(NAMESPACE_NAME, "In", (resource.namespace,)),))
+    ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
+    return Policy(TierName.NAMESPACE, resource.reference, resource, namespace, pods, ingress, egress, closed=closed)
+
+
+def _directions(resource: Resource) -> Iterable[Direction]:
+    types = resource.spec.get("policyTypes")
+    if types is None or types == []:
+        return Direction if resource.spec.get("egress") else (Direction.INGRESS,)
+    if not isinstance(types, list) or not all(isinstance(word, str) and word in _TYPES for word in types):
+        return Direction
+    return (_TYPES[word] for word in types)
+
+
+def _network_policy_rule(resource: Resource, direction: Direction, index: int, value: Any, closed: str) -> Rule:
+    peers: tuple[Peer, ...] | None = ()
+    ports = None
+    try:
+        if not closed:
+            # `- ` with nothing after it is an empty rule, which allows everything, as `{}` does.
+            fields = as_map({} if value is None else value, "the rule")
+            peers = network_policy_peers(fields, direction)
+            ports = network_policy_ports(fields.get("ports"))
+    except Malformed as error:
+        peers, closed = (), str(error)
+    tier, reference = TierName.NAMESPACE, resource.reference
+    return Rule(tier, reference, resource, direction, index, Action.ALLOW, peers, ports, closed=closed)
+
+
+def failing_closed(policies: Iterable[Policy]) -> Iterator[Diagnostic]:
+    """One warning for every policy, or else for every rule of it, that fails closed, told where it is written."""
+    for policy in policies:
+        parts = (policy,) if policy.closed else policy.all_rules
+        for part in parts:
+            if part.closed:
+                words = f"{part} fails closed: {part.closed}"
+                yield Diagnostic("TW208", words, part.resource.position(part.path), reference=part.policy)
+
+
+def is_shadow(resource: Resource) -> bool:
+    """Whether a policy is only watched."""
+    key, mode = SHADOW
+    annotations = resource.metadata.get("annotations")
+    return isinstance(annotations, dict) and annotations.get(key) == mode
+
+
+def watched(snapshot: Snapshot) -> list[Resource]:
+    """The network policies that are only watched."""
+    return [resource for kind in KINDS for resource in snapshot.of_kind(*kind) if is_shadow(resource)]
+
+
+def enforced(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without policies that are only watched."""
+    drop = watched(snapshot)
+    return snapshot.changed(drop=drop) if drop else snapshot
+
+
+def notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """A note for every network policy that is only watched."""
+    for resource in watched(snapshot):
+        yield Diagnostic(
+            "TW209",
+            f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it",
+            resource.position(("metadata", "annotations", SHADOW[0]), key=True),
+            reference=resource.reference,
+        )

@@ -263,6 +263,9 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
         """This policy as answers name it, where it settles something as a whole."""
         return Decider(self.reference, self.place)
 
+    def __str__(self) -> str:
+        return str(self.reference)
+
     @property
     def all_rules(self) -> tuple[Rule, ...]:
         """The rules of both directions, egress first."""

@@ -14,11 +14,11 @@ from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange
-from tierwall.network.reach.attention import Attention
-from tierwall.network.reach.classes import Classes, EndClass, bits, mask_of
+from tierwall.network.reach.classes import Attention, Classes, EndClass
 from tierwall.network.reach.listing import Entry, Flow, Flows, only_itself
 from tierwall.network.reach.matrix import Group, Matrix, Passage, Passages, matrix
 from tierwall.network.reach.naming import Names
+from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.snapshot import Snapshot
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"

@@ -1,20 +1,36 @@
-"""All connections of a snapshot, whole or for some ends and ports, as a value that can be read again and again."""
+"""All connections of a snapshot, whole or for some ends and ports, as a value that can be read again and again.
+
+Ends are named `namespace`, `namespace/name` (a pod, or a workload), with `*` for any part of a name, as an IP
+address, or `node:NAME`; ports `80`, `53/UDP`, `8000-8080/TCP`. A port without a protocol is that port of every
+protocol.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from tierwall.core.answer import Omission
-from tierwall.network.reach.ask import Asked, find
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
+from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End
+from tierwall.network.model.model import Model, model
+from tierwall.network.model.rules import PortRange
+from tierwall.network.reach.classes import Classes
 from tierwall.network.reach.listing import Entry, entries, pair_entries
-from tierwall.network.reach.matrix import Matrix
+from tierwall.network.reach.matrix import Matrix, matrix
+from tierwall.network.reach.spaces import mask_of, union
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import Block, Span, parse_address
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.core.protocols import Progress
+
+_PORT = pattern(r"(\d{1,5})(?:-(\d{1,5}))?(?:/([A-Za-z]+))?", re.ASCII)
 
 
 class Connections(Struct, frozen=True, eq=False):
@@ -43,4 +59,97 @@ def connections(
     progress: Progress | None = None,
 ) -> Connections:
     """The connections between some ends, or all; InputError names every end and port that does not exist."""
-    return Connections(find(snapshot, Asked(sources, destinations, ports, explain, denied), progress), explain)
+    network = model(snapshot)
+    problems: list[Diagnostic] = []
+    senders = _chosen(network, sources, "from", problems)
+    takers = _chosen(network, destinations, "to", problems)
+    ranges = [numbers for text in ports for numbers in _port_ranges(text, problems)]
+    if problems:
+        raise input_error(problems)
+    blocks = (*senders.blocks, *takers.blocks)
+    classes = Classes(network, lambda end: (end in senders.ends, end in takers.ends), blocks, ranges)
+    found = matrix(
+        classes,
+        why=explain,
+        denied=denied,
+        sources=_mask(classes, senders) if sources else -1,
+        destinations=_mask(classes, takers) if destinations else -1,
+        ports=ranges or None,
+        progress=progress,
+    )
+    return Connections(found, explain)
+
+
+class _Chosen(NamedTuple):
+    """Ends that were named: pods and nodes, and plain addresses as blocks."""
+
+    ends: set[End]
+    blocks: list[Block]
+
+
+def _chosen(network: Model, names: Sequence[str], key: str, problems: list[Diagnostic]) -> _Chosen:
+    ends: set[End] = set()
+    blocks: list[Block] = []
+    for name in names:
+        address = parse_address(name)
+        if address is not None:
+            pod = network.at(address)
+            if pod is not None:
+                ends.add(pod)
+            else:
+                blocks.append(Block(Span(address, address)))
+            continue
+        named = set(_named(network, name))
+        if not named:
+            words = f"there is no namespace, pod, workload or node `{name}` for `{key}`"
+            problems.append(no_such_name(words, _hint(network, name)))
+        ends |= named
+    return _Chosen(ends, blocks)
+
+
+def _port_ranges(text: str, problems: list[Diagnostic]) -> list[PortRange]:
+    """The ranges that a text such as `80`, `53/UDP` or `8000-8080/TCP` stands for."""
+    match = _PORT.fullmatch(text)
+    if match is not None:
+        first, last = int(match[1]), int(match[2] or match[1])
+        given = (match[3] or "").upper()
+        if 1 <= first <= last <= LAST_PORT and given in ("", *PROTOCOLS):
+            return [PortRange(protocol, first, last) for protocol in ([given] if given else PROTOCOLS)]
+    words = f"expected a port such as `80`, `53/UDP` or `8000-8080/TCP` from 1 to {LAST_PORT}, found `{text}`"
+    problems.append(Diagnostic("TW703", words))
+    return []
+
+
+def _named(network: Model, name: str) -> Iterator[End]:
+    if name.startswith("node:"):
+        yield from (node for node in network.nodes if fnmatchcase(node.name, name.removeprefix("node:")))
+        return
+    namespace, _, rest = name.partition("/")
+    pattern = rest or "*"
+    for pod in network.pods:
+        if fnmatchcase(pod.namespace, namespace) and (
+            fnmatchcase(pod.name, pattern) or (pod.workload is not None and fnmatchcase(pod.workload.name, pattern))
+        ):
+            yield pod
+
+
+def _hint(network: Model, name: str) -> str:
+    if name.startswith("node:"):
+        return near_miss(name, (f"node:{node.name}" for node in network.nodes))
+    namespace, slash, _ = name.partition("/")
+    namespaces = {pod.namespace for pod in network.pods}
+    if not slash or namespace not in namespaces:
+        return near_miss(namespace, namespaces)
+    siblings = [pod for pod in network.pods if pod.namespace == namespace]
+    names = {str(pod) for pod in siblings}
+    names |= {f"{namespace}/{pod.workload.name}" for pod in siblings if pod.workload is not None}
+    return near_miss(name, names)
+
+
+def _mask(classes: Classes, chosen: _Chosen) -> int:
+    wanted = union(classes.space.blocks[block] for block in chosen.blocks)
+    return mask_of(
+        one.bit
+        for one in classes.all
+        if (classes.space.signature(one.spans[0].low) & wanted if one.spans else one.one in chosen.ends)
+    )

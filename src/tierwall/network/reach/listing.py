@@ -15,10 +15,9 @@ from tierwall.core.verdict import Verdict
 from tierwall.network.detail import both, decided_by
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, by_kind
-from tierwall.network.reach.classes import bits
 from tierwall.network.reach.matrix import Group, Matrix, Passages
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
-from tierwall.network.reach.portspace import PortSpace
+from tierwall.network.reach.spaces import PortSpace, bits
 
 
 class Flow(Struct, frozen=True):

@@ -1,14 +1,67 @@
-"""Which classes a peer of a rule stands for, as bits, from indexes by label and by address block."""
+"""Which classes and ports each rule matches, and what it claims of them, for all classes at once.
+
+Peers become sets of classes by indexes of labels and address blocks, ports become pieces of the port space. Claims are
+made cell by cell: for ports that no rule tells apart. The walk through the tiers is the loop of `core.stack`, whose
+cases are classes of ends here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Requirement, Selector
+from tierwall.core.outcome import Claim
+from tierwall.core.stack import Tier
 from tierwall.network.model.ends import NAMESPACE_NAME, End
-from tierwall.network.model.rules import AddressPeer, DomainPeer, NodePeer, Peer, PodPeer, Related, Relation
-from tierwall.network.reach.classes import Classes, EndClass, mask_of
+from tierwall.network.model.matching import covered, domains
+from tierwall.network.model.rules import (
+    AddressPeer,
+    Direction,
+    DomainPeer,
+    NamedPort,
+    NodePeer,
+    Peer,
+    PodPeer,
+    Policy,
+    PortRange,
+    Related,
+    Relation,
+    Rule,
+    claimed,
+)
+from tierwall.network.reach.classes import Classes
+from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
+
+_INGRESS = Direction.INGRESS
+
+
+class Matched(NamedTuple):
+    """What a rule about one subject matches: ports outright, or ports on some classes only; classes surely or maybe."""
+
+    rule: Rule
+    ports: int
+    named: tuple[tuple[int, int], ...]
+    surely: int
+    maybe: int
+    # The rule's claim on ports that it matches outright, if no name has a say in it.
+    claim: Claim | None
+
+    @classmethod
+    def of(cls, rule: Rule, ports: int, named: tuple[tuple[int, int], ...], surely: int, maybe: int) -> Matched:
+        """What a rule matches."""
+        claim = Claim(rule, claimed(rule.action), surely) if surely and not maybe else None
+        return cls(rule, ports, named, surely, maybe, claim)
+
+    def on(self, ports: int) -> tuple[int, int]:
+        """The classes it matches, and may match, on a cell of ports."""
+        if ports & self.ports:
+            return self.surely, self.maybe
+        where = 0
+        for named, classes in self.named:
+            if ports & named:
+                where |= classes
+        return self.surely & where, self.maybe & where
 
 
 class _LabelIndex:
@@ -16,28 +69,20 @@ class _LabelIndex:
 
     def __init__(self, base: int, entries: Iterable[tuple[int, Iterable[tuple[str, str | None]]]]) -> None:
         self._base = base
-        self._numbers: dict[tuple[str, str | None], list[int]] = {}
-        self._keyed: dict[str, list[int]] = {}
+        # The classes with a label, and with a key whatever its value.
+        self._numbers: dict[tuple[str, str | None] | str, list[int]] = {}
         for number, seen in entries:
-            for key, value in seen:
-                self._numbers.setdefault((key, value), []).append(number)
-                self._keyed.setdefault(key, []).append(number)
-        self._masks: dict[tuple[str, str | None], int] = {}
-        self._having: dict[str, int] = {}
+            for label in seen:
+                self._numbers.setdefault(label, []).append(number)
+                self._numbers.setdefault(label[0], []).append(number)
+        self._masks: dict[tuple[str, str | None] | str, int] = {}
         self._selected: dict[Selector, int] = {}
 
-    def labelled(self, key: str, value: str | None) -> int:
-        """The classes with a label."""
-        found = self._masks.get((key, value))
+    def having(self, label: tuple[str, str | None] | str) -> int:
+        """The classes with a label, or with a key whatever its value."""
+        found = self._masks.get(label)
         if found is None:
-            found = self._masks[key, value] = mask_of(self._numbers.get((key, value), ()))
-        return found
-
-    def having(self, key: str) -> int:
-        """The classes with a key, whatever its value."""
-        found = self._having.get(key)
-        if found is None:
-            found = self._having[key] = mask_of(self._keyed.get(key, ()))
+            found = self._masks[label] = mask_of(self._numbers.get(label, ()))
         return found
 
     def selected(self, selector: Selector) -> int:
@@ -51,20 +96,27 @@ class _LabelIndex:
         return found
 
     def _meeting(self, requirement: Requirement) -> int:
-        if requirement.operator in ("Exists", "DoesNotExist"):
-            found = self.having(requirement.key)
+        key, operator, values = requirement
+        if operator in ("Exists", "DoesNotExist"):
+            found = self.having(key)
         else:
-            found = 0
-            for value in requirement.values:
-                found |= self.labelled(requirement.key, value)
-        return found if requirement.operator in ("In", "Exists") else self._base & ~found
+            found = union(self.having((key, value)) for value in values)
+        return found if operator in ("In", "Exists") else self._base & ~found
 
 
 class Membership:
-    """The classes that each peer matches, and those it may match."""
+    """The classes that each peer and each rule matches, and those it may match."""
 
     def __init__(self, classes: Classes) -> None:
         self.classes = classes
+        named = {
+            PortRange(protocol, number, number)
+            for one in classes.all
+            for name, pairs in one.one.named_ports.items()
+            if name in classes.attention.named_ports
+            for protocol, number in pairs
+        }
+        self.ports = PortSpace(classes.attention.port_ranges | named)
         pods = [one for one in classes.all if one.one.under_policy]
         base = classes.under_policy
         self._namespaces = _LabelIndex(base, ((one.bit, one.key[0]) for one in pods))
@@ -77,9 +129,10 @@ class Membership:
                 by_signature.setdefault(classes.space.signature(address), set()).add(one.bit)
                 if address in nodes and not one.spans:
                     by_address.setdefault(address, set()).add(one.bit)
-        self._by_signature = {signature: mask_of(sorted(found)) for signature, found in by_signature.items()}
-        self._by_address = {address: mask_of(sorted(found)) for address, found in by_address.items()}
+        self._by_signature = {signature: mask_of(numbers) for signature, numbers in by_signature.items()}
+        self._by_address = {address: mask_of(numbers) for address, numbers in by_address.items()}
         self._peers: dict[Peer, int] = {}
+        self._named_ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
 
     def matching(self, peer: Peer, subject: End) -> int:
         """The classes a peer of a rule about `subject` surely matches; none for domain names."""
@@ -98,35 +151,35 @@ class Membership:
         """The classes of pods that a policy is about."""
         return self._namespaces.selected(namespaces) & self._pods.selected(pods)
 
+    def matched(self, tier: Tier[Policy], subject: End, direction: Direction) -> dict[Policy, list[Matched]]:
+        """What the rules of a tier about a subject match, policy by policy, in order."""
+        return {
+            policy: [self._match(rule, subject) for rule in policy.rules(direction) or ()] for policy in tier.policies
+        }
+
     def _unrelated(self, peer: Peer) -> int:
         """The classes that a peer matches whoever the rule is about."""
-        out = 0
         match peer:
             case PodPeer():
                 assert isinstance(peer.namespaces, Selector)
-                out = self._namespaces.selected(peer.namespaces) & self._pods.selected(peer.pods)
+                return self.subjects(peer.namespaces, peer.pods)
             case AddressPeer():
-                wanted = 0
-                for block in peer.blocks:
-                    wanted |= self.classes.space.blocks[block]
-                for signature, mask in self._by_signature.items():
-                    if signature & wanted:
-                        out |= mask
+                wanted = union(self.classes.space.blocks[block] for block in peer.blocks)
+                return union(mask for signature, mask in self._by_signature.items() if signature & wanted)
             case NodePeer():
-                for address in self.classes.model.node_addresses.addresses(peer.nodes):
-                    out |= self._by_address.get(address, 0)
+                addresses = self.classes.model.node_addresses.addresses(peer.nodes)
+                return union(self._by_address.get(address, 0) for address in addresses)
             case DomainPeer():
-                pass
+                return 0
             case _:
                 assert_never(peer)
-        return out
 
     def _related(self, wanted: Related, subject: End) -> int:
         match wanted.relation:
             case Relation.SELF:
-                return self._namespaces.labelled(NAMESPACE_NAME, subject.namespace)
+                return self._namespaces.having((NAMESPACE_NAME, subject.namespace))
             case Relation.NOT_SELF:
-                return self.classes.under_policy & ~self._namespaces.labelled(NAMESPACE_NAME, subject.namespace)
+                return self.classes.under_policy & ~self._namespaces.having((NAMESPACE_NAME, subject.namespace))
             case Relation.SAME_LABELS:
                 same, _ = self._compared(wanted.keys, subject)
                 return same
@@ -145,15 +198,104 @@ class Membership:
             return 0, 0
         same = having = self.classes.under_policy
         for key in keys:
-            same &= self._namespaces.labelled(key, subject.namespace_labels[key])
+            same &= self._namespaces.having((key, subject.namespace_labels[key]))
             having &= self._namespaces.having(key)
         return same, having
 
-    def named_ports(self, name: str) -> dict[tuple[tuple[str, int], ...], int]:
-        """What a port name stands for, and on which classes."""
-        found: dict[tuple[tuple[str, int], ...], list[EndClass]] = {}
-        for one in self.classes.all:
-            pairs = one.one.named_ports.get(name)
-            if pairs:
-                found.setdefault(pairs, []).append(one)
-        return {pairs: mask_of(one.bit for one in those) for pairs, those in found.items()}
+    def _match(self, rule: Rule, subject: End) -> Matched:
+        surely, maybe = 0, 0
+        if rule.peers is None:
+            surely = self.classes.everybody
+        for peer in rule.peers or ():
+            match peer:
+                case PodPeer() | AddressPeer() | NodePeer():
+                    surely |= self.matching(peer, subject)
+                case DomainPeer():
+                    maybe = self.classes.addressed
+                case _:
+                    assert_never(peer)
+        ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject)
+        return Matched.of(rule, ports, named, surely, maybe & ~surely)
+
+    def _ports(self, rule: Rule, subject: End) -> tuple[int, tuple[tuple[int, int], ...]]:
+        ports = 0
+        named: list[tuple[int, int]] = []
+        for entry in rule.ports or ():
+            match entry:
+                case PortRange():
+                    ports |= self.ports.mask(entry)
+                case NamedPort() if rule.direction is _INGRESS:
+                    ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
+                case NamedPort():
+                    named += self._named(entry)
+                case _:
+                    assert_never(entry)
+        return ports, tuple(named)
+
+    def _named(self, entry: NamedPort) -> Iterator[tuple[int, int]]:
+        """The ports that a name stands for, and on which classes of destinations."""
+        known = self._named_ports.get(entry.name)
+        if known is None:
+            found: dict[tuple[tuple[str, int], ...], list[int]] = {}
+            for one in self.classes.all:
+                if pairs := one.one.named_ports.get(entry.name):
+                    found.setdefault(pairs, []).append(one.bit)
+            known = self._named_ports[entry.name] = {pairs: mask_of(numbers) for pairs, numbers in found.items()}
+        for pairs, classes in known.items():
+            if resolved := self._resolved(entry, pairs):
+                yield resolved, classes
+
+    def _resolved(self, entry: NamedPort, pairs: Iterable[tuple[str, int]]) -> int:
+        return union(
+            self.ports.mask(PortRange(protocol, number, number))
+            for protocol, number in pairs
+            if entry.protocol in ("", protocol)
+        )
+
+
+class Claims:
+    """The claims that the rules of one tier make on a cell of ports; for one walk through that tier."""
+
+    def __init__(self, matched: Mapping[Policy, Sequence[Matched]], ports: int) -> None:
+        self._matched = matched
+        self._ports = ports
+        # Which domain names were asked about, for which classes.
+        self._asked: list[tuple[tuple[str, ...], int]] = []
+
+    def __call__(self, tier: Tier[Policy], policy: Policy) -> list[Claim]:
+        """The claims of one policy, in order."""
+        claims = []
+        ports = self._ports
+        for matched in self._matched[policy]:
+            if matched.claim is not None and ports & matched.ports:
+                claims.append(matched.claim)
+                continue
+            surely, maybe = matched.on(ports)
+            names: tuple[str, ...] = ()
+            if maybe:
+                names = domains(matched.rule)
+                maybe &= ~self._covered(names)
+                self._asked.append((names, maybe))
+            if surely or maybe:
+                claims.append(Claim(matched.rule, claimed(matched.rule.action), surely, maybe, names))
+        return claims
+
+    def _covered(self, names: tuple[str, ...]) -> int:
+        """The classes for which every name is covered by a name that an earlier rule asked about."""
+        everywhere = -1
+        for name in names:
+            asked = 0
+            for earlier, classes in self._asked:
+                if covered(name, earlier):
+                    asked |= classes
+            everywhere &= asked
+        return everywhere if names else 0
+
+
+def cells(everything: int, rules: Iterable[Matched]) -> list[int]:
+    """All ports, cut into the coarsest pieces that each rule holds whole or not at all."""
+    pieces = [everything]
+    masks = {mask for matched in rules for mask in (matched.ports, *(ports for ports, _ in matched.named))}
+    for mask in sorted(masks - {0, everything}):
+        pieces = cut(pieces, mask)
+    return pieces

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tierwall.network.model.ends import End
-from tierwall.network.reach.classes import Classes, EndClass, mask_of
+from tierwall.network.reach.classes import Classes, EndClass
+from tierwall.network.reach.spaces import mask_of, union
 from tierwall.values.addresses import joined
 
 EVERYONE, EVERY_POD = "*", "*/*"
@@ -86,7 +87,7 @@ class Names:
                 return Named((), (), tuple(self._names(mask)))
             return Named((EVERY_POD,), tuple(self._names(lacking)), tuple(self._names(mask & ~self.pods)))
         whole, cut = self._chosen(pods, (*hints, every_pod, *cuts), (*hints, *cuts))
-        big, less = _union(whole), _union(cut)
+        big, less = (union(hint.mask for hint in hints) for hints in (whole, cut))
         # INVARIANT: exact, whatever was chosen: (big - less - over) + rest is the set.
         over = big & ~less & ~mask
         rest = mask & ~(big & ~less)
@@ -174,10 +175,3 @@ def _workload(pod: End) -> str:
     if pod.workload is None:
         return ""
     return f"{pod.workload.namespace}/{pod.workload.name}[{pod.workload.kind}]"
-
-
-def _union(hints: Sequence[Hint]) -> int:
-    out = 0
-    for hint in hints:
-        out |= hint.mask
-    return out

@@ -16,24 +16,9 @@ from tierwall.core.outcome import ALLOW, Outcome, Parts, Shares, joined
 from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine
 from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import (
-    AddressPeer,
-    Direction,
-    DomainPeer,
-    NamedPort,
-    NodePeer,
-    PodPeer,
-    Policy,
-    PortRange,
-    Related,
-    Rule,
-    isolates,
-)
-from tierwall.network.reach.attention import compares_names
-from tierwall.network.reach.claims import Claims, Matched, cells, in_order
-from tierwall.network.reach.classes import Classes, EndClass
-from tierwall.network.reach.membership import Membership
-from tierwall.network.reach.portspace import PortSpace
+from tierwall.network.model.rules import Direction, NamedPort, Policy, PortRange, Related, by_kind, isolates
+from tierwall.network.reach.classes import Classes, EndClass, compares_names
+from tierwall.network.reach.membership import Claims, Membership, cells
 
 
 class Cell(NamedTuple):
@@ -62,20 +47,11 @@ class Rows:
         self.classes = classes
         self.membership = Membership(classes)
         self.why = why
-        attention = classes.attention
-        named = {
-            PortRange(protocol, number, number)
-            for one in classes.all
-            for name, pairs in one.one.named_ports.items()
-            if name in attention.named_ports
-            for protocol, number in pairs
-        }
-        self.ports = PortSpace(attention.port_ranges | named)
-        self._named_ports: dict[str, list[tuple[tuple[tuple[str, int], ...], int]]] = {}
+        self.ports = self.membership.ports
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._own: dict[tuple[Cell, ...], Row] = {}
         self._below: dict[tuple[Any, ...], list[Cell]] = {}
-        self._looked: dict[Any, frozenset[Any]] = {}
+        self._looked: dict[Any, list[tuple[str, str]]] = {}
         self._tiers: dict[Any, list[tuple[int, Shares]]] = {}
         everything, everybody = self.ports.everything, classes.everybody
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if why else (Outcome(ALLOW, None), Outcome(ALLOW, None))
@@ -93,7 +69,7 @@ class Rows:
         if row is None:
             found: dict[Parts, int] = {}
             for ports, parts in self._cells(stack, keys, subject, direction):
-                alike = in_order(parts)
+                alike = _in_order(parts)
                 found[alike] = found.get(alike, 0) | ports
             whole = tuple(sorted(Cell(ports, parts) for parts, ports in found.items()))
             row = self._rows[keys] = self._own.setdefault(whole, Row(whole))
@@ -119,7 +95,7 @@ class Rows:
 
     def _shares(self, tier: Tier[Policy], subject: End, direction: Direction) -> list[tuple[int, Shares]]:
         """A tier cell by cell; cells that fare alike become one where other tiers lie below them."""
-        matched = self.matched(tier, subject, direction)
+        matched = self.membership.matched(tier, subject, direction)
         everybody, why = self.classes.everybody, self.why
         pieces = cells(self.ports.everything, [rule for rules in matched.values() for rule in rules])
         shares = [(ports, combine(tier, everybody, Claims(matched, ports), why)) for ports in pieces]
@@ -138,61 +114,8 @@ class Rows:
         key = direction, policies
         looked = self._looked.get(key)
         if looked is None:
-            looked = self._looked[key] = frozenset(_looked_at(policies, direction))
-        if not looked:
-            return ()
-        return tuple(sorted(((what, name, _value(subject, what, name)) for what, name in looked), key=str))
-
-    def matched(self, tier: Tier[Policy], subject: End, direction: Direction) -> dict[Policy, list[Matched]]:
-        """What the rules of a tier about a subject match, policy by policy, in order."""
-        return {
-            policy: [self._match(rule, subject) for rule in policy.rules(direction) or ()] for policy in tier.policies
-        }
-
-    def _match(self, rule: Rule, subject: End) -> Matched:
-        surely, maybe = 0, 0
-        if rule.peers is None:
-            surely = self.classes.everybody
-        for peer in rule.peers or ():
-            match peer:
-                case PodPeer() | AddressPeer() | NodePeer():
-                    surely |= self.membership.matching(peer, subject)
-                case DomainPeer():
-                    maybe = self.classes.addressed
-                case _:
-                    assert_never(peer)
-        ports, named = (self.ports.everything, ()) if rule.ports is None else self._ports(rule, subject)
-        return Matched.of(rule, ports, named, surely, maybe & ~surely)
-
-    def _ports(self, rule: Rule, subject: End) -> tuple[int, tuple[tuple[int, int], ...]]:
-        ports = 0
-        named: list[tuple[int, int]] = []
-        for entry in rule.ports or ():
-            match entry:
-                case PortRange():
-                    ports |= self.ports.mask(entry)
-                case NamedPort() if rule.direction is Direction.INGRESS:
-                    ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
-                case NamedPort():
-                    named += self._named(entry)
-                case _:
-                    assert_never(entry)
-        return ports, tuple(named)
-
-    def _named(self, entry: NamedPort) -> Iterable[tuple[int, int]]:
-        """The ports that a name stands for, and on which classes of destinations."""
-        if entry.name not in self._named_ports:
-            self._named_ports[entry.name] = list(self.membership.named_ports(entry.name).items())
-        for pairs, classes in self._named_ports[entry.name]:
-            if resolved := self._resolved(entry, pairs):
-                yield resolved, classes
-
-    def _resolved(self, entry: NamedPort, pairs: Iterable[tuple[str, int]]) -> int:
-        out = 0
-        for protocol, number in pairs:
-            if entry.protocol in ("", protocol):
-                out |= self.ports.mask(PortRange(protocol, number, number))
-        return out
+            looked = self._looked[key] = sorted(set(_looked_at(policies, direction)))
+        return tuple([_value(subject, what, name) for what, name in looked])
 
 
 def reachable(stack: Stack[Policy]) -> Stack[Policy]:
@@ -212,14 +135,9 @@ def _value(subject: End, what: str, name: str) -> Any:
 def _looked_at(policies: tuple[Policy, ...], direction: Direction) -> Iterable[tuple[str, str]]:
     for policy in policies:
         for rule in policy.rules(direction) or ():
-            for peer in rule.peers or ():
-                match peer:
-                    case PodPeer():
-                        yield from _compared(peer.namespaces)
-                    case AddressPeer() | NodePeer() | DomainPeer():
-                        pass
-                    case _:
-                        assert_never(peer)
+            pods, _addresses, _nodes, _domains = by_kind(rule.peers)
+            for peer in pods:
+                yield from _compared(peer.namespaces)
             for port in rule.ports or ():
                 match port:
                     case NamedPort() if direction is Direction.INGRESS:
@@ -242,3 +160,10 @@ def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
                 yield "label", key
         case _:
             assert_never(namespaces)
+
+
+def _in_order(parts: Parts) -> Parts:
+    """Parts by verdict and first member, so that what is equal is written alike."""
+    if len(parts) < 2:
+        return parts
+    return tuple(sorted(parts, key=lambda part: (part[0].verdict, part[1] & -part[1])))

@@ -14,7 +14,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.event import Event
-from tierwall.network.event import ConnectionSeen, Hits, Seen
+from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.render.formats import View
 from tierwall.render.json import decider_document, diagnostic_document, given, line
 from tierwall.tool.request import RequestSeen

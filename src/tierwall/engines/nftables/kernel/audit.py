@@ -17,7 +17,7 @@ from tierwall.engines.nftables.kernel.apply import counts, exists, listed
 from tierwall.engines.nftables.kernel.nflog import Log, Logged
 from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened
 from tierwall.engines.nftables.table.table import FAMILIES, FAMILY, NODES, PODS, TABLE
-from tierwall.network.event import ConnectionSeen, Hits, Seen
+from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.network.model.rules import claimed
 from tierwall.values.addresses import Address, show
 

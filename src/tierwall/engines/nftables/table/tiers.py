@@ -18,8 +18,8 @@ from tierwall.engines.nftables.table.names import Label
 from tierwall.engines.nftables.table.parts import ALLOW, Parts, by_port
 from tierwall.engines.nftables.table.table import ACCEPT, DROP, RETURN, Verdict, Word
 from tierwall.network.model.matching import covered, domains
+from tierwall.network.model.policies import is_shadow
 from tierwall.network.model.rules import Action, AddressPeer, Direction, Peer, Policy, Port, Rule
-from tierwall.network.model.shadow import is_shadow
 from tierwall.values.addresses import IPV6, LAST, LAST_IPV4, Block, Span
 
 

@@ -59,6 +59,12 @@ def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
     defaults = {part.name: part.schema.default for part in schema.properties if part.schema.default is not UNSET}
     extra = schema.additional
     compile_inner = defaults_of.compile
+    # A field's function is made when the first object has the field, unless any field may be there.
+    fillers: dict[str, Defaulter] = {}
+    fill_extra = None
+    if extra is not None:
+        fill_extra = compile_inner(extra)
+        fillers = {name: compile_inner(inner) for name, inner in properties.items()}
 
     def default_object(value: Any) -> Any:
         if type(value) is not dict:
@@ -69,18 +75,21 @@ def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
                 out = dict(value) if out is None else out
                 out[name] = deepcopy(default)
         for name, item in value.items():
-            inner = properties.get(name, extra)
-            if inner is None:
-                continue
+            fill = fillers.get(name, fill_extra)
+            if fill is None:
+                if name not in properties:
+                    continue
+                fill = fillers[name] = compile_inner(properties[name])
             if item is None:
-                if not inner.nullable and name not in defaults:
+                inner = properties.get(name, extra)
+                if inner is not None and not inner.nullable and name not in defaults:
                     out = dict(value) if out is None else out
                     del out[name]
-                continue
-            new = compile_inner(inner)(item)
-            if new is not item:
-                out = dict(value) if out is None else out
-                out[name] = new
+            elif fill is not _same:
+                new = fill(item)
+                if new is not item:
+                    out = dict(value) if out is None else out
+                    out[name] = new
         if out is None:
             return value
         for name in defaults:  # a default may be an object that has defaults of its own

@@ -55,10 +55,11 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 
 def _enum(schema: Schema, *, sound: bool) -> Check:
     values = schema.enum
-    allowed = frozenset(map(token, values))
+    texts_allowed = frozenset(value for value in values if type(value) is str)
+    others_allowed = frozenset(token(value) for value in values if type(value) is not str)
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if token(value) in allowed:
+        if value in texts_allowed if type(value) is str else token(value) in others_allowed:
             return True
         path = steps(trail)
         texts = [value if isinstance(value, str) else wording.shown(value) for value in values]

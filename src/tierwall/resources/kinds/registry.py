@@ -48,6 +48,9 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 # Of these groups every kind is known: another one is a mistake, never somebody else's object.
 _WHOLE_GROUPS = frozenset({"policy.networking.k8s.io", "rbac.authorization.k8s.io", "tierwall.io"})
 
+# Kinds whose objects have been met, by apiVersion and kind.
+_met: dict[tuple[str, str], Kind] = {}
+
 
 def read_data(name: str) -> Any:
     """What a file of `data` holds."""
@@ -79,11 +82,15 @@ def all_kinds() -> Iterator[Kind]:
 
 def find_kind(api_version: object, kind: object) -> Kind | None:
     """The kind of an object that has this apiVersion and kind, or None if it is not ours to judge."""
-    if isinstance(api_version, str) and isinstance(kind, str):
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        return None
+    known = _met.get((api_version, kind))
+    if known is None:
         group = api_version.rpartition("/")[0]
-        if kind in _KINDS.get(group, ()):
-            return versions_of(group, kind).get(api_version)
-    return None
+        known = versions_of(group, kind).get(api_version) if kind in _KINDS.get(group, ()) else None
+        if known is not None:
+            _met[api_version, kind] = known
+    return known
 
 
 def schema_of(api_version: str, kind: str, *path: str) -> Schema:

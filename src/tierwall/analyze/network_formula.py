@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
-from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Whose, allowed, opposite
+from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
 from tierwall.core.labels import Selector
 from tierwall.network.model.ends import LAST_PORT
 from tierwall.network.model.model import Model
@@ -155,12 +155,6 @@ def _selected(whose: Whose, selector: Selector, holds: bool) -> Formula:
 
 def _related(wanted: Related, holds: bool) -> Formula:
     """The namespace of the other end is so related to the subject's, or is not."""
-    # Each key has such values on each of the two namespaces.
-    labelled = tuple(
-        partial(Case.label, whose=whose, key=key, values=PRESENT if holds else ABSENT)
-        for key in wanted.keys
-        for whose in NAMESPACES
-    )
     match wanted.relation:
         case Relation.SELF:
             return partial(Case.together, same=holds)
@@ -170,12 +164,21 @@ def _related(wanted: Related, holds: bool) -> Formula:
             if not wanted.keys:
                 return NEVER if holds else ALWAYS
             compared = _compared(wanted, equal=holds)
-            return All(compared) if holds else Either((*labelled, *compared))
+            return All(compared) if holds else Either((*_labelled(wanted, ABSENT), *compared))
         case Relation.NOT_SAME_LABELS:
             compared = _compared(wanted, equal=not holds)
-            return All((*labelled, Either(compared))) if holds else Either((*labelled, All(compared)))
+            if holds:
+                return All((*_labelled(wanted, PRESENT), Either(compared)))
+            return Either((*_labelled(wanted, ABSENT), All(compared)))
         case _:
             assert_never(wanted.relation)
+
+
+def _labelled(wanted: Related, values: Values) -> tuple[Condition, ...]:
+    """Each key has such values on each of the two namespaces."""
+    return tuple(
+        partial(Case.label, whose=whose, key=key, values=values) for key in wanted.keys for whose in NAMESPACES
+    )
 
 
 def _compared(wanted: Related, equal: bool) -> tuple[Condition, ...]:

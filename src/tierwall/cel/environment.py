@@ -56,7 +56,7 @@ class Function(msgspec.Struct, frozen=True, gc=False):
 class Environment:
     """Functions of a release, extension functions by name (`math`, `bindings`, …: everything) and variables.
 
-    Immutable once made; `types` memoises what the checker finds out about calls in it.
+    Immutable once made; `known_calls` memoises what the checker finds out about calls in it.
     """
 
     def __init__(

@@ -69,6 +69,10 @@ class Duration(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{'-' if self.ns < 0 else ''}{text}s"
 
 
+# Types that expressions know by another name than messages show.
+LONG_NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+
+
 class TypeValue(msgspec.Struct, frozen=True, gc=False):
     """A type as a value: what `type(x)` gives, and what the name `int` stands for."""
 

@@ -17,6 +17,7 @@ from tierwall.cel.library.time import format_timestamp, parse_duration, parse_ti
 from tierwall.cel.values import (
     INT_MAX,
     INT_MIN,
+    LONG_NAMES,
     NONE,
     UINT_MAX,
     Duration,
@@ -32,9 +33,7 @@ from tierwall.cel.values import (
 _DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
-# Types as values have the names that expressions know them by.
-_LONG_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
-_SHORT_NAMES = {long: short for short, long in _LONG_NAMES.items()}
+_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 class EncodingError(ValueError):
@@ -145,7 +144,7 @@ def encode(value: object, depth: int = 0) -> object:
         case Duration():
             return {"$type": "duration", "$value": value.notation()}
         case TypeValue():
-            return {"$type": "type", "$value": _LONG_NAMES.get(value.name, value.name)}
+            return {"$type": "type", "$value": LONG_NAMES.get(value.name, value.name)}
         case OptionalValue():
             if not value.present:
                 return {"$type": "optional"}

@@ -1,8 +1,8 @@
 """The exact evaluator: a tree turned into closures that do what cel-spec says, errors and cost included.
 
-It is the reference for the generated code of `compile`, which gives up where this goes on. An error is raised as
+It is the reference for the code of `generate`, which gives up where this goes on. An error is raised as
 `EvaluationError`; `&&`, `||`, `all` and `exists` absorb it as cel-spec, "Logical Operators" and "Macros", has it.
-One closure is one Python frame, so a tree as deep as the parser lets through stays within Python's recursion limit.
+A level of the tree takes at most two Python frames, so what the parser lets through stays within the recursion limit.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from tierwall.cel.library.time import format_duration, format_timestamp
 from tierwall.cel.types import BOOL, DYN, INT, STRING, list_of
 from tierwall.cel.values import Duration, Timestamp, TypeValue, Uint, map_keys, type_name
 from tierwall.values.pattern import pattern
+from tierwall.cel.values import LONG_NAMES, Duration, Timestamp, TypeValue, Uint, map_keys, type_name
 
 _CLAUSE = pattern(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "+")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
-_TYPE_NAMES = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 _DEFAULT_PRECISION = 6
 _MAX_PRECISION = 1_000
 # What Go's strings.TrimSpace cuts: unicode.IsSpace.
@@ -141,7 +141,7 @@ def _inner(value: object, quoted: bool = True) -> str:
         case Duration():
             return f'duration("{format_duration(value)}")'
         case TypeValue():
-            return _TYPE_NAMES.get(value.name, value.name)
+            return LONG_NAMES.get(value.name, value.name)
         case list():
             return "[" + ", ".join(map(_inner, value)) + "]"
         case dict():

@@ -83,7 +83,7 @@ class Residual(msgspec.Struct, frozen=True, gc=False):
     """What is left of a part that needs an unknown."""
 
     expr: Expr
-    # The outcomes still possible, as `partial.outcomes` has them.
+    # The outcomes still possible, in the bits above.
     can: int
     # About how many characters `expr` prints as: what bounds the growth of residuals.
     size: int

@@ -9,6 +9,7 @@ from tierwall.cel.errors import EvaluationError
 from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.library.addresses import CIDR, IP
 from tierwall.cel.library.quantity import Quantity
+from tierwall.cel.library.semver import Semver
 from tierwall.cel.partial_evaluation import Partial, PartialError, partial, report, specialise
 from tierwall.cel.syntax.parser import parse
 from tierwall.cel.types import BOOL, DYN, STRING, map_of
@@ -210,6 +211,7 @@ def test_dotted_names_are_variables_of_their_own() -> None:
         (Quantity(2**63 - 1), 'quantity("9223372036854775e3").add(quantity("807e0"))'),
         (IP(4, 1), 'ip("0.0.0.1")'),
         (CIDR(IP(6, 1), 64), 'cidr("::1/64")'),
+        (Semver(1, 2, 3, ("rc", 1), ("b",)), 'semver("1.2.3-rc.1+b")'),
         (TypeValue("int"), "type(0)"),
         (NONE, "optional.none()"),
         (OptionalValue([1]), "optional.of([1])"),

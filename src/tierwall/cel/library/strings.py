@@ -16,9 +16,8 @@ from tierwall.cel.library.regex import computed_cost, matches
 from tierwall.cel.library.table import EXTENSION, Overload, members
 from tierwall.cel.library.time import format_duration, format_timestamp
 from tierwall.cel.types import BOOL, DYN, INT, STRING, list_of
-from tierwall.cel.values import Duration, Timestamp, TypeValue, Uint, map_keys, type_name
-from tierwall.values.pattern import pattern
 from tierwall.cel.values import LONG_NAMES, Duration, Timestamp, TypeValue, Uint, map_keys, type_name
+from tierwall.values.pattern import pattern
 
 _CLAUSE = pattern(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "+")

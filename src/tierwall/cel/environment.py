@@ -6,7 +6,7 @@ a policy accepted today still means the same after a rollback. `release` is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -71,7 +71,7 @@ class Environment:
         self.variables: Mapping[str, Type] = MappingProxyType(dict(variables or {}))
         self.syntax: Syntax = syntax_of(release, extensions)
         extra = tuple(functions)
-        self.functions: Functions = (
+        self.functions = (
             _functions(release, extensions) if not extra else Functions((*_offered(release, extensions), *extra))
         )
         self.type_names = _type_names(release)
@@ -93,34 +93,22 @@ class Environment:
 
     def lookup(self, name: str) -> Function | None:
         """The function of that name (a leading dot does not count), if this environment has one."""
-        name, functions = name.removeprefix("."), self.functions
-        known = functions.known.get(name)
-        return functions[name] if known is None and name in functions.overloads else known
+        name = name.removeprefix(".")
+        return self.functions[name] if name in self.functions.overloads else None
 
 
-class Functions(Mapping[str, Function]):
+class Functions(dict[str, Function]):
     """Overloads by name; most expressions name few, so a function is put together when it is first asked for."""
 
     def __init__(self, overloads: Iterable[Overload]) -> None:
+        super().__init__()
         self.overloads: dict[str, list[Overload]] = {}
-        self.known: dict[str, Function] = {}
         for overload in overloads:
             self.overloads.setdefault(overload.function, []).append(overload)
 
-    def __getitem__(self, name: str) -> Function:
-        known = self.known.get(name)
-        if known is None:
-            known = self.known[name] = _function(name, self.overloads[name])
-        return known
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.overloads
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.overloads)
-
-    def __len__(self) -> int:
-        return len(self.overloads)
+    def __missing__(self, name: str) -> Function:
+        function = self[name] = _function(name, self.overloads[name])
+        return function
 
 
 @lru_cache(maxsize=64)

@@ -282,7 +282,7 @@ def unknown_function(name: str, environment: Environment) -> str | None:
         return f"`{name}` is an extension that Kubernetes does not offer"
     if since is not None and since > environment.release:
         return f"`{name}` needs Kubernetes 1.{since} or later; this environment is 1.{environment.release}"
-    names = [each for each in environment.functions if each[0].isalpha()]
+    names = [each for each in environment.functions.overloads if each[0].isalpha()]
     last = name.rpartition(".")[2]
     return did_you_mean(name, names) or did_you_mean(last, names)
 

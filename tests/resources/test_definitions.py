@@ -16,7 +16,7 @@ from tierwall.resources.crd import definitions as printed
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import is_judged, is_valid, problems, stored
+from tierwall.resources.validity import has_other_defaults, is_judged, is_valid, problems
 
 KNOWN = {one["metadata"]["name"]: one for one in printed(all_kinds())}
 GATEWAYS = "gateways.gateway.networking.k8s.io"
@@ -321,22 +321,22 @@ def test_a_native_kind_cannot_be_redefined() -> None:
     assert judged(document, role, kind="Role") == judged(role, kind="Role") != []
 
 
-def test_defaults_of_the_installed_definition_are_filled_in_before_our_own() -> None:
+def test_other_defaults_than_the_known_ones_are_noticed() -> None:
     name = "xbackends.agentic.networking.x-k8s.io"
 
     def other(schema: dict[str, Any]) -> None:
         schema["properties"]["spec"]["properties"]["mcp"]["properties"]["path"]["default"] = "/other"
 
-    backend = {
-        "apiVersion": "agentic.networking.x-k8s.io/v0alpha0",
-        "kind": "XBackend",
-        "metadata": {"name": "b"},
-        "spec": {"mcp": {"serviceName": "s", "port": 80}},
-    }
-    for document, path in ((KNOWN[name], "/mcp"), (installed(name, other), "/other")):
-        these = snapshot(document, backend)
+    mcp = {"serviceName": "s", "port": 80}
+    head = {"apiVersion": "agentic.networking.x-k8s.io/v0alpha0", "kind": "XBackend", "metadata": {"name": "b"}}
+    for document, spec, differ in (
+        (KNOWN[name], {"mcp": mcp}, False),
+        (installed(name, other), {"mcp": mcp}, True),
+        (installed(name, other), {"mcp": {**mcp, "path": "/mcp"}}, False),
+    ):
+        these = snapshot(document, {**head, "spec": spec})
         (resource,) = these.of_kind("agentic.networking.x-k8s.io", "XBackend")
-        assert stored(these, resource)["spec"]["mcp"]["path"] == path
+        assert has_other_defaults(these, resource) is differ
 
 
 def test_what_was_judged_is_judged_anew_when_the_definition_changes() -> None:

@@ -18,7 +18,7 @@ from tierwall.resources.admission.question import Written
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import Definition, built_in_problems, definitions, problems
+from tierwall.resources.validity import Definition, built_in_problems, definition_of, problems
 
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 
@@ -92,9 +92,8 @@ def doubts(suites: Iterable[Suite]) -> Diagnostics:
     judged: set[tuple[Resource, Definition | None]] = set()
     for suite in suites:
         noticed += suite.noticed
-        installed = definitions(suite.snapshot)
         for resource in suite.snapshot:
-            key = resource, installed.get((resource.group, resource.kind))
+            key = resource, definition_of(suite.snapshot, resource)
             if key not in judged:
                 judged.add(key)
                 noticed += problems(suite.snapshot, resource)

@@ -92,13 +92,13 @@ def is_judged(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether the kind of an object is known, to Tierwall or by a definition that can be used."""
     if find_kind(resource.api_version, resource.kind) is not None:
         return True
-    definition = definitions(snapshot).get((resource.group, resource.kind))
+    definition = definition_of(snapshot, resource)
     return definition is not None and bool(definition.kinds)
 
 
 def problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
     """Every problem admission has with the object, warnings included."""
-    definition = definitions(snapshot).get((resource.group, resource.kind))
+    definition = definition_of(snapshot, resource)
     return built_in_problems(resource) if definition is None else _problems(resource, definition)
 
 
@@ -107,11 +107,16 @@ def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
     return not problems(snapshot, resource).errors
 
 
-def stored(snapshot: Snapshot, resource: Resource) -> dict[str, Any]:
-    """A valid object of a kind that Tierwall knows, with the defaults of its definition and then with our own."""
-    definition = definitions(snapshot).get((resource.group, resource.kind))
+def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
+    """Whether an API server would store a valid object with other defaults than those that Tierwall knows."""
+    definition = definition_of(snapshot, resource)
     kind = None if definition is None else definition.kinds.get(resource.api_version)
-    return with_defaults(resource.value if kind is None else with_defaults(resource.value, kind))
+    return kind is not None and with_defaults(with_defaults(resource.value, kind)) != with_defaults(resource.value)
+
+
+def definition_of(snapshot: Snapshot, resource: Resource) -> Definition | None:
+    """The definition among the objects that an object is judged by; the same one as long as it says the same."""
+    return definitions(snapshot).get((resource.group, resource.kind))
 
 
 @per_resource

@@ -19,11 +19,12 @@ from tierwall.attach.place import GATEWAY, Place
 from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, policy_order, wholes
 from tierwall.attach.target import follow as follow_attachments
 from tierwall.core.stack import Combining, Stack, Tier
+from tierwall.resources.admission import with_defaults
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems, stored
+from tierwall.resources.validity import definition_of, has_other_defaults, problems
 from tierwall.tool.generations import ReadNames, read
 from tierwall.tool.methods import Names, names_of
 from tierwall.tool.request import CALL, Backend
@@ -66,12 +67,15 @@ class Model:
     def inherit(self, before: Model) -> None:
         """Take over what an earlier model read of policies that are still the same; nobody has asked this one yet.
 
-        On Gateways a name with a slash may have another scope by now, so such a policy is read anew.
+        On Gateways a name with a slash may have another scope by now, so such a policy is read anew. So is a policy
+        whose kind has another definition by now.
         """
         known = {_identity(policy.resource): policy for policy in before._policies.copy().values()}
         for resource in self.resources:
             policy = known.get(_identity(resource))
             if policy is None or (is_on_gateways(resource) and _may_have_scope(policy)):
+                continue
+            if definition_of(before.snapshot, policy.resource) is not definition_of(self.snapshot, resource):
                 continue
             if policy.resource is resource:
                 self._policies[resource] = policy
@@ -181,9 +185,11 @@ def _read(snapshot: Snapshot, resource: Resource) -> Policy:
     refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")
+    if not refused and has_other_defaults(snapshot, resource):
+        refused.append(f"the installed definition of {resource.kind} has other defaults than Tierwall knows")
     if refused:
         return Policy(resource, NO_RULES, NO_RULES, tuple(refused), resource.reference)
-    return read(resource, stored(snapshot, resource)["spec"], _names(snapshot, resource))
+    return read(resource, with_defaults(resource.value)["spec"], _names(snapshot, resource))
 
 
 def _names(snapshot: Snapshot, resource: Resource) -> ReadNames:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.agents import certificates
+from tests.labs.waiting import PATIENCE_S
 from tests.randomness import examples
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.envoy.config.compile import Resources
@@ -445,7 +446,7 @@ def test_with_certificates_only_proxies_that_show_one_are_served(tmp_path: Path)
                 discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
                 discovery_pb2.DeltaDiscoveryResponse.FromString,
             )
-            answers = talk(iter([discovery_pb2.DeltaDiscoveryRequest(type_url=LISTENER)]), timeout=10)
+            answers = talk(iter([discovery_pb2.DeltaDiscoveryRequest(type_url=LISTENER)]), timeout=PATIENCE_S)
             return next(answers).resources[0].name
 
     async def main() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tests.labs.kube_cluster import Cluster
-from tests.labs.waiting import eventually
+from tests.labs.waiting import PATIENCE_S, eventually
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HEADERS = {"Authorization": "Bearer admin-token", "Content-Type": "application/json"}
@@ -41,7 +41,9 @@ class ApiServer(Cluster):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self._connection is None:
-            self._connection = http.client.HTTPSConnection("127.0.0.1", self._api_port, timeout=60, context=context)
+            self._connection = http.client.HTTPSConnection(
+                "127.0.0.1", self._api_port, timeout=PATIENCE_S, context=context
+            )
         try:
             self._connection.request(method, path, None if body is None else json.dumps(body), _HEADERS)
             answer = self._connection.getresponse()

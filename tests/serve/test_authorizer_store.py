@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.labs.authorizer_server import KEY, POLICIES, Served, access
+from tests.labs.waiting import PATIENCE_S
 from tierwall.api.authorizers.cel_policies import CelPolicies
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader
@@ -194,7 +195,7 @@ def test_an_edit_is_taken_once_however_often_it_is_looked_at(
         server = Server(files, Settings())
         following = asyncio.create_task(server.follow())
         served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not server.store.outcomes[Outcome.TAKEN]:
                 files.nudge()
                 await asyncio.sleep(0.01)

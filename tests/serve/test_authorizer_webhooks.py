@@ -16,6 +16,7 @@ import trustme
 
 import tierwall.core.verdict as verdicts
 from tests.labs.authorizer_server import POLICIES, Served, access, readable, series
+from tests.labs.waiting import PATIENCE_S
 from tierwall.api.algebra.request import Attributes
 from tierwall.resources.load import load
 from tierwall.serve.authorizer.policies import PolicySet, policy_set_of
@@ -45,7 +46,7 @@ class Upstream:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 upstream.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                upstream.meeting.wait(timeout=10)
+                upstream.meeting.wait(timeout=PATIENCE_S)
                 self.send_response(upstream.status)
                 self.send_header("content-length", str(len(upstream.answer)))
                 self.end_headers()

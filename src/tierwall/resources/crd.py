@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.kinds.registry import definition_of, versions_of
-from tierwall.resources.schema import INT_OR_STRING, PLAIN_WORDS, RULE_WORDS, Rule, Schema
+from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_WORDS, RULE_WORDS, Rule, Schema
 
 _PLAIN = {
     word: attribute
@@ -131,7 +131,8 @@ def open_api(schema: Schema) -> dict[str, Any]:
     if schema.items is not None:
         out["items"] = open_api(schema.items)
     if schema.additional is not None:
-        out["additionalProperties"] = schema.additional.bare or open_api(schema.additional)
+        more = schema.additional
+        out["additionalProperties"] = False if more is NO_VALUE else more.bare or open_api(more)
     if schema.properties:
         out["properties"] = _properties(schema)
     if names := sorted([*schema.undeclared, *(part.name for part in schema.properties if part.required)]):

@@ -195,7 +195,7 @@ class Reader:
             elif word == "required":
                 yield "undeclared", tuple(name for name in value if name not in (words.get("properties") or ()))
             elif word == "additionalProperties":
-                yield "additional", self.read(value) if isinstance(value, Mapping) else _BARE
+                yield "additional", self.read(value) if isinstance(value, Mapping) else _BARE if value else NO_VALUE
             elif word == "x-kubernetes-validations":
                 yield "rules", tuple(_rule(rule) for rule in value)
             elif (attribute := _GROUPS.get(word)) is not None and not _is_int_or_string(words, word):
@@ -219,3 +219,4 @@ def _is_int_or_string(words: Mapping[str, Any], word: str) -> bool:
 
 
 _BARE = Schema(bare=True, nullable=True)
+NO_VALUE = Schema(nullable=True)  # of `additionalProperties: false`

@@ -84,7 +84,10 @@ def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
                 inner = properties.get(name, extra)
                 if inner is not None and not inner.nullable and name not in defaults:
                     out = dict(value) if out is None else out
-                    del out[name]
+                    if inner.default is UNSET:
+                        del out[name]
+                    else:  # what the values of a map are where they are null
+                        out[name] = fill(deepcopy(inner.default))
             elif fill is not _same:
                 new = fill(item)
                 if new is not item:

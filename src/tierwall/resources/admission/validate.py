@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.admission import wording
+from tierwall.resources.admission import formats, wording
 from tierwall.resources.admission.problem import (
     COUNT,
     INVALID,
@@ -28,7 +28,7 @@ from tierwall.resources.admission.problem import (
 from tierwall.resources.admission.rules import compile_rules, metered_rules
 from tierwall.resources.admission.values import TYPES, unique_items, value_checks
 from tierwall.resources.kinds.meta import embedded_object
-from tierwall.resources.schema import Property, Schema
+from tierwall.resources.schema import NO_VALUE, Property, Schema
 
 MOST_PROBLEMS = 200  # of one object; hostile input must not make the report huge
 
@@ -37,12 +37,14 @@ class Compiler:
     """Turns schemas into checks. Shared fragments are compiled once; `strict` makes unknown fields errors.
 
     `native` kinds are told in the words of Go validation. The rules of `metered` kinds were written by somebody else.
+    Items may be `repeated` in defaults, where nobody looks at the types of lists.
     """
 
-    def __init__(self, *, strict: bool, native: bool, metered: bool = False) -> None:
+    def __init__(self, *, strict: bool, native: bool, metered: bool = False, repeated: bool = False) -> None:
         self.strict = strict
         self.native = native
         self.metered = metered
+        self.repeated = repeated
         self._seen: dict[Schema, Check] = {}
 
     def compile(self, schema: Schema) -> Check:
@@ -78,6 +80,10 @@ class Compiler:
         wanted = "integer,string" if schema.int_or_string else schema.type
         fits = TYPES[wanted]
         parts = list(value_checks(schema, native=self.native))
+        if self.metered and wanted in ("", "string") and formats.openapi(schema.format) is not None:
+            # kube-openapi lets lists pass for a text that has a format, and nothing else even where there is no type.
+            fits = TYPES["string,array"]
+            parts += [_bare] if wanted else []
         # Without a type it is a part of anyOf or its like, which judges values of the types that its words are about.
         if schema.type in ("array", "") and _is_about_items(schema):
             parts.append(self._array(schema))
@@ -85,11 +91,12 @@ class Compiler:
             parts.append(self._object(schema))
         parts += [self._combined(schema)] if schema.any_of or schema.one_of or schema.all_of or schema.none_of else []
         nullable = schema.nullable or not wanted
+        enum = parts[0] if schema.enum and not self.native else None
         form = "" if schema.format.startswith("k8s-") else schema.format
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
             if value is None and nullable:
-                return True
+                return enum is None or enum(value, trail, problems)
             if not fits(value):
                 path = steps(trail)
                 problems.append(
@@ -112,7 +119,7 @@ class Compiler:
     def _array(self, schema: Schema) -> Check:
         item_check = self.compile(schema.items) if schema.items is not None else None
         least, most = schema.min_items, schema.max_items
-        unique = unique_items(schema) if schema.list_type in ("set", "map") else None
+        unique = unique_items(schema) if schema.list_type in ("set", "map") and not self.repeated else None
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
             sound = True
@@ -145,9 +152,11 @@ class Compiler:
         checks: dict[str, Check] = {}
         needed = [part for part in schema.properties if part.required]
         needed += [Property(name, schema, True) for name in schema.undeclared]
-        extra = self.compile(schema.additional) if schema.additional is not None else None
+        forbids = schema.additional is NO_VALUE
+        extra = self.compile(schema.additional) if schema.additional is not None and not forbids else None
         keys = self.compile(schema.keys) if schema.keys is not None else None
         closed = self.strict and schema.type == "object" and not schema.preserve_unknown and extra is None
+        closed = closed or forbids
         least, most, largest = schema.min_properties, schema.max_properties, schema.max_bytes
         hints = {part.name: part.hint for part in schema.properties if part.hint}
 

@@ -4,6 +4,7 @@ Items of a list that is a set, and the keys of one that is a map, must differ (a
 """
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,8 @@ from tierwall.resources.admission.problem import (
 )
 from tierwall.resources.schema import Schema
 
+_FLOAT_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than a float32 holds
+
 
 def value_checks(schema: Schema, *, native: bool) -> Iterator[Check]:
     """The checks of `schema` that look at one scalar; each lets values of other types pass.
@@ -37,8 +40,10 @@ def value_checks(schema: Schema, *, native: bool) -> Iterator[Check]:
 
 
 def _is_integer(value: Any) -> bool:
-    kind = type(value)
-    return kind is int or (kind is float and value.is_integer())
+    """Whether a number is an integer to Go, which reads one of more than 64 bits as a fraction."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return type(value) is float and value.is_integer() and abs(value) < 2**53
 
 
 TYPES: dict[str, Callable[[Any], bool]] = {
@@ -46,6 +51,7 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: type(value) is dict,
     "array": lambda value: type(value) is list,
     "string": lambda value: type(value) is str,
+    "string,array": lambda value: type(value) in (str, list),
     "boolean": lambda value: type(value) is bool,
     "integer": _is_integer,
     "number": lambda value: type(value) in (int, float),
@@ -59,12 +65,18 @@ def _enum(schema: Schema, *, sound: bool) -> Check:
     others_allowed = frozenset(token(value) for value in values if type(value) is not str)
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if value in texts_allowed if type(value) is str else token(value) in others_allowed:
+        if type(value) is str:
+            listed = value in texts_allowed
+        elif type(value) in (int, float):
+            listed = any(_converts(value, other) for other in values)
+        else:
+            listed = value is not None and token(value) in others_allowed  # null never is, even where it is listed
+        if listed:
             return True
         path = steps(trail)
         texts = [value if isinstance(value, str) else wording.shown(value) for value in values]
         hint = near_miss(value[:100], texts) if isinstance(value, str) else ""
-        message = wording.unsupported(path, value, values)
+        message = wording.unsupported(path, value, texts)
         expected = " or ".join(f"`{text}`" for text in texts)
         problems.append(Problem(UNSUPPORTED, path, message, expected, f"`{value}`"[:80], hint))
         return sound
@@ -72,13 +84,14 @@ def _enum(schema: Schema, *, sound: bool) -> Check:
     return check
 
 
-@cache
-def _search(pattern: str) -> Callable[[str], object]:
-    """RE2's search; it is imported only where a value is held against a pattern."""
-    import re2
-
-    search: Callable[[str], object] = re2.compile(pattern).search
-    return search
+def _converts(value: float, listed: Any) -> bool:
+    """Whether a number is equal to a listed value after Go has converted it to the type of that value."""
+    number = float(value) if type(value) is int and not _is_integer(value) else value
+    if type(listed) is str:
+        return type(number) is int and listed == (chr(number) if 0 <= number < 0x110000 else "\ufffd")
+    if type(listed) is int and _is_integer(listed):
+        return listed == (_int64(number) if type(number) is float else number)
+    return type(listed) in (int, float) and float(listed) == float(number)
 
 
 def _text(schema: Schema) -> Iterator[Check]:
@@ -105,8 +118,17 @@ def _text(schema: Schema) -> Iterator[Check]:
         yield check
     if schema.format in formats.KUBERNETES:
         yield _reasons(formats.KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
-    elif schema.format in formats.OPENAPI:
-        yield _format(schema.format)
+    elif (matches := formats.openapi(schema.format)) is not None:
+        yield _format(schema.format, matches)
+
+
+@cache
+def _search(pattern: str) -> Callable[[str], object]:
+    """RE2's search; it is imported only where a value is held against a pattern."""
+    import re2
+
+    search: Callable[[str], object] = re2.compile(pattern).search
+    return search
 
 
 def _reasons(reasons: formats.Reasons, types: tuple[type, ...]) -> Check:
@@ -119,9 +141,7 @@ def _reasons(reasons: formats.Reasons, types: tuple[type, ...]) -> Check:
     return check
 
 
-def _format(name: str) -> Check:
-    matches = formats.OPENAPI[name]
-
+def _format(name: str, matches: Callable[[str], bool]) -> Check:
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
         if type(value) is not str or matches(value):
             return True
@@ -134,33 +154,100 @@ def _format(name: str) -> Check:
 
 
 def _numbers(schema: Schema) -> Iterator[Check]:
-    low, high, factor = schema.minimum, schema.maximum, schema.multiple_of
-    lowest, highest = formats.NUMBER_RANGES.get(schema.format, (None, None))
-    if low is None and high is None and lowest is None and factor is None:
+    """Bounds are fractions to Go, which converts them to the type of the value, whether they fit it or not."""
+    fits, named = _in_range(schema)
+    bounds = (schema.multiple_of, schema.minimum, schema.maximum)
+    if fits is None and bounds == (None, None, None):
         return
+    words = ("MultipleOf", "Minimum boundary", "Maximum boundary")
+    unfit = [
+        word
+        for word, bound in zip(words, bounds, strict=True)
+        if fits is not None and bound is not None and not fits(float(bound))
+    ]
+
+    # Almost every number is an integer that is right.
+    least, most = _right_integers(schema) if not unfit and schema.multiple_of is None else (0, -1)
 
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
-        if type(value) not in (int, float):
+        if type(value) not in (int, float) or (type(value) is int and least <= value <= most):
             return True
-        detail = ""
-        if low is not None and (value < low or (schema.exclusive_minimum and value == low)):
-            detail = f"greater than {'' if schema.exclusive_minimum else 'or equal to '}{wording.number(low)}"
-        elif high is not None and (value > high or (schema.exclusive_maximum and value == high)):
-            detail = f"less than {'' if schema.exclusive_maximum else 'or equal to '}{wording.number(high)}"
-        elif factor is not None and not (value / factor).is_integer():
-            detail = f"a multiple of {wording.number(factor)}"
-        if lowest is not None and highest is not None and not lowest <= value <= highest:
+        number = value if type(value) is int and _is_integer(value) else float(value)
+        wrong = [*(("Checked",) if fits is not None and not fits(number) else ()), *unfit]
+        outside = list(_outside(schema, number, unfit))
+        if wrong or outside:
             path = steps(trail)
-            words = f"Checked value must be of type {schema.type} with format {schema.format} in {wording.field(path)}"
-            problems.append(Problem(INVALID, path, f'<nil>: Invalid value: "": {words}'))
-        if detail:
-            path = steps(trail)
-            problems.append(
-                Problem(INVALID, path, wording.invalid(path, value, f"{wording.in_body(path)} should be {detail}"))
-            )
+            for word in wrong:
+                detail = f"{word} value must be of type {named} in {wording.field(path)}"
+                problems.append(Problem(INVALID, path, f'<nil>: Invalid value: "": {detail}'))
+            for words in outside:
+                detail = words.format(path=wording.field(path), in_body=wording.in_body(path))
+                problems.append(Problem(INVALID, path, wording.invalid(path, value, detail)))
         return True
 
     yield check
+
+
+def _right_integers(schema: Schema) -> tuple[int, int]:
+    """The least and the greatest integer that a schema without multipleOf admits."""
+    most = 2 ** (31 if schema.type == "integer" and schema.format == "int32" else 63)
+    low = -most if schema.minimum is None else _int64(float(schema.minimum)) + schema.exclusive_minimum
+    high = most - 1 if schema.maximum is None else _int64(float(schema.maximum)) - schema.exclusive_maximum
+    return max(low, -most), min(high, most - 1)
+
+
+def _in_range(schema: Schema) -> tuple[Callable[[float], bool] | None, str]:
+    """What numbers the type and format of a schema can hold, and how upstream names the two.
+
+    Go asks that of a number as it prints it: 2 to the power of -63 is printed as a little less.
+    """
+    if schema.int_or_string:
+        return None, ""
+    if schema.type == "integer":
+        most = 2 ** (31 if schema.format == "int32" else 63)
+        named = f"with format {schema.format}" if schema.format in ("int32", "int64") else "(default format)"
+        return (lambda value: value == value // 1 and -most <= int(Decimal(repr(value))) < most), f"integer {named}"
+    if schema.type == "number" and schema.format == "float":
+        return (lambda value: abs(value) < _FLOAT_OVERFLOW), "number with format float"
+    return None, ""
+
+
+def _outside(schema: Schema, value: float, unfit: list[str]) -> Iterator[str]:
+    """Which of its limits a number is outside of."""
+
+    def native(bound: float, what: str) -> float:
+        return _int64(float(bound)) if type(value) is int and what not in unfit else float(bound)
+
+    if schema.multiple_of is not None:
+        factor = native(schema.multiple_of, "MultipleOf")
+        if factor <= 0:
+            yield f"factor MultipleOf declared for {{path}} must be positive: {wording.number(factor)}"
+        elif not (value % factor == 0 if type(factor) is int else _is_multiple(float(value), factor)):
+            yield f"{{in_body}} should be a multiple of {wording.number(factor)}"
+    if schema.minimum is not None:
+        low, over = native(schema.minimum, "Minimum boundary"), schema.exclusive_minimum
+        if value < low or (over and value == low):
+            yield f"{{in_body}} should be greater than {'' if over else 'or equal to '}{wording.number(low)}"
+    if schema.maximum is not None:
+        high, under = native(schema.maximum, "Maximum boundary"), schema.exclusive_maximum
+        if value > high or (under and value == high):
+            yield f"{{in_body}} should be less than {'' if under else 'or equal to '}{wording.number(high)}"
+
+
+def _is_multiple(value: float, factor: float) -> bool:
+    """Whether a fraction is a multiple of another, but for an error of rounding (swag.IsFloat64AJSONInteger)."""
+    quotient = 1 / factor * value if factor < 1 else value / factor
+    if abs(quotient) >= 2**53:
+        return False
+    if quotient < 0 or quotient.is_integer():
+        return quotient.is_integer()
+    whole = float(int(quotient))
+    return whole != 0 and (quotient - whole) / (quotient + whole) < 1e-9
+
+
+def _int64(value: float) -> int:
+    """A fraction as Go on amd64 converts it to an integer: what does not fit becomes the least one."""
+    return int(value) if -(2.0**63) <= value < 2.0**63 else -(2**63)
 
 
 def _utf8(text: str) -> str:
@@ -171,6 +258,7 @@ def _utf8(text: str) -> str:
 def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]:
     """`x-kubernetes-list-type`: items of a set, or the keys of a map's items, must differ. Each value is named once."""
     names = schema.list_map_keys
+    key_of = token if schema.list_type == "map" else _identity
 
     def check(value: list[Any], trail: Trail, problems: Problems) -> None:
         seen: dict[Any, int] = {}
@@ -179,13 +267,29 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]
                 if type(item) is not dict:
                     continue
                 item = {name: item[name] for name in names if name in item}
-            key = token(item)
+            key = key_of(item)
             seen[key] = seen.get(key, 0) + 1
             if seen[key] == 2:
                 path = (*steps(trail), index)
                 problems.append(Problem(DUPLICATE, path, wording.duplicate(path, item)))
 
     return check
+
+
+def _identity(item: Any) -> Any:
+    """What Go compares items of a set by: 1 and 1.0 are of two types, unless they are inside of something."""
+    if isinstance(item, dict | list):
+        return token(_whole(item))
+    return type(item) if _is_integer(item) else None, item
+
+
+def _whole(item: Any) -> Any:
+    """A value with its fractions as Go writes them to JSON: without a point where they are whole."""
+    if isinstance(item, dict):
+        return {name: _whole(part) for name, part in item.items()}
+    if isinstance(item, list):
+        return [_whole(part) for part in item]
+    return int(item) if type(item) is float and item.is_integer() and abs(item) < 1e21 else item
 
 
 def token(item: Any) -> Any:

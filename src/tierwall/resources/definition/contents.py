@@ -8,7 +8,7 @@ from __future__ import annotations
 from tierwall.cel import CheckError, Environment, ParseError
 from tierwall.cel.check.checker import compile_source
 from tierwall.cel.check.structural import object_type, schema_type
-from tierwall.cel.types import BOOL, STRING, Type
+from tierwall.cel.types import BOOL, DYN, STRING, Type
 from tierwall.resources.admission.expression import reads_old_self
 from tierwall.resources.admission.problem import RULE, Metered
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
@@ -24,36 +24,45 @@ class Contents:
     def __init__(self, report: Report) -> None:
         self.report = report
 
-    def check(self, words: Words, path: Path, *, is_object: bool, uncorrelated: Path | None) -> None:
+    def check(
+        self, words: Words, path: Path, *, is_object: bool, uncorrelated: Path | None, in_map: bool = False
+    ) -> None:
         """Defaults must fit their schemas and rules must be CEL over them, here and below.
 
-        `uncorrelated` is the first schema above whose old and new values cannot be told to be the same.
+        `uncorrelated` is the first schema above whose old and new values cannot be told to be the same. Defaults of
+        what is in the values of a map are not looked at.
         """
         if self.report.is_full:
             return
-        if words.get("default") is not None:
-            self._default(words, path)
+        before = len(self.report.problems)
         if words.get("x-kubernetes-validations"):
             self_type = object_type("self", words) if is_object else schema_type("self", words)
+            if self_type == DYN and words.get("x-kubernetes-int-or-string") is not True:
+                detail = "rules cannot stand on a schema that CEL has no type for"
+                self.report.invalid((*path, "x-kubernetes-validations"), words.get("type", ""), detail, RULE)
+                return
             for index, rule in enumerate(words["x-kubernetes-validations"]):
                 self._expression(rule, self_type, (*path, "x-kubernetes-validations", index), uncorrelated)
         inside = uncorrelated or (path if words.get("x-kubernetes-map-type") == "atomic" else None)
         for name, inner in (words.get("properties") or {}).items():
             if not (is_object and name in HEAD):
                 below = bool(inner.get("x-kubernetes-embedded-resource"))
-                self.check(inner, (*path, "properties", name), is_object=below, uncorrelated=inside)
+                self.check(inner, (*path, "properties", name), is_object=below, uncorrelated=inside, in_map=in_map)
         items, values = words.get("items"), words.get("additionalProperties")
         if isinstance(items, dict):
             inside = uncorrelated or (path if words.get("x-kubernetes-list-type") != "map" else None)
             below = bool(items.get("x-kubernetes-embedded-resource"))
-            self.check(items, (*path, "items"), is_object=below, uncorrelated=inside)
+            self.check(items, (*path, "items"), is_object=below, uncorrelated=inside, in_map=in_map)
         if isinstance(values, dict):
-            self.check(values, (*path, "additionalProperties"), is_object=False, uncorrelated=uncorrelated)
+            self.check(values, (*path, "additionalProperties"), is_object=False, uncorrelated=uncorrelated, in_map=True)
+        # A default is held against rules too, so they must be sound.
+        if words.get("default") is not None and not in_map and len(self.report.problems) == before:
+            self._default(words, path)
 
     def _default(self, words: Words, path: Path) -> None:
         found = Metered()
         schema = Reader({}, installed=True).read(words)
-        Compiler(strict=True, native=False, metered=True).compile(schema)(words["default"], None, found)
+        Compiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(words["default"], None, found)
         for problem in found[:MOST_PROBLEMS]:
             self.report.invalid((*path, "default"), words["default"], f"must fit: {problem.message}", problem.code)
 

@@ -40,11 +40,12 @@ SCHEMA_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("default", "example"), "any"),
     "items": "any",  # what is neither a schema nor a list of schemas Go passes over
 }
+_EXTERNAL_DOCS = {"description": "string", "url": "string"}
 _RULE_SHAPES = {"optionalOldSelf": "boolean"}
 _FITS: dict[str, Callable[[Any], bool]] = {
     "any": lambda value: True,
     "string": lambda value: type(value) is str,
-    "integer": lambda value: type(value) is int,
+    "integer": lambda value: type(value) is int and -(2**63) <= value < 2**63,
     "number": lambda value: type(value) in (int, float),
     "boolean": lambda value: type(value) is bool,
     "array": lambda value: type(value) is list,
@@ -69,6 +70,8 @@ _NOT_NESTED = {
     "x-kubernetes-map-type": "undefined",
     "x-kubernetes-validations": "empty",
 }
+# `\C`, one byte, is the one thing that RE2 takes and Go does not.
+_has_byte = re.compile(r"(?:\\Q.*?(?:\\E|$)|\\[^C]|[^\\])*+\\C", re.DOTALL).match
 _has_line_break = re.compile(r"[\n\r]").search
 _QUIET = re2.Options()
 _QUIET.log_errors = False
@@ -120,6 +123,8 @@ class Structure:
 
     def _standard(self, words: Words, path: Path) -> None:
         """What OpenAPI knows and definitions do not."""
+        if "externalDocs" in words:
+            self._shaped(words["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
         for word in _NOT_SUPPORTED:
             if words.get(word) not in (None, "", {}):
                 self.report.forbidden((*path, word), f"{word} is not supported")
@@ -140,15 +145,18 @@ class Structure:
         if pattern := words.get("pattern"):
             try:
                 re2.compile(pattern, _QUIET)
+                reason = "invalid escape sequence: `\\C`" if _has_byte(pattern) else ""
             except re2.error as error:
-                reason = error.args[0]
-                detail = f"must be a valid regular expression, but isn't: {reason.decode('utf-8', 'replace')}"
+                reason = error.args[0].decode("utf-8", "replace")
+            if reason:
+                detail = f"must be a valid regular expression, but isn't: {reason}"
                 self.report.invalid((*path, "pattern"), pattern, detail)
 
     def _nested(self, words: Words, path: Path) -> None:
         """Inside anyOf and its like only values are judged; what a value is, is said outside."""
         for word, wanted in _NOT_NESTED.items():
-            if words.get(word) not in (None, "", False, []) and not (word == "default" and words[word] is None):
+            value = words.get(word)
+            if value is not None and (word == "default" or value not in ("", False, [])):
                 self.report.forbidden((*path, word), f"must be {wanted} to be structural")
         if "metadata" in words.get("properties", ()):
             self.report.forbidden((*path, "properties", "metadata"), "must not be specified in a nested context")
@@ -279,7 +287,7 @@ class Structure:
                 self.report.required(
                     (*at_rule, "messageExpression"), "messageExpression must be non-empty if specified"
                 )
-            if rule.get("reason") and rule["reason"] not in _REASONS:
+            if rule.get("reason", _REASONS[0]) not in _REASONS:
                 self.report.unsupported((*at_rule, "reason"), rule["reason"], _REASONS)
             if rule.get("fieldPath") and not _leads_somewhere(rule["fieldPath"], words):
                 self.report.invalid((*at_rule, "fieldPath"), rule["fieldPath"], "must be a valid path")

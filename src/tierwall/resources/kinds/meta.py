@@ -90,11 +90,23 @@ def embedded_object(schema: Schema) -> Schema:
     head = (
         Property("apiVersion", replace(_TEXT, rules=(version,)), True),
         Property("kind", replace(_TEXT, rules=(kind,)), True),
-        Property("metadata", _embedded_meta()),
+        Property("metadata", replace(_embedded_meta(), nullable=True)),
     )
-    names = {part.name for part in head}
-    rest = tuple(part for part in schema.properties if part.name not in names)
-    return replace(schema, embedded_resource=False, properties=(*head, *rest))
+    described = {part.name: part for part in schema.properties}
+    both = tuple(_narrowed(part, described.pop(part.name, None)) for part in head)
+    undeclared = tuple(name for name in schema.undeclared if name not in _HEAD)
+    if "metadata" in schema.undeclared:
+        both = (*both[:2], replace(both[2], required=True))
+    return replace(schema, embedded_resource=False, properties=(*both, *described.values()), undeclared=undeclared)
+
+
+def _narrowed(part: Property, described: Property | None) -> Property:
+    """A field that every object has, with what a definition says about it besides."""
+    if described is None:
+        return part
+    limits = replace(described.schema, type="")
+    schema = replace(part.schema, all_of=(limits,), default=limits.default, nullable=limits.nullable)
+    return replace(part, schema=schema, required=part.required or described.required)
 
 
 def whole_object(kind: Kind) -> Schema:

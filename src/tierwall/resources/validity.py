@@ -154,7 +154,8 @@ def _together(installed: list[Problem], own: list[Problem]) -> Iterator[Problem]
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:
-    from tierwall.resources.crd import differences
+
+    from tierwall.resources.crd import differences  # writes YAML too, which few who come here need
 
     definition = _definition(resource)
     if definition is None or not definition.kinds:

@@ -334,16 +334,11 @@ def test_an_authorizer_may_add_headers_for_the_backend(world: World) -> None:
     ],
 )
 def test_an_authorizer_may_not_change_what_the_request_is(world: World, name: str, value: str) -> None:
-    """The policies behind it, and the backend, must see what the client sent."""
+    """The policies behind it, and the backend, must see what the client sent: who tries gets nothing through."""
     for body in (BAD, OK):
         for reply in (allowed((name, value)), allowed(remove=(name,))):
-            answer = world.send("/chain", body, reply)
-            for found in world.attacked.recorder.requests:
-                assert (found.method, found.path, found.body) == ("POST", "/chain", OK)
-                assert found.headers["host"] == "gate.test"
-                assert f"URI={AGENT}" in found.headers["x-forwarded-client-cert"]
-                assert name.lower() not in found.headers or value not in found.headers[name.lower()]
-            assert not (answer.reached and body is BAD)
+            assert world.send("/chain", body, reply).refused
+            assert world.attacked.recorder.requests == []
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -360,12 +355,9 @@ def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
     # Besides those, what the policy allows and Envoy says of itself.
     assert not [one for one in told.keys() - wanted.keys() if not one.startswith("x-envoy-") and one not in FORGED]
     world.web.headers = ((name, value),)
-    assert not world.send("/http", BAD).reached
-    world.send("/http", OK)
-    for found in world.attacked.recorder.requests:
-        assert found.body == OK
-        assert found.headers["host"] == "gate.test"
-        assert found.headers.get(name) != value
+    for body in (BAD, OK):
+        assert world.send("/http", body).refused
+        assert world.attacked.recorder.requests == []
 
 
 def test_the_length_of_an_answer_is_not_taken_for_that_of_the_request(world: World) -> None:

@@ -18,19 +18,13 @@ from tierwall.network.detail import NOT_APPLICABLE, Judgement, Looked, NetworkDe
 from tierwall.network.model.ends import End
 from tierwall.network.model.matching import Match, Nodes, covered, domains, rule_matches
 from tierwall.network.model.model import Model
-from tierwall.network.model.rules import Direction, Policy, claimed
+from tierwall.network.model.rules import EGRESS, INGRESS, Direction, Policy, claimed
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
-_YES, _MAYBE, _FIRST_MATCH, _EGRESS, _INGRESS = (
-    Match.YES,
-    Match.MAYBE,
-    Combining.FIRST_MATCH,
-    Direction.EGRESS,
-    Direction.INGRESS,
-)
+_YES, _MAYBE, _FIRST_MATCH = Match.YES, Match.MAYBE, Combining.FIRST_MATCH
 _NO_MATCH, _RULE_MATCHED, _NO_RULE_MATCHED = StepVerdict.NO_MATCH, Reason.RULE_MATCHED, Reason.NO_RULE_MATCHED
 
-_NOT_JUDGED = Judgement(_EGRESS, NOT_APPLICABLE), Judgement(_INGRESS, NOT_APPLICABLE)
+_NOT_JUDGED = Judgement(EGRESS, NOT_APPLICABLE), Judgement(INGRESS, NOT_APPLICABLE)
 # A connection as one direction sees it, in the order that `rule_matches` takes it: the subject, the other end, the
 # destination, protocol, port, and the addresses of nodes.
 Connection: TypeAlias = tuple[End, End, End, str, int, Nodes]
@@ -43,9 +37,9 @@ def decide(model: Model, source: End, destination: End, protocol: str, port: int
     where = destination, protocol, port, model.node_addresses
     egress, ingress = _NOT_JUDGED
     if source.under_policy:
-        egress = _judge(model, _EGRESS, (source, destination, *where))
+        egress = _judge(model, EGRESS, (source, destination, *where))
     if destination.under_policy:
-        ingress = _judge(model, _INGRESS, (destination, source, *where))
+        ingress = _judge(model, INGRESS, (destination, source, *where))
     return NetworkDetail(source, destination, protocol, port, egress, ingress)
 
 

@@ -6,7 +6,7 @@ steps are made from it in `question`. An engine: packets and connections that it
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -14,12 +14,10 @@ from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.rules import EGRESS, INGRESS, Action, Direction, Policy, Rule
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
-_EGRESS: Final = Direction.EGRESS
-_INGRESS: Final = Direction.INGRESS
 
 # How a direction is settled whose end is not under policy.
 NOT_APPLICABLE = Outcome(StepVerdict.NOT_APPLICABLE, None)
@@ -106,9 +104,9 @@ class NetworkDetail(Struct, frozen=True, eq=False):
 
     def other_end(self, direction: Direction) -> End:
         """The end that is the peer in one direction."""
-        if direction is _EGRESS:
+        if direction is EGRESS:
             return self.destination
-        if direction is _INGRESS:
+        if direction is INGRESS:
             return self.source
         assert_never(direction)
 

@@ -14,8 +14,7 @@ product of another workload of the snapshot (the ReplicaSet of a Deployment, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -84,7 +83,7 @@ def pod_end(
         namespace,
         _strings(mapping(metadata.get("labels"))),
         namespace_labels,
-        _addresses(chain([status.get("podIP")], (entry.get("ip") for entry in _maps(status.get("podIPs"))))),
+        _addresses([status.get("podIP"), *[ip.get("ip") for ip in _maps(status.get("podIPs"))]]) if status else (),
         _named_ports(spec),
         spec.get("hostNetwork") is not True,
         node_name if isinstance(node_name := spec.get("nodeName"), str) else "",
@@ -102,9 +101,9 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else _NONE
 
 
-def _maps(value: object) -> Iterator[Mapping[str, Any]]:
+def _maps(value: object) -> Sequence[Mapping[str, Any]]:
     """The items of a list, as `mapping` sees each."""
-    return map(mapping, value if isinstance(value, list) else ())
+    return [item if isinstance(item, dict) else _NONE for item in value] if isinstance(value, list) else ()
 
 
 def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
@@ -122,10 +121,13 @@ def _addresses(texts: Iterable[object]) -> tuple[Address, ...]:
 
 
 def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    # A sidecar (an init container that is always restarted) serves as long as the pod does, so its ports count too.
-    sidecars = (one for one in _maps(spec.get("initContainers")) if one.get("restartPolicy") == "Always")
+    containers = _maps(spec.get("containers"))
+    if "initContainers" in spec:
+        # A sidecar (an init container that is always restarted) serves as long as the pod does: its ports count too.
+        sidecars = [first for first in _maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
+        containers = [*containers, *sidecars]
     ports: dict[str, set[tuple[str, int]]] = {}
-    for container in chain(_maps(spec.get("containers")), sidecars):
+    for container in containers:
         for port in _maps(container.get("ports")):
             name, number, protocol = port.get("name"), port.get("containerPort"), port.get("protocol") or "TCP"
             if isinstance(name, str) and name and type(number) is int and protocol in PROTOCOLS:

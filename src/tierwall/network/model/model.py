@@ -7,21 +7,17 @@ in every namespace costs a pod only its own policies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, assert_never
+from typing import assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
 from tierwall.network.model.ends import NAMESPACE_NAME, WORKLOADS, End, namespace_labels, node_end, pods
 from tierwall.network.model.matching import Nodes
 from tierwall.network.model.policies import NETWORK_POLICY, enforced, policies, watched
-from tierwall.network.model.rules import TIERS, Direction, Policy, TierName
+from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, Policy, TierName
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address
-
-# Looked up once: every decision compares with it.
-_EGRESS: Final = Direction.EGRESS
-_INGRESS: Final = Direction.INGRESS
 
 
 class Model:
@@ -94,13 +90,13 @@ class Model:
             alike = self._alike.get(key)
             if alike is None:
                 selecting = self._index.selecting(subject)
-                both = self._stack(selecting, _EGRESS), self._stack(selecting, _INGRESS)
+                both = self._stack(selecting, EGRESS), self._stack(selecting, INGRESS)
                 alike = self._alike.setdefault(key, both)
             stacks = self._stacks.setdefault(subject, alike)
         egress, ingress = stacks
-        if direction is _EGRESS:
+        if direction is EGRESS:
             return egress
-        if direction is _INGRESS:
+        if direction is INGRESS:
             return ingress
         assert_never(direction)
 

@@ -101,8 +101,8 @@ class Direction(StrEnum):
 # Looked up once: every decision compares with them.
 _FIRST_MATCH: Final = Combining.FIRST_MATCH
 _UNION: Final = Combining.UNION_WITH_ISOLATION
-_EGRESS: Final = Direction.EGRESS
-_INGRESS: Final = Direction.INGRESS
+EGRESS: Final = Direction.EGRESS
+INGRESS: Final = Direction.INGRESS
 
 
 class Relation(StrEnum):
@@ -273,9 +273,9 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""
-        if direction is _EGRESS:
+        if direction is EGRESS:
             return self.egress
-        if direction is _INGRESS:
+        if direction is INGRESS:
             return self.ingress
         assert_never(direction)
 

@@ -6,7 +6,7 @@ only before or only after takes its connections with it. Pairs are compared grou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.verdict import Verdict
@@ -14,7 +14,7 @@ from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.model import Model, model
 from tierwall.network.model.rules import PortRange
-from tierwall.network.reach.classes import Attention, Classes, EndClass
+from tierwall.network.reach.classes import Attention, Classes
 from tierwall.network.reach.listing import Entry, Flow, Flows, only_itself
 from tierwall.network.reach.matrix import Group, Matrix, Passage, Passages, matrix
 from tierwall.network.reach.naming import Names
@@ -76,8 +76,8 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     old, new = _aligned(model(before), model(after))
     sides = [matrix(classes, why=True, denied=True) for classes in (old, new)]
     twins = _Twins(old, new)
-    yield from _gone(sides[0], mask_of(one.bit for one in old.all if twins.after(one) is None), REMOVED)
-    yield from _gone(sides[1], mask_of(one.bit for one in new.all if twins.before(one) is None), ADDED)
+    yield from _gone(sides[0], old.everybody & ~mask_of(twins.after), REMOVED)
+    yield from _gone(sides[1], new.everybody & ~mask_of(twins.before), ADDED)
     yield from _shifted(sides[0], sides[1], twins)
 
 
@@ -101,42 +101,29 @@ def _twin(other: Model, end: End) -> End | None:
     return other.node(end.name) if end.kind == "node" else None
 
 
-def _bit(classes: Classes, end: End | None) -> Hashable:
+def _bit(classes: Classes, end: End | None) -> int | None:
     return None if end is None else classes.of(end).bit
 
 
 class _Twins:
-    """Which class of one side is which class of the other."""
+    """Which class of one side is which class of the other, by number; a class that is on one side only has no twin."""
 
     def __init__(self, old: Classes, new: Classes) -> None:
-        outside = {one.spans: one for one in new.all if one.spans}
-        self._after: dict[int, EndClass] = {}
-        self._before: dict[int, EndClass] = {}
+        outside = {one.spans: one.bit for one in new.all if one.spans}
+        self.after: dict[int, int] = {}
         for one in old.all:
-            twin = outside.get(one.spans) if one.spans else _class(new, one.one)
+            twin = outside.get(one.spans) if one.spans else _bit(new, _twin(new.model, one.one))
             if twin is not None:
-                self._after[one.bit] = twin
-                self._before[twin.bit] = one
+                self.after[one.bit] = twin
+        self.before = {twin: bit for bit, twin in self.after.items()}
         self._translated: dict[int, int] = {}
-
-    def after(self, one: EndClass) -> EndClass | None:
-        return self._after.get(one.bit)
-
-    def before(self, one: EndClass) -> EndClass | None:
-        return self._before.get(one.bit)
 
     def in_old(self, mask: int) -> int:
         """A set of classes of the new side as the old side numbers them; those without a twin are left out."""
         found = self._translated.get(mask)
         if found is None:
-            twins = (self._before.get(bit) for bit in bits(mask))
-            found = self._translated[mask] = mask_of(sorted(one.bit for one in twins if one is not None))
+            found = self._translated[mask] = mask_of(self.before[bit] for bit in bits(mask) if bit in self.before)
         return found
-
-
-def _class(classes: Classes, end: End) -> EndClass | None:
-    twin = _twin(classes.model, end)
-    return classes.of(twin) if twin is not None else None
 
 
 def _gone(side: Matrix, ends: int, change: str) -> Iterator[Difference]:
@@ -155,10 +142,10 @@ def _gone(side: Matrix, ends: int, change: str) -> Iterator[Difference]:
 
 def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
     """The changes between ends that are there on both sides."""
-    common = mask_of(one.bit for one in old.classes.all if twins.after(one) is not None)
+    common = mask_of(twins.after)
     nobody = Group(0, (), 0)
-    old_of = _group_of(old, lambda mask: mask)
-    new_of = _group_of(new, twins.in_old)
+    old_of = {bit: group for group in old.groups for bit in bits(group.destinations)}
+    new_of = {bit: group for group in new.groups for bit in bits(twins.in_old(group.destinations))}
     met: dict[tuple[Group, Group], list[int]] = {}
     for bit in bits(common):
         met.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
@@ -172,11 +159,6 @@ def _shifted(old: Matrix, new: Matrix, twins: _Twins) -> Iterator[Difference]:
                     flows = tuple(comparing.flow(one) for one in shifts if one.change == change)
                     if flows:
                         yield Difference(old, sources, destinations, change, flows)
-
-
-def _group_of(side: Matrix, numbered: object) -> dict[int, Group]:
-    assert callable(numbered)
-    return {bit: group for group in side.groups for bit in bits(numbered(group.destinations))}
 
 
 class _Comparing:

@@ -16,6 +16,7 @@ from tierwall.core.stack import Tier
 from tierwall.network.model.ends import NAMESPACE_NAME, End
 from tierwall.network.model.matching import covered, domains
 from tierwall.network.model.rules import (
+    INGRESS,
     AddressPeer,
     Direction,
     DomainPeer,
@@ -32,8 +33,6 @@ from tierwall.network.model.rules import (
 )
 from tierwall.network.reach.classes import Classes
 from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
-
-_INGRESS = Direction.INGRESS
 
 
 class Matched(NamedTuple):
@@ -224,7 +223,7 @@ class Membership:
             match entry:
                 case PortRange():
                     ports |= self.ports.mask(entry)
-                case NamedPort() if rule.direction is _INGRESS:
+                case NamedPort() if rule.direction is INGRESS:
                     ports |= self._resolved(entry, subject.named_ports.get(entry.name, ()))
                 case NamedPort():
                     named += self._named(entry)

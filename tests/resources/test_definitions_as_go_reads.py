@@ -137,3 +137,50 @@ def test_definitions_that_go_takes(schema: dict[str, Any]) -> None:
 )
 def test_definitions_that_go_refuses(schema: dict[str, Any]) -> None:
     assert refusals(of(schema))
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        ({"selectableFields": [{"jsonPath": ".spec.field"}]}, True),
+        ({"selectableFields": [{"jsonPath": ".spec.field"}] * 2}, False),
+        ({"selectableFields": [{"jsonPath": ".spec"}]}, False),
+        ({"selectableFields": [{"jsonPath": ".spec['field']"}]}, False),
+        ({"selectableFields": [{"jsonPath": ".metadata.name"}]}, False),
+        ({"selectableFields": [{"jsonPath": ".spec.other"}]}, False),
+        ({"selectableFields": [{"jsonPath": "spec.field"}]}, False),
+    ],
+    ids=str,
+)
+def test_fields_to_select_by(change: dict[str, Any], taken: bool) -> None:
+    document = of({"type": "string"})
+    document["spec"]["versions"][0] |= change
+    assert (refusals(document) == []) is taken
+
+
+@pytest.mark.parametrize(
+    ("metadata", "taken"),
+    [
+        ({"type": "object", "properties": {"name": {"type": "string", "pattern": "^a"}}}, True),
+        ({"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}, False),
+        ({"type": "object", "description": "x"}, False),
+        ({"type": "object", "description": ""}, True),
+    ],
+    ids=str,
+)
+def test_what_may_be_said_of_metadata(metadata: dict[str, Any], taken: bool) -> None:
+    document = of({"type": "string"})
+    document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"] = metadata
+    assert (refusals(document) == []) is taken
+
+
+@pytest.mark.parametrize("spec", [{"conversion": {}}, {"conversion": {"strategy": ""}}], ids=str)
+def test_a_conversion_has_a_strategy(spec: dict[str, Any]) -> None:
+    assert refusals(definition(**spec))
+
+
+@pytest.mark.parametrize("word", ["categories", "shortNames"])
+def test_names_are_not_empty(word: str) -> None:
+    document = definition()
+    document["spec"]["names"][word] = [""]
+    assert refusals(document)

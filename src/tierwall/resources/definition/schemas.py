@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tierwall.resources.admission.problem import Problem
+from tierwall.resources.admission.problem import COUNT, DUPLICATE, Problem
 from tierwall.resources.admission.validate import MOST_PROBLEMS
 from tierwall.resources.definition.contents import HEAD, Contents
 from tierwall.resources.definition.report import Path, Report, Words, field
 from tierwall.resources.definition.structure import Structure, alternatives
 
+_MOST_SELECTABLE = 8
 # What a definition with a status subresource may not say at its root.
 _NOT_AT_ROOT = (
     *("allOf", "anyOf", "oneOf", "not", "enum", "default", "nullable", "maxProperties", "minProperties"),
@@ -40,6 +41,8 @@ def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
         subresources = version.get("subresources")
         has_status = isinstance(subresources, dict) and subresources.get("status") is not None
         _judge(structure, words, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
+        if not report.problems and isinstance(version.get("selectableFields"), list):
+            _selectable(report, version["selectableFields"], words, ("spec", "versions", index, "selectableFields"))
     return [*report.problems, *report.warnings][:MOST_PROBLEMS]
 
 
@@ -59,10 +62,38 @@ def _judge(structure: Structure, words: Any, path: Path, has_status: bool) -> No
         report.forbidden((*path, "nullable"), "nullable cannot be true at the root")
     _complete(report, words, words, path, path)
     for name in HEAD:
-        if "default" in (words.get("properties") or {}).get(name, ()):
-            report.forbidden((*path, "properties", name, "default"), f"must not be set in top-level {name}")
+        described = (words.get("properties") or {}).get(name) or {}
+        inside = (described.get("properties") or {}).items()
+        for at, part in [((), described), *((("properties", below), inner) for below, inner in inside)]:
+            if part.get("default") is not None:
+                report.forbidden((*path, "properties", name, *at, "default"), f"must not be set in top-level {name}")
     if len(report.problems) == before:
         Contents(report).check(words, path, is_object=True, uncorrelated=None)
+
+
+def _selectable(report: Report, fields: list[Any], words: Words, path: Path) -> None:
+    """Fields that objects are selected by: a few scalars, each named once, by names and dots alone."""
+    seen: set[str] = set()
+    for index, selected in enumerate(fields):
+        text = selected.get("jsonPath") if isinstance(selected, dict) else None
+        at = (*path, index, "jsonPath")
+        if not isinstance(text, str) or not text:
+            report.required(at, "")
+            continue
+        node: Any = None
+        if text.startswith(".") and "[" not in text:
+            node = words
+            for name in text[1:].split("."):
+                node = (node.get("properties") or {}).get(name) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or text.startswith(".metadata."):
+            report.invalid(at, text, "is an invalid path: does not refer to a valid field")
+        elif node.get("type") not in ("string", "boolean", "integer"):
+            report.invalid(at, text, "must point to a field of type string, boolean or integer")
+        elif text in seen:
+            report.invalid(at, text, "is a duplicate", DUPLICATE)
+        seen.add(text)
+    if len(seen) > _MOST_SELECTABLE:
+        report.invalid(path, len(seen), f"must have at most {_MOST_SELECTABLE} items", COUNT)
 
 
 def _complete(report: Report, words: Words, described: Words, path: Path, at: Path) -> None:

@@ -199,7 +199,7 @@ class Structure:
                 self.report.invalid((*path, name, "type"), described.get("type", ""), f"must be {wanted}")
         metadata = properties.get("metadata")
         if is_root and isinstance(metadata, dict):
-            others = {word for word, value in metadata.items() if value} - {"type", "description", "properties"}
+            others = {word for word, value in metadata.items() if value} - {"type", "properties"}
             limits = metadata.get("properties")
             if others or (isinstance(limits, dict) and limits.keys() - {"name", "generateName"}):
                 detail = "must not specify anything other than name and generateName"

@@ -19,6 +19,8 @@ IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 # The first IPv6 address; every IPv4 address is below it.
 IPV6 = 1 << 32
 LAST_IPV4 = IPV6 - 1
+# What an IPv4 address written as IPv6 begins with (`::ffff:0:0/96`).
+_MAPPED = 0xFFFF
 LAST = IPV6 + (1 << 128) - 1
 
 _LEADING_ZEROS = pattern(r"(?<![0-9a-fA-F])0+(?=[0-9]+(?:\.|$))", re.ASCII)
@@ -60,23 +62,26 @@ class Block(NamedTuple):
 
 def parse_address(text: object) -> Address | None:
     """An address, or None if the text is not one; IPv4 written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address."""
-    address = read_ip(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        return int(address.ipv4_mapped) if address.ipv4_mapped is not None else IPV6 + int(address)
-    return None if address is None else int(address)
+    ip = read_ip(text)
+    if ip is None or ip.version == 4:
+        return None if ip is None else int(ip)
+    number = int(ip)
+    return number & LAST_IPV4 if number >> 32 == _MAPPED else IPV6 + number
 
 
 def parse_cidr(text: object) -> Span | None:
     """A CIDR with its host bits masked, or None if the text is not one."""
-    network = read_cidr(text)
-    if network is None:
+    cidr = read_cidr(text)
+    if cidr is None:
         return None
-    low, high = int(network.network_address), int(network.broadcast_address)
-    if isinstance(network, ipaddress.IPv6Network):
-        if network.network_address.ipv4_mapped is not None and network.prefixlen >= 96:
-            return None  # Kubernetes refuses IPv4 blocks written as IPv6: implementations disagree on their meaning
-        return Span(IPV6 + low, IPV6 + high)
-    return Span(low, high)
+    ip, length = cidr
+    size = 1 << ip.max_prefixlen - length
+    low = int(ip) & -size
+    if ip.version == 4:
+        return Span(low, low + size - 1)
+    if low >> 32 == _MAPPED and length >= 96:
+        return None  # Kubernetes refuses IPv4 blocks written as IPv6: implementations disagree on their meaning
+    return Span(IPV6 + low, IPV6 + low + size - 1)
 
 
 def read_ip(text: object) -> IP | None:
@@ -91,11 +96,11 @@ def read_ip(text: object) -> IP | None:
 
 def read_ip_sloppily(text: str) -> IP | None:
     """An address as Go before 1.17 read it, which fields older than that still are: numbers may begin with zeros."""
-    return read_ip(_LEADING_ZEROS.sub("", text) if "." in text else text)
+    return read_ip(text) or (read_ip(_LEADING_ZEROS.sub("", text)) if "." in text else None)
 
 
-def read_cidr(text: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """A CIDR as Go's sloppy parser reads it, masked: host bits and leading zeros pass; None if the text is not one."""
+def read_cidr(text: object) -> tuple[IP, int] | None:
+    """The address and length of a CIDR as Go's sloppy parser reads it: host bits and leading zeros pass."""
     if not isinstance(text, str):
         return None
     address, slash, bits = text.partition("/")
@@ -104,9 +109,7 @@ def read_cidr(text: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network | N
         return None
     ip = read_ip_sloppily(address)
     length = int(bits)
-    if ip is None or length > ip.max_prefixlen:
-        return None
-    return ipaddress.ip_network((ip, length), strict=False)
+    return None if ip is None or length > ip.max_prefixlen else (ip, length)
 
 
 def show(address: Address) -> str:

@@ -66,6 +66,7 @@ def refusals(document: dict[str, Any]) -> list[str]:
         ),
         ({**EMBEDDED, "required": ["metadata"]}, [{**HEAD, "metadata": {}}, {**HEAD, "metadata": None}], [HEAD]),
         ({**EMBEDDED, "properties": {"kind": {"type": "string", "enum": ["Foo"]}}}, [HEAD], [{**HEAD, "kind": "Bar"}]),
+        (EMBEDDED, [{**HEAD, "metadata": {"namespace": "a"}}], [{**HEAD, "metadata": {"namespace": "a b"}}]),
     ],
     ids=str,
 )

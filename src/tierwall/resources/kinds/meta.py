@@ -36,7 +36,7 @@ def object_meta(kind: Kind) -> Schema:
     formats = {
         "name": kind.name_format,
         "generateName": f"{kind.name_format}-prefix" if kind.name_format else "",
-        "namespace": "k8s-short-name" if kind.scope == "Namespaced" else "",
+        "namespace": "k8s-short-name" if kind.scope != "Cluster" else "",
     }
     properties = tuple(
         replace(part, schema=replace(part.schema, format=formats[part.name])) if part.name in formats else part

@@ -199,7 +199,7 @@ def _right_integers(schema: Schema) -> tuple[int, int]:
 def _in_range(schema: Schema) -> tuple[Callable[[float], bool] | None, str]:
     """What numbers the type and format of a schema can hold, and how upstream names the two.
 
-    Go asks that of a number as it prints it: 2 to the power of -63 is printed as a little less.
+    Go asks that of a number as it prints it: -(2**63) is printed as -9223372036854776000, which does not fit.
     """
     if schema.int_or_string:
         return None, ""

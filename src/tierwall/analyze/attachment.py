@@ -12,10 +12,9 @@ from tierwall.attach.attachment import Attached, attachment
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import LISTENER_SET, ROUTES, X_LISTENER_SET
 from tierwall.attach.route import attach_route
-from tierwall.attach.section import maps
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 NOWHERE, PARTLY, NO_PARENT = "TW301", "TW302", "TW308"

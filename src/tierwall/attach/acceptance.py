@@ -20,7 +20,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from tierwall.attach.place import Place
-from tierwall.attach.section import maps
 from tierwall.attach.target import ACCESS_POLICIES, attachments, wholes
 from tierwall.cel.check.checker import compile_source
 from tierwall.cel.environment import Environment
@@ -31,7 +30,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.once import per_resource, per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
 

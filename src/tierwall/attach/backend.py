@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.place import GATEWAY_API, ROUTES, Place
-from tierwall.attach.section import maps, rules
-from tierwall.resources.resource import Resource
+from tierwall.attach.section import rules
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 

@@ -14,11 +14,11 @@ from tierwall.attach.backend import BackendRef, backend_refs, nested_refs
 from tierwall.attach.listener import Listener, gateway_listeners, namespace_labels
 from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE, Place
 from tierwall.attach.route import attach_route
-from tierwall.attach.section import maps, rules
+from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 # Routes may delegate to routes that delegate; real chains are short.

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
-from tierwall.attach.section import maps
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 # The route kinds that a protocol takes where `allowedRoutes.kinds` does not say.

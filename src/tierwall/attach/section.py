@@ -12,7 +12,7 @@ from typing import Any
 from tierwall.attach.listener import gateway_listeners, listeners
 from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET, Place
 from tierwall.resources.once import per_resource
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 WORDS = {
@@ -23,12 +23,6 @@ WORDS = {
     BACKEND: "sub-backend",
     **dict.fromkeys(ROUTES, "rule"),
 }
-
-
-def maps(value: object) -> Iterator[Mapping[str, Any]]:
-    """The maps in a list, by number; what is no map counts as an empty one, what is no list as an empty list."""
-    if isinstance(value, list):
-        yield from (item if isinstance(item, dict) else {} for item in value)
 
 
 def inside(value: object, *path: str) -> Mapping[str, Any]:

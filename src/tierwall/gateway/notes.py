@@ -12,11 +12,11 @@ from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import attach_route
-from tierwall.attach.section import maps, rules
+from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.gateway.model.levels import Asked
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 

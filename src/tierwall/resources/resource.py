@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -93,3 +93,8 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     def position(self, path: Path = (), key: bool = False) -> Position | None:
         """Where the node at `path` of this object, or its key, was written."""
         return self.origin.position((*self.prefix, *path), key) if self.origin is not None else None
+
+
+def maps(value: object) -> Sequence[Mapping[str, Any]]:
+    """The maps in a list, by number; what is not a map counts as an empty one, what is not a list as an empty list."""
+    return [item if isinstance(item, dict) else {} for item in value] if isinstance(value, list) else ()

@@ -13,8 +13,8 @@ from typing import Any, Final, assert_never
 
 from msgspec import Struct
 
-from tierwall.attach.section import maps
 from tierwall.cel.library.regex import compiled
+from tierwall.resources.resource import maps
 from tierwall.tool.request import Request
 
 

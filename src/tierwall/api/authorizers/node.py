@@ -22,6 +22,7 @@ from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import maps
 from tierwall.resources.snapshot import Snapshot
 
 # (resource, namespace, name)
@@ -293,15 +294,15 @@ def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
     account = spec.get("serviceAccountName")
     if isinstance(account, str) and account:
         yield "serviceaccounts", namespace, account
-    for pull in _maps(spec.get("imagePullSecrets")):
+    for pull in maps(spec.get("imagePullSecrets")):
         yield from _named("secrets", namespace, pull.get("name"))
     for key in ("initContainers", "containers", "ephemeralContainers"):
-        for container in _maps(spec.get(key)):
+        for container in maps(spec.get(key)):
             yield from _environment(container, namespace)
-    for claim in _maps(spec.get("resourceClaims")):
+    for claim in maps(spec.get("resourceClaims")):
         yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
-    for volume in _maps(spec.get("volumes")):
-        for source in (volume, *(_maps(_map(volume.get("projected")).get("sources")))):
+    for volume in maps(spec.get("volumes")):
+        for source in (volume, *(maps(_map(volume.get("projected")).get("sources")))):
             yield from _named("secrets", namespace, _map(source.get("secret")).get("secretName"))
             yield from _named("secrets", namespace, _map(source.get("secret")).get("name"))
             yield from _named("configmaps", namespace, _map(source.get("configMap")).get("name"))
@@ -315,11 +316,11 @@ def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
 
 
 def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
-    for variable in _maps(container.get("env")):
+    for variable in maps(container.get("env")):
         source = _map(variable.get("valueFrom"))
         yield from _named("secrets", namespace, _map(source.get("secretKeyRef")).get("name"))
         yield from _named("configmaps", namespace, _map(source.get("configMapKeyRef")).get("name"))
-    for source in _maps(container.get("envFrom")):
+    for source in maps(container.get("envFrom")):
         yield from _named("secrets", namespace, _map(source.get("secretRef")).get("name"))
         yield from _named("configmaps", namespace, _map(source.get("configMapRef")).get("name"))
 
@@ -331,7 +332,3 @@ def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
 
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -14,13 +14,13 @@ product of another workload of the snapshot (the ReplicaSet of a Deployment, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address, parse_address, show
 
@@ -62,7 +62,7 @@ def address_end(address: Address) -> End:
 
 def node_end(resource: Resource) -> End:
     """The end that a Node is."""
-    entries = _maps(mapping(resource.value.get("status")).get("addresses"))
+    entries = maps(mapping(resource.value.get("status")).get("addresses"))
     texts = (entry.get("address") for entry in entries if entry.get("type") in ("InternalIP", "ExternalIP"))
     return End("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
 
@@ -83,7 +83,7 @@ def pod_end(
         namespace,
         _strings(mapping(metadata.get("labels"))),
         namespace_labels,
-        _addresses([status.get("podIP"), *[ip.get("ip") for ip in _maps(status.get("podIPs"))]]) if status else (),
+        _addresses([status.get("podIP"), *[ip.get("ip") for ip in maps(status.get("podIPs"))]]) if status else (),
         _named_ports(spec),
         spec.get("hostNetwork") is not True,
         node_name if isinstance(node_name := spec.get("nodeName"), str) else "",
@@ -101,11 +101,6 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else _NONE
 
 
-def _maps(value: object) -> Sequence[Mapping[str, Any]]:
-    """The items of a list, as `mapping` sees each."""
-    return [item if isinstance(item, dict) else _NONE for item in value] if isinstance(value, list) else ()
-
-
 def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
     """Labels with text values only; a number or a truth value counts as the text that YAML shows for it."""
     if all(type(value) is str for value in labels.values()):
@@ -121,14 +116,14 @@ def _addresses(texts: Iterable[object]) -> tuple[Address, ...]:
 
 
 def _named_ports(spec: Mapping[str, Any]) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    containers = _maps(spec.get("containers"))
+    containers = maps(spec.get("containers"))
     if "initContainers" in spec:
         # A sidecar (an init container that is always restarted) serves as long as the pod does: its ports count too.
-        sidecars = [first for first in _maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
+        sidecars = [first for first in maps(spec["initContainers"]) if first.get("restartPolicy") == "Always"]
         containers = [*containers, *sidecars]
     ports: dict[str, set[tuple[str, int]]] = {}
     for container in containers:
-        for port in _maps(container.get("ports")):
+        for port in maps(container.get("ports")):
             name, number, protocol = port.get("name"), port.get("containerPort"), port.get("protocol") or "TCP"
             if isinstance(name, str) and name and type(number) is int and protocol in PROTOCOLS:
                 ports.setdefault(name, set()).add((protocol, number))
@@ -209,7 +204,7 @@ def _controller(snapshot: Snapshot, resource: Resource) -> Resource | None:
     a chain of owners is at most two long, whatever the objects say.
     """
     possible = _MADE_BY.get(resource.kind, ())
-    for owner in _maps(resource.metadata.get("ownerReferences")):
+    for owner in maps(resource.metadata.get("ownerReferences")):
         api_version, kind, name = owner.get("apiVersion"), owner.get("kind"), owner.get("name")
         if owner.get("controller") is True and isinstance(api_version, str) and isinstance(name, str):
             group = api_version.rpartition("/")[0]

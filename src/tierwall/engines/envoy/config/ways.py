@@ -16,13 +16,13 @@ from tierwall.attach.backend import BackendRef, backend_refs
 from tierwall.attach.listener import Listener, meet
 from tierwall.attach.place import HTTP_ROUTE, SERVICE
 from tierwall.attach.route import OnListener
-from tierwall.attach.section import maps, rules
+from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import Options
 from tierwall.engines.envoy.config.route_rules import apply_filters, precedence, route_match
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
 from tierwall.values.time import parse_seconds

@@ -1,29 +1,27 @@
-"""Questions to the network plane, and their answers as a sentence and step by step (docs/policy-tests.md#network).
+"""Questions to the network plane, and their answers step by step (docs/policy-tests.md#network).
 
 Who decided a connection: docs/semantics.md#who-decided-a-connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
 
 from msgspec import field, structs
 
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error, near_miss, no_such_name
 from tierwall.core.expectation import Expectation, one_of
-from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.core.words import listed
 from tierwall.network.decide import decide
-from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow, decided_by
+from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Settler, Shadow
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
-from tierwall.network.model.matching import domains
 from tierwall.network.model.model import Model, model, model_with_shadow
 from tierwall.network.model.policies import is_shadow
-from tierwall.network.model.rules import Action, Direction, Policy, Rule, by_kind
+from tierwall.network.model.rules import Rule, by_kind
+from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
 
@@ -195,77 +193,3 @@ def _same_node(detail: NetworkDetail) -> bool:
 
 
 # Looked up once: looking up a member of an enum takes longer than comparing with it.
-_DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
-
-
-def sentence(detail: NetworkDetail) -> str:
-    """Whether the connection passes, and what settled it."""
-    connection = f"{detail.destination} on {detail.protocol} port {detail.port}"
-    judgements = (detail.egress, detail.ingress)
-    if detail.source is detail.destination:
-        return f"{detail.source} can reach itself on {detail.protocol} port {detail.port}: no policy is about that"
-    verdict = detail.verdict
-    if verdict is _DENY:
-        reasons = [_denial(judgement) for judgement in judgements if judgement.outcome.verdict is DENY]
-        return f"{detail.source} cannot reach {connection}: {' and '.join(reasons)}"
-    if verdict is _CONDITIONAL:
-        conditions = [
-            _condition(judgement.outcome) for judgement in judgements if judgement.outcome.verdict is CONDITIONAL
-        ]
-        return f"{detail.source} can reach {connection} {' and '.join(conditions)}"
-    if not detail.egress.outcome.by and not detail.ingress.outcome.by:
-        return f"{detail.source} can reach {connection}: no policy decides this, so the default allows it"
-    reasons = [reason for judgement in judgements if (reason := _permission(judgement))]
-    return f"{detail.source} can reach {connection}: {' and '.join(reasons)}"
-
-
-def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
-    """What would hold with the policies in shadow mode in force."""
-    single = len(policies) == 1
-    lead = f"{listed(policies)} {'is' if single else 'are'} in shadow mode"
-    return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
-
-
-def _denial(judgement: Judgement) -> str:
-    isolating = [settler for settler in judgement.outcome.by if isinstance(settler, Policy)]
-    if isolating:
-        verb = "isolates" if len(isolating) == 1 else "isolate"
-        whose = _subject(judgement.direction)
-        policies = listed([str(policy.reference) for policy in isolating])
-        return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
-    return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
-
-
-def _subject(direction: Direction) -> str:
-    match direction:
-        case Direction.EGRESS:
-            return "its source"
-        case Direction.INGRESS:
-            return "the destination"
-        case _:
-            assert_never(direction)
-
-
-def _permission(judgement: Judgement) -> str:
-    outcome = judgement.outcome
-    if outcome.verdict is NOT_APPLICABLE.verdict:
-        return ""
-    if not outcome.by:
-        return f"no policy decides its {judgement.direction}"
-    return f"{_rules(outcome)} {'allows' if len(outcome.by) == 1 else 'allow'} its {judgement.direction}"
-
-
-def _condition(outcome: Outcome) -> str:
-    names = outcome.conditions
-    actions = {settler.action for settler in outcome.by if isinstance(settler, Rule) and domains(settler)}
-    lead = "depending on whether its address belongs to"
-    if actions == {Action.ALLOW}:
-        lead = "only if its address belongs to"
-    elif actions == {Action.DENY}:
-        lead = "unless its address belongs to"
-    which = "one of the domains " if len(names) > 1 else "the domain "
-    return f"{lead} {which}{listed([f'`{name}`' for name in names])} ({_rules(outcome)})"
-
-
-def _rules(outcome: Outcome) -> str:
-    return listed([decider.short for decider in decided_by(outcome)])

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import ROOT
 from tests.needs import NOT_HAD, not_had, unavailable
-from tests.randomness import FUZZ, examples
+from tests.randomness import SEEDED, examples
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("tierwall", deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
@@ -19,7 +19,7 @@ settings.register_profile("tierwall", deadline=None, derandomize=True, suppress_
 settings.register_profile(
     "fuzz", deadline=None, max_examples=examples(100), print_blob=True, suppress_health_check=SLOW_IS_FINE
 )
-settings.load_profile("fuzz" if FUZZ > 1 else "tierwall")
+settings.load_profile("fuzz" if SEEDED else "tierwall")
 
 pytest.register_assert_rewrite("tests.labs", "tests.worlds", "tests.reference")
 

@@ -1,7 +1,8 @@
 """How far random tests and storms go. `make test` has fixed seeds and lengths; `make fuzz` and `make soak` go further.
 
 `TIERWALL_FUZZ` is how many times the examples of a random test are tried, `TIERWALL_SEED` where tests begin that count
-their own seeds, `TIERWALL_SOAK` how many times as long a storm lasts.
+their own seeds (with it, Hypothesis takes its seed from outside too), `TIERWALL_SOAK` how many times as long a storm
+lasts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 
 FUZZ = int(os.environ.get("TIERWALL_FUZZ", "1"))
 SEED = int(os.environ.get("TIERWALL_SEED", "0"))
+SEEDED = "TIERWALL_SEED" in os.environ
 SOAK = int(os.environ.get("TIERWALL_SOAK", "1"))
 
 

@@ -6,7 +6,7 @@ import atexit
 import gc
 
 # What is imported and loaded stays. Python looks for garbage after every 700 objects, and in all of them at the end,
-# which takes a fifth of the time of a short command. What stays goes back to Python's own way (`cli/objects.py`).
+# which takes a fifth of the time of a short command. What stays goes back to Python's own way (`cli/collector.py`).
 COLLECT_AFTER = 500_000
 
 

@@ -91,6 +91,14 @@ def test_a_step_ends_where_a_fresh_start_does(
         assert difference(new) == ""
 
 
+def follow(enforcer: Enforcer, change: PodChange) -> bool:
+    """Whether elements alone were enough to follow a change."""
+    step = enforcer.step([change])
+    if step is not None:
+        enforcer.take(step)
+    return step is not None
+
+
 @settings(max_examples=examples(40), **IN_KERNEL)
 @given(clusters(), st.data())
 def test_following_pods_ends_where_compiling_does(
@@ -107,7 +115,7 @@ def test_following_pods_ends_where_compiling_does(
             objects[place : place + 1] = [after] if after else []
             (old,), new = load_objects([before]), load_objects([after] if after else [])
             new_table = compiled(objects).table
-            if not enforcer.follow([PodChange(old, new[0] if new else None)]):
+            if not follow(enforcer, PodChange(old, new[0] if new else None)):
                 enforcer.put(compiled(objects))
             found = parts(held())
             want = parts(new_table)
@@ -145,14 +153,31 @@ def test_one_pod_more_is_elements_only(fresh_namespace: NetworkNamespace) -> Non
         enforcer.put(compiled(objects))
         before = held()
         (second,) = load_objects([pod("shop/web-1", "10.0.0.2", app="web")])
-        assert enforcer.follow([PodChange(None, second)])
+        assert follow(enforcer, PodChange(None, second))
         after = held()
         assert before is not None
         assert after is not None
         assert after.chains == before.chains
         assert parts(after) == parts(compiled([*objects, second.value]).table)
-        assert enforcer.follow([PodChange(second, None)])
+        assert follow(enforcer, PodChange(second, None))
         assert parts(held()) == parts(before)
+
+
+def test_a_pod_is_followed_though_somebody_else_touched_the_table(fresh_namespace: NetworkNamespace) -> None:
+    objects = [namespace("shop"), pod("shop/web-0", "10.0.0.1"), network_policy("shop/web", podSelector={})]
+    (second,) = load_objects([pod("shop/web-1", "10.0.0.2")])
+    want = compiled([*objects, second.value]).table
+    spoilt = "delete element inet tierwall pods4 { 10.0.0.1, 10.0.0.2 }"
+    with fresh_namespace.entered():
+        for spoil in (remove, lambda: execute(spoilt)):
+            enforcer = Enforcer()
+            enforcer.put(compiled(objects))
+            assert follow(enforcer, PodChange(None, second))
+            spoil()
+            assert follow(enforcer, PodChange(second, None))
+            assert follow(enforcer, PodChange(None, second))
+            assert parts(held()) == parts(want)
+            remove()
 
 
 def test_a_refused_table_leaves_the_last_good_one(fresh_namespace: NetworkNamespace) -> None:

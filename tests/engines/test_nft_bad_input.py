@@ -30,8 +30,7 @@ from tierwall.engines.nftables.table.options import Options
 from tierwall.policytest.run import replies
 from tierwall.resources.load import Loader
 from tierwall.serve.follower import Files
-from tierwall.serve.keeper import Keeper
-from tierwall.serve.nftables import Nftables
+from tierwall.serve.nftables import Keeper, Nftables
 
 __all__ = ["fresh_namespace", "nft_engine"]
 

@@ -146,6 +146,7 @@ def batch(params: BatchParams) -> None:
     """
     from tierwall.cel.batch import Batch, QuestionError
     from tierwall.cel.environment import NEWEST
+    from tierwall.core.words import count
 
     answers = Batch(params.release or NEWEST, params.extensions)
     bad = 0
@@ -160,7 +161,7 @@ def batch(params: BatchParams) -> None:
         sys.stdout.write(json_line(reply) + "\n")
     sys.stdout.flush()
     if bad:
-        fail(f"{bad} line{'s' if bad > 1 else ''} could not be read as a question")
+        fail(f"{count(bad, 'line')} could not be read as a question")
 
 
 class PartialParams(CelParams):

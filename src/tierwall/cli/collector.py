@@ -17,6 +17,14 @@ from tierwall.resources.load import Loaded, Loader
 MANY = 100_000
 
 
+def collect_as_usual() -> None:
+    """Let the collector run as often as Python does by itself.
+
+    A command that ends soon has it run seldom (`__main__`); in a process that stays, garbage would pile up.
+    """
+    gc.set_threshold(700, 10, 10)
+
+
 @contextmanager
 def uncollected(*, first: bool = True) -> Iterator[None]:
     """Keep the collector off, and after the first bulk of objects also away from them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from tierwall.cli.command import FAILED, FOUND, flag, option, runs, show, tell
@@ -11,10 +9,6 @@ from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.cli.objects import NeedsPaths
 from tierwall.cli.options import Table
 from tierwall.engines.table import enforced_with, engine, offered_by
-
-if TYPE_CHECKING:
-    from tierwall.core.protocols import Engine
-    from tierwall.serve.follower import Files
 
 
 @click.group(
@@ -65,10 +59,10 @@ def nft(params: NftParams) -> int:
     if params.remove:
         _remove(params)
         return 0
+    if params.dry_run or params.diff:
+        return _preview(params)
     nft = engine("nft", options=params.table, cuts=params.cut)
     source = params.followed(params.interval)
-    if params.dry_run or params.diff:
-        return _preview(nft, source, params.diff)
     if params.watch:
         nft.follow(source, tell)
         click.echo("stopped; the table stays in force (`tierwall enforce nft --remove` removes it)", err=True)
@@ -86,22 +80,22 @@ def _remove(params: NftParams) -> None:
     remove()
 
 
-def _preview(nft: Engine[Any, Any, Any], source: Files, diff: bool) -> int:
-    from tierwall.core.diagnostics import InputError, in_order
+def _preview(params: NftParams) -> int:
+    from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.kernel.apply import difference, script_to
-    from tierwall.serve.follower import problems
+    from tierwall.engines.nftables.table.compile import Compiled
+    from tierwall.serve.nftables import Keeper
 
-    loaded = source.read()
-    assert loaded is not None
-    noticed = problems(loaded)
-    if noticed.errors:
-        raise InputError(noticed, loaded)
-    compiled = nft.compile(loaded.snapshot)
-    show(in_order((*noticed, *compiled.diagnostics)), loaded)
-    if not diff:
-        click.echo(script_to(compiled.table), nl=False)
+    load = Keeper(params.table, params.cut).look(params.followed())
+    assert load is not None, "the first reading is news"
+    if load.errors:
+        raise InputError(load.diagnostics, load.loaded)
+    assert isinstance(load.state, Compiled), "there is no table yet whose pods could be followed"
+    show(load.diagnostics, load.loaded)
+    if not params.diff:
+        click.echo(script_to(load.state.table), nl=False)
         return 0
-    changes = difference(compiled.table)
+    changes = difference(load.state.table)
     if changes:
         click.echo(changes)
     return FOUND if changes else 0

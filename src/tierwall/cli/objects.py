@@ -48,13 +48,13 @@ class ReadsObjects(Params):
 
     def followed(self, *interval: float) -> Files:
         """The objects as an engine follows them, with the seconds between looks if these are given."""
-        import gc
-
-        from tierwall.cli.collector import CommandLoader
+        from tierwall.cli.collector import CommandLoader, collect_as_usual
         from tierwall.serve.follower import Files
 
-        gc.set_threshold(700, 10, 10)
-        return Files(CommandLoader(self.objects_from), *interval)
+        paths = self.objects_from
+        take_stdin(paths)
+        collect_as_usual()
+        return Files(CommandLoader(paths), *interval)
 
 
 class ReadsPaths(ReadsObjects):

@@ -62,7 +62,7 @@ class Engine(Protocol[S, Source, C]):
     planes: ClassVar[tuple[str, ...]]
 
     def compile(self, snapshot: S) -> C:
-        """The engine's own configuration; pure. Called by `compile`, and by `enforce` to show what would change."""
+        """The engine's own configuration; pure. Called by `compile`."""
         raise _absent(self, "compile")
 
     def apply(self, source: Source) -> Report:

@@ -13,7 +13,13 @@ def listed(texts: Sequence[str], most: int | None = MOST_NAMED) -> str:
     shown = list(texts[:most])
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    *before, last = shown or [""]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def count(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def with_hint(message: str, hint: str) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tierwall.core.diagnostics import Diagnostics
+from tierwall.core.words import count
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
-from tierwall.render.text import count, diagnostics
+from tierwall.render.text import diagnostics
 from tierwall.resources.load import Loaded
 from tierwall.resources.validity import is_judged
 

@@ -78,11 +78,6 @@ def shortened(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def count(number: int, noun: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def answer(answer: Answer, view: View) -> Iterator[str]:
     """What `tierwall explain` prints; each plane has a module that says in which order and words."""
     shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}_text").lines(answer, view.line)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tierwall.analyze.admission import admission
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
@@ -124,6 +123,9 @@ class Load(Struct, Generic[State]):
 
 def problems(loaded: Loaded) -> Diagnostics:
     """What is wrong with objects, whoever enforces them: with an error among that they do not come into force."""
+    # Imported by the first reading: who only compiles does without the validation of every kind.
+    from tierwall.analyze.admission import admission
+
     return in_order((*loaded.diagnostics, *admission(loaded.snapshot)))
 
 

@@ -17,7 +17,7 @@ from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.programs import run
 from tierwall.engines.nftables.table.compile import Compiled
-from tierwall.engines.nftables.table.pods import FollowedTable, PodChange
+from tierwall.engines.nftables.table.pods import FollowedTable, PodChange, Step
 from tierwall.engines.nftables.table.table import (
     EVERY_OTHER,
     FAMILY,
@@ -116,18 +116,19 @@ class Enforcer:
         self._table = FollowedTable(compiled)
         return changed
 
-    def follow(self, pods: list[PodChange]) -> bool:
-        """Follow changes of pods by elements alone; False if the table must be compiled anew."""
-        changes = self._table.changes(pods) if self._table is not None else None
-        if changes is None:
-            return False
+    def step(self, pods: list[PodChange]) -> Step | None:
+        """What changes of pods do to the table that was put; None if it must be compiled anew. Changes nothing."""
+        return self._table.step(pods) if self._table is not None else None
+
+    def take(self, step: Step) -> None:
+        """Follow changes of pods by elements alone; InputError leaves the last good table in force."""
+        assert self._table is not None, "there is no step without a table"
         try:
-            send(changes)
+            send(step.elements)
         except NetlinkError:
-            # The kernel does not hold what was put there: compiling and reading it back sets it right.
-            self._table = None
-            return False
-        return True
+            # The kernel does not hold what was put there: to read it back and put all that differs sets it right.
+            apply(step.table)
+        self._table.take(step)
 
 
 _KINDS = {

@@ -6,7 +6,7 @@ namespace), there is no such short way and the caller compiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, assert_never
 
 from tierwall.core.labels import Selector
@@ -26,6 +26,15 @@ class PodChange(NamedTuple):
 
     before: Resource | None
     after: Resource | None
+
+
+class Step(NamedTuple):
+    """What changes of so many pods do to a table: elements; then the table, and each pod's end or None."""
+
+    pods: int
+    elements: list[tuple[str, ElementChange]]
+    table: Table
+    ends: list[tuple[tuple[str, str], End | None]]
 
 
 def pod_changes(old: Snapshot, new: Snapshot) -> list[PodChange] | None:
@@ -69,8 +78,8 @@ class FollowedTable:
             for namespace in spaces or ():
                 self._in_namespace.setdefault(namespace, []).append((definition, dict(names)))
 
-    def changes(self, pods: Iterable[PodChange]) -> list[tuple[str, ElementChange]] | None:
-        """The elements that change, and the table is kept up; None (and nothing kept up) if elements are not enough."""
+    def step(self, pods: Sequence[PodChange]) -> Step | None:
+        """What changes of pods do to the table, which stays as it is; None if elements are not enough."""
         gone: dict[str, dict[Element, Attached]] = {}
         come: dict[str, dict[Element, Attached]] = {}
         after: list[tuple[tuple[str, str], End | None]] = []
@@ -91,7 +100,7 @@ class FollowedTable:
         leads = (attached for elements in come.values() for attached in elements.values())
         if any(isinstance(lead, Verdict) and lead.chain not in self.table.chains for lead in leads):
             return None
-        return self._keep(gone, come, after)
+        return Step(len(pods), *self._moved(gone, come), after)
 
     def _end(self, resource: Resource) -> End | None:
         """The pod as an end; None if its namespace is not known, so neither are its labels."""
@@ -126,13 +135,11 @@ class FollowedTable:
                 if compiler.is_judged(end) and (chain := compiler.class_of(end, direction)):
                     yield compiler.maps[direction, family_of(address)], address, Verdict(Word.GOTO, chain)
 
-    def _keep(
-        self,
-        gone: dict[str, dict[Element, Attached]],
-        come: dict[str, dict[Element, Attached]],
-        after: list[tuple[tuple[str, str], End | None]],
-    ) -> list[tuple[str, ElementChange]]:
-        out: list[tuple[str, ElementChange]] = []
+    def _moved(
+        self, gone: dict[str, dict[Element, Attached]], come: dict[str, dict[Element, Attached]]
+    ) -> tuple[list[tuple[str, ElementChange]], Table]:
+        """The elements that really change, and the table with them."""
+        moved: list[tuple[str, ElementChange]] = []
         sets: dict[str, Set] = dict(self.table.sets)
         for name in dict.fromkeys((*gone, *come)):
             leaving, entering = gone.get(name, {}), come.get(name, {})
@@ -140,11 +147,15 @@ class FollowedTable:
             real_come = {one: text for one, text in entering.items() if leaving.get(one) != text}
             found = sets[name]
             if real_gone or real_come:
-                out.append((name, ElementChange(found, real_gone, real_come)))
+                moved.append((name, ElementChange(found, real_gone, real_come)))
                 elements = {one: text for one, text in found.elements.items() if one not in real_gone} | real_come
                 sets[name] = Set(found.kind, found.family, elements, found.comment)
-        self.table = Table(self.table.counters, sets, self.table.chains)
-        for key, new in after:
+        return moved, Table(self.table.counters, sets, self.table.chains)
+
+    def take(self, step: Step) -> None:
+        """Go on from the table after a step of this one."""
+        self.table = step.table
+        for key, new in step.ends:
             old = self._ends.pop(key, None)
             for address in old.addresses if old is not None else ():
                 self._owners[address] -= 1
@@ -152,7 +163,6 @@ class FollowedTable:
                 self._ends[key] = new
                 for address in new.addresses:
                     self._owners[address] = self._owners.get(address, 0) + 1
-        return out
 
 
 def _namespaces(definition: Definition) -> set[str] | None:

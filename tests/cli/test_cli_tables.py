@@ -35,3 +35,5 @@ def test_help_names_every_engine() -> None:
     assert set(enforced_with()) == set(ENGINES) - {"model"}
     own = CliRunner().invoke(root, ["enforce", "--help"]).stdout
     assert all(name in enforcing and name in own for name in enforced_with())
+    own = CliRunner().invoke(root, ["compile", "--help"]).stdout
+    assert all(name in own for name in enforced_with())

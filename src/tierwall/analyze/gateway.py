@@ -15,6 +15,7 @@ from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
+from tierwall.core.words import listed
 from tierwall.gateway.decide import Candidate, Merged, merge
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written
 from tierwall.gateway.model.places import ways
@@ -98,11 +99,11 @@ def _overlapping(
         by_upper.setdefault((path, overlap.upper.resource), []).append(overlap)
     for (path, _), several in by_upper.items():
         several.sort(key=lambda overlap: str(overlap.lower.source))
-        lower, lower_level, upper, upper_level = several[0]
-        more = f" and {len(several) - 1} more" if len(several) > 1 else ""
+        _, _, upper, upper_level = several[0]
+        lower = listed([f"{overlap.lower.source} ({overlap.lower_level})" for overlap in several], 1)
         yield Diagnostic(
             code,
-            f"{upper.source} ({upper_level}) {does} `{path}` of {lower.source} ({lower_level}){more}{why}",
+            f"{upper.source} ({upper_level}) {does} `{path}` of {lower}{why}",
             _position(upper),
             hint=hint,
             reference=upper.resource.reference,
@@ -118,8 +119,8 @@ def _wider(overlap: Overlap) -> bool:
 
 def _expressions(candidate: Candidate) -> set[str]:
     policy = candidate.written.value.get("policy")
-    listed = policy.get("matchExpressions") if isinstance(policy, dict) else None
-    return {str(text) for text in listed} if isinstance(listed, list) else set()
+    expressions = policy.get("matchExpressions") if isinstance(policy, dict) else None
+    return {str(text) for text in expressions} if isinstance(expressions, list) else set()
 
 
 def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:

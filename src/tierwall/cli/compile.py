@@ -8,13 +8,23 @@ from tierwall.cli.command import FAILED, output, runs, several, show, write
 from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.cli.objects import ReadsObjects
 from tierwall.cli.options import Denials, Table
-from tierwall.engines.table import engine, offered_by
+from tierwall.engines.table import enforced_with, engine, offered_by
 
 
 @click.group(
     "compile",
     cls=LazyGroup,
     lazy={name: Lazy(f"tierwall.cli.compile:{name}", entry.title) for name, entry in offered_by("compile").items()},
+    help=" ".join(
+        (
+            "Print what an engine would be given; nothing is applied.",
+            *(
+                f"There is nothing to compile for the {name}: `tierwall {command}` judges by the policies themselves."
+                for name, command in enforced_with().items()
+                if name not in offered_by("compile")
+            ),
+        )
+    ),
     epilog="Example: tierwall compile nft -f manifests/ --node worker-1 > table.nft",
 )
 def group() -> None:

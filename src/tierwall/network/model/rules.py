@@ -27,6 +27,12 @@ from tierwall.values.addresses import Block
 
 E = TypeVar("E")
 
+# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times: here and
+# below each enum.
+_FIRST_MATCH: Final = Combining.FIRST_MATCH
+_UNION: Final = Combining.UNION_WITH_ISOLATION
+_CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
+
 
 class TierName(StrEnum):
     """The tiers of the network plane."""
@@ -52,11 +58,9 @@ class Action(StrEnum):
     PASS = "Pass"
 
 
-# Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _ALLOW: Final = Action.ALLOW
 _DENY: Final = Action.DENY
 _PASS: Final = Action.PASS
-_CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
 
 
 def claimed(action: Action) -> StepVerdict:
@@ -98,9 +102,6 @@ class Direction(StrEnum):
                 assert_never(self)
 
 
-# Looked up once: every decision compares with them.
-_FIRST_MATCH: Final = Combining.FIRST_MATCH
-_UNION: Final = Combining.UNION_WITH_ISOLATION
 EGRESS: Final = Direction.EGRESS
 INGRESS: Final = Direction.INGRESS
 

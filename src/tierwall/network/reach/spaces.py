@@ -15,6 +15,11 @@ from tierwall.network.model.ends import LAST_PORT, PROTOCOLS
 from tierwall.network.model.rules import PortRange
 from tierwall.values.addresses import IPV6, LAST, Address, Block, Span, joined
 
+# The numbers of the bits that are set in each octet.
+_BITS_OF = [tuple(number for number in range(8) if octet >> number & 1) for octet in range(256)]
+# Where each protocol begins on the line of ports, on which port 1 of TCP is 0.
+_BEGINS = {protocol: number * LAST_PORT for number, protocol in enumerate(PROTOCOLS)}
+
 
 def mask_of(numbers: Iterable[int]) -> int:
     """A set of numbers as bits."""
@@ -39,9 +44,6 @@ def bits(mask: int) -> Iterator[int]:
         if octet:
             for number in _BITS_OF[octet]:
                 yield position * 8 + number
-
-
-_BITS_OF = [tuple(number for number in range(8) if octet >> number & 1) for octet in range(256)]
 
 
 def union(masks: Iterable[int]) -> int:
@@ -88,10 +90,6 @@ class Line:
             else:
                 out.append(piece)
         return out
-
-
-# Where each protocol begins on the line of ports, on which port 1 of TCP is 0.
-_BEGINS = {protocol: number * LAST_PORT for number, protocol in enumerate(PROTOCOLS)}
 
 
 class PortSpace:

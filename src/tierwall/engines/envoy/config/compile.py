@@ -1,6 +1,6 @@
 """From objects to Envoy's configuration: Gateways, HTTPRoutes, backends and AccessPolicies (pure, no I/O).
 
-What is served (`serving`) and the policies on the ways (`guards`) are put together here. A compilation gives, besides
+What is served (`listeners`) and the policies on the ways (`guards`) are put together here. A compilation gives, besides
 the configuration, a state; from it, the next one makes anew only what has changed. A state is a value: who does not put
 a compilation in force goes on with the state from before it.
 """

@@ -1,0 +1,22 @@
+"""Phrases that sentences share: lists that are cut, and plurals."""
+
+from __future__ import annotations
+
+from tierwall.core.words import count, listed
+
+
+def test_a_list_names_a_few_and_counts_the_rest() -> None:
+    assert [listed("abcde"[:number]) for number in range(6)] == [
+        "",
+        "a",
+        "a and b",
+        "a, b and c",
+        "a, b, c and 1 more",
+        "a, b, c and 2 more",
+    ]
+    assert listed("abc", 1) == "a and 2 more"
+    assert listed("abcde", None) == "a, b, c, d and e"
+
+
+def test_one_is_not_many() -> None:
+    assert [count(number, "pod") for number in range(3)] == ["0 pods", "1 pod", "2 pods"]

@@ -85,6 +85,7 @@ def evaluate(params: EvalParams) -> None:
     from tierwall.cel.evaluate.encode import decode, encode
     from tierwall.cel.evaluate.program import compile
     from tierwall.cel.types import DYN
+    from tierwall.render.cel import json_line
 
     with _told():
         values = {name: decode(value) for name, value in read_object(params.variables).items()}
@@ -147,6 +148,7 @@ def batch(params: BatchParams) -> None:
     from tierwall.cel.batch import Batch, QuestionError
     from tierwall.cel.environment import NEWEST
     from tierwall.core.words import count
+    from tierwall.render.cel import json_line
 
     answers = Batch(params.release or NEWEST, params.extensions)
     bad = 0
@@ -246,10 +248,3 @@ def read_object(file: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         fail(f"{file}: expected an object from names to values")
     return value
-
-
-def json_line(value: object) -> str:
-    """One line of JSON."""
-    import json
-
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()

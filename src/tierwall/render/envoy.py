@@ -8,16 +8,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import yaml
 from google.protobuf import json_format, message_factory
 
 from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.compile import Resources
 from tierwall.engines.envoy.config.mcp import POOL
+from tierwall.render.formats import View
 
 HIDDEN = "(left out)"
 
 
-def document(resources: Resources) -> dict[str, Any]:
+def text(resources: Resources, view: View) -> str:
+    """The document as YAML."""
+    dumped: str = yaml.safe_dump(document(resources, view), sort_keys=False, allow_unicode=True, width=120)
+    return dumped.removesuffix("\n")
+
+
+def document(resources: Resources, view: View) -> dict[str, Any]:
     """All messages as plain values, kind by kind."""
     kinds = ("listeners", "routes", "extension_configs", "clusters", "secrets")
     found = {kind: [_plain(one) for one in getattr(resources, kind).values()] for kind in kinds}
@@ -37,16 +45,6 @@ def _turned_on(value: Any) -> set[str]:
     if not isinstance(value, dict):
         return set()
     return set(value.get("typed_per_filter_config", ())).union(*map(_turned_on, value.values()))
-
-
-def text(value: dict[str, Any], form: str) -> str:
-    """The document as YAML or JSON."""
-    if form == "json":
-        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    import yaml
-
-    dumped: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
-    return dumped
 
 
 def _plain(message: Any) -> dict[str, Any]:

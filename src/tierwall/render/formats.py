@@ -61,9 +61,9 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "diff": {**LISTS, **PICTURES, "html": "reach_html:lines_of_changes"},
     "audit": {"text": "audit:events", "json": "json.engines:events"},
     "audit --hits": {"text": "audit:hits", "json": "json.engines:hits", "prometheus": "audit:metrics"},
-    "compile envoy": {"yaml": "manifests:envoy_yaml", "json": "manifests:envoy_json"},
+    "compile envoy": {"yaml": "envoy:text", "json": "envoy:document"},
     "crds": {"yaml": "manifests:crds_yaml", "json": "manifests:crds_json"},
-    "cel partial": {"text": "residual:text", "json": "residual:line"},
+    "cel partial": {"text": "cel:residual", "json": "cel:residual_line"},
 }
 
 

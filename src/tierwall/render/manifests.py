@@ -1,17 +1,14 @@
-"""What other programs read: CustomResourceDefinitions for kubectl, and Envoy's configuration."""
+"""CustomResourceDefinitions as kubectl reads them: one YAML stream, or a List in JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tierwall.render.formats import View
-
-if TYPE_CHECKING:
-    from tierwall.engines.envoy.config.compile import Resources
 
 # Texts that every YAML reader takes for texts; all others are quoted (Go reads `1e3` and `y` otherwise than PyYAML).
 _is_plain = re.compile(
@@ -27,20 +24,6 @@ def crds_yaml(definitions: Iterable[dict[str, Any]], view: View) -> str:
 def crds_json(definitions: Iterable[dict[str, Any]], view: View) -> dict[str, Any]:
     """A List, as kubectl prints several objects."""
     return {"apiVersion": "v1", "kind": "List", "items": list(definitions)}
-
-
-def envoy_yaml(resources: Resources, view: View) -> str:
-    """The configuration in the words of Envoy's own API, without private keys."""
-    from tierwall.engines.envoy.config.text import document, text
-
-    return text(document(resources), "yaml").removesuffix("\n")
-
-
-def envoy_json(resources: Resources, view: View) -> dict[str, Any]:
-    """The same as one document."""
-    from tierwall.engines.envoy.config.text import document
-
-    return document(resources)
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from examples.agents import certificates
 from tests import ROOT
+from tests.worlds.gateway_objects import gateway
+from tests.worlds.network_objects import admin, rule
+from tests.worlds.newer_definitions import newer
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.compile import Resources
 from tierwall.engines.envoy.config.options import Options
@@ -100,6 +104,17 @@ def test_good_loads_are_taken_and_no_news_is_no_load() -> None:
     assert len(seen) == 3
     assert follower.good is follower.latest
     assert follower.trouble == ()
+
+
+def test_a_load_is_taken_if_the_definitions_in_it_admit_what_tierwall_does_not_know() -> None:
+    policy = admin("a", rule("Deny"), colour="red")
+    objects = [newer("Gateway"), newer("AdminNetworkPolicy"), gateway(colour="red"), policy]
+    follower = Names()
+    load = load_text(yaml.safe_dump_all(objects), "objects.yaml")
+    unexplained = load_text(yaml.safe_dump_all(objects[1:]), "objects.yaml")
+    assert [outcome for outcome, _ in outcomes(follower, Told(load, unexplained))] == [TAKEN, REFUSED]
+    assert follower.good is not None
+    assert [found.code for found in follower.good.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
 
 
 def test_a_load_that_says_what_is_in_force_is_no_change() -> None:

@@ -13,8 +13,7 @@ from tests.worlds import gateway_objects as gateway
 from tests.worlds import tool_objects as tool
 from tests.worlds.gateway_objects import ALLOW, TCP, TIMEOUT
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
-from tierwall.resources.crd import definitions
-from tierwall.resources.kinds.registry import all_kinds
+from tests.worlds.newer_definitions import newer
 
 Object = dict[str, Any]
 
@@ -42,15 +41,6 @@ SHOP = [namespace("shop", team="a"), pod("shop", "web", app="web"), pod("shop", 
 OTHER_TENANTS = [namespace("loose"), namespace("other", team="b"), pod("other", "x")]
 SHADOW = {"annotations": {"tierwall.io/mode": "shadow"}}
 ANYBODY: Object = {"from": [{"podSelector": {}}]}
-
-
-def gateways_with(field: str) -> Object:
-    """The definition of Gateways that Tierwall knows, with one more field."""
-    kinds = [kind for kind in all_kinds() if (kind.group, kind.kind) == (gateway.GATEWAY_API, "Gateway")]
-    [definition] = definitions(kinds)
-    for version in definition["spec"]["versions"]:
-        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][field] = {"type": "string"}
-    return definition
 
 
 WIDGETS = cluster(
@@ -152,9 +142,12 @@ GRID: dict[str, Row] = {
     "TW108": Row("TW108", places(gateway.policy("p", "Gateway/gw"))),
     "TW109": Row("TW109", [*SHOP, network_policy("np", {"from": [{"ipBlock": {"cidr": "10.0.0.1/8"}}]})]),
     "TW110": Row("TW110", [cluster("AdminNetworkPolicy", "a", {}, "policy.networking.k8s.io/v1alpha9")]),
-    "TW111": Row("TW111", [gateways_with("colour")]),
-    "TW112": Row("TW111 TW112", [gateways_with("colour"), gateway.gateway(colour="red")]),
+    "TW111": Row("TW111", [newer("Gateway")]),
+    "TW112": Row(
+        "TW111 TW112", [newer("AdminNetworkPolicy"), *SHOP, admin("a", rule("Deny"), rule("Allow"), colour="red")]
+    ),
     "TW113": Row("TW104 TW108 TW113", [WIDGETS, namespaced("example.com/v1", "Widget", "w", {})]),
+    "TW114": Row("TW111 TW114", [newer("Gateway"), gateway.gateway(colour="red")]),
     "TW201": Row("TW201", [*SHOP, admin("a", rule("Allow", 80)), admin("b", rule("Deny"))]),
     "TW202": Row("TW202", [*SHOP, admin("a", rule("Deny")), network_policy("np", ANYBODY)]),
     "TW203": Row("TW203", [*SHOP, admin("a", rule("Deny", 81)), network_policy("np", {})]),

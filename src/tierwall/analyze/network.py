@@ -42,7 +42,7 @@ from tierwall.network.reach.membership import Claims, Matched, cells
 from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import bits
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import is_valid
+from tierwall.resources.validity import is_understood
 
 # Findings about pairs of policies are capped: a thousand policies of one priority are one mistake, not half a million.
 MOST_PAIRS = 50
@@ -58,8 +58,8 @@ def network(snapshot: Snapshot) -> Iterator[Diagnostic]:
     this = model(snapshot)
     if not this.policies:
         return
-    # What admission refuses never comes to count, so nothing more is said about it.
-    refused = {one.reference for one in this.policies if not is_valid(snapshot, one.resource)}
+    # What admission refuses never comes to count, and of what is not known nobody can say more.
+    refused = {one.reference for one in this.policies if not is_understood(snapshot, one.resource)}
     walk = Walk(with_stand_ins(snapshot, named_ports=True))
     findings = chain(_selecting_nothing(this), _without_tenancy_label(this), walk.findings())
     yield from (one for one in findings if one.reference not in refused)

@@ -11,8 +11,8 @@ What to call, from the outside in:
     admission refuses too: what is unreadable is left out.
 `target.attachments(snapshot, kinds, admitted=…) -> Attachments`
     All policies of some kinds by place: `at(place)` gives them oldest first, then by `namespace/name`, each once.
-    With `admitted=True` those that admission refuses are left out. `GATEWAY_POLICIES` and `ACCESS_POLICIES` are the
-    kinds of the two planes.
+    With `admitted=True` those that admission refuses or Tierwall does not know are left out. `GATEWAY_POLICIES`
+    and `ACCESS_POLICIES` are the kinds of the two planes.
 `section.sections(resource) -> tuple[str, ...]` and `section.has(snapshot, resource, place)`
     The sections that an object has, and whether the section or port of a place is there.
 `listener.listeners(resource)`, `listener.gateway_listeners(snapshot, gateway)`, `listener.parent_gateway(…)`

@@ -17,7 +17,7 @@ from tierwall.attach.place import AGENTGATEWAY, Place
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import problems
+from tierwall.resources.validity import objections
 
 CONTROLLERS = {
     **dict.fromkeys(GATEWAY_POLICIES, "agentgateway.dev/agentgateway"),
@@ -115,8 +115,7 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
 
 
 def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
-    refused = [problem.message for problem in problems(snapshot, policy).errors]
-    if refused:
+    if refused := objections(snapshot, policy):
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     broken = broken_expressions(policy)
     if not broken:
@@ -165,8 +164,7 @@ def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
     """A policy that is rejected on one target is rejected on all (docs/semantics.md#five-policies-per-target)."""
-    refused = [problem.message for problem in problems(snapshot, policy).errors]
-    if refused:
+    if refused := objections(snapshot, policy):
         return Condition("Accepted", False, "Invalid", "\n".join(refused))
     if over := excesses(snapshot, policy):
         return Condition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))

@@ -20,7 +20,7 @@ from tierwall.core.order import Seniority
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
-from tierwall.resources.validity import is_valid
+from tierwall.resources.validity import is_understood
 
 
 class Entry(NamedTuple):
@@ -179,14 +179,14 @@ def policy_order(policy: Resource) -> tuple[Seniority, str, str]:
 
 
 def attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], *, admitted: bool) -> Attachments:
-    """The index of all policies of these kinds; with `admitted`, of those that admission takes."""
+    """The index of all policies of these kinds; with `admitted`, of those that admission takes and Tierwall knows."""
     return _attachments(snapshot, kinds, admitted)
 
 
 @per_snapshot
 def _attachments(snapshot: Snapshot, kinds: tuple[KindKey, ...], admitted: bool) -> Attachments:
     policies = (policy for group, kind in kinds for policy in snapshot.of_kind(group, kind))
-    return Attachments(snapshot, (policy for policy in policies if not admitted or is_valid(snapshot, policy)))
+    return Attachments(snapshot, (policy for policy in policies if not admitted or is_understood(snapshot, policy)))
 
 
 def follow(

@@ -53,8 +53,9 @@ CATALOGUE: dict[str, Code] = {
     "TW109": Code(_W, "value is admitted but doubtful"),
     "TW110": Code(_E, "kind or version does not exist"),
     "TW111": Code(_N, "installed definition differs from the known one"),
-    "TW112": Code(_E, "object is admitted but not known to Tierwall"),
+    "TW112": Code(_W, "policy is admitted but not known to Tierwall"),
     "TW113": Code(_W, "definition of the kind cannot be used"),
+    "TW114": Code(_N, "object is admitted but not known to Tierwall"),
     # 2xx: network
     "TW201": Code(_W, "admin policies of equal priority disagree"),
     "TW202": Code(_W, "NetworkPolicy rule is overridden"),

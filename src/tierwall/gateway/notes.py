@@ -18,7 +18,7 @@ from tierwall.gateway.model.levels import Asked
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import is_valid
+from tierwall.resources.validity import is_understood, is_valid
 
 # What a rule of a route may say itself, and the field of a policy that says the same.
 NATIVE = {"timeouts": "traffic.timeouts", "retry": "traffic.retry"}
@@ -70,7 +70,8 @@ def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
     here = {Place.of(resource) for resource in objects if resource is not None}
     for policy, places in _refused_policies(snapshot):
         if not here.isdisjoint(places):
-            yield f"{policy.reference} is refused by admission and takes no part"
+            why = "says what Tierwall does not know" if is_valid(snapshot, policy) else "is refused by admission"
+            yield f"{policy.reference} {why} and takes no part"
     for resource in (asked.route, asked.backend):
         if resource is not None and not is_valid(snapshot, resource):
             yield f"{resource.reference} is refused by admission; its inline policies are shown all the same"
@@ -78,12 +79,12 @@ def _refused(snapshot: Snapshot, asked: Asked) -> Iterator[str]:
 
 @per_snapshot
 def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Place]], ...]:
-    """The policies that admission refuses, each with the objects that it targets."""
+    """The policies that take no part in merges, each with the objects that it targets."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
     return tuple(
         (policy, frozenset(target.place.whole for target in index.of(policy)))
         for policy in index.policies
-        if not is_valid(snapshot, policy)
+        if not is_understood(snapshot, policy)
     )
 
 

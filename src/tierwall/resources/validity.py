@@ -3,8 +3,9 @@
 Planes ask this to fail closed: an object that fails validation never silently disappears from a decision.
 
 A CustomResourceDefinition among the objects says what objects of its kind are like, whether Tierwall knows the kind or
-not (docs/definitions.md). Of a kind that Tierwall knows, the planes read only what the
-built-in definition admits too, so that a definition among the objects can close what a policy guards, never open it.
+not (docs/definitions.md): what it admits, admission admits. What it admits of a policy and the built-in definition does
+not, planes cannot read (`unread`), so that a definition can close what a policy guards, never open it. Of other objects
+they pass such a part over.
 
 INVARIANT: what admission says depends on the object and on the definition of its kind alone, so that it holds in every
 snapshot that has the object and the definition.
@@ -17,11 +18,12 @@ from typing import Any
 
 import msgspec
 
-from tierwall.core.catalogue import CATALOGUE
+from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.resources.admission import Problem, admit, with_defaults
 from tierwall.resources.admission.admit import unknown_kind
 from tierwall.resources.admission.problem import WARNING
+from tierwall.resources.admission.validate import MOST_PROBLEMS
 from tierwall.resources.kinds.kind import Kind, read_kinds
 from tierwall.resources.kinds.registry import find_kind, versions_of
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
@@ -31,6 +33,7 @@ from tierwall.resources.snapshot import KindKey, Snapshot
 DIFFERS = "TW111"
 UNREADABLE = "TW112"
 UNUSABLE = "TW113"
+PASSED_OVER = "TW114"
 _DEFINITION: KindKey = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _MOST_DIFFERENCES = 3
 
@@ -107,6 +110,38 @@ def is_valid(snapshot: Snapshot, resource: Resource) -> bool:
     return not problems(snapshot, resource).errors
 
 
+def is_understood(snapshot: Snapshot, policy: Resource) -> bool:
+    """Whether admission takes a policy, and Tierwall knows all that it says."""
+    return not objections(snapshot, policy)
+
+
+def objections(snapshot: Snapshot, policy: Resource) -> list[str]:
+    """Why a policy cannot be read as it is written: what admission refuses, and what Tierwall does not know."""
+    return [
+        problem.message
+        for problem in problems(snapshot, policy)
+        if problem.code == UNREADABLE or problem.severity is Severity.ERROR
+    ]
+
+
+def unread(snapshot: Snapshot, policy: Resource) -> tuple[Problem, ...]:
+    """What the definition among the objects admits of a policy and Tierwall does not know, with paths."""
+    definition = definition_of(snapshot, policy)
+    if definition is None or all(problem.code != UNREADABLE for problem in _problems(policy, definition)):
+        return ()
+    return _unread(policy, definition)
+
+
+@per_resource_and
+def _unread(policy: Resource, definition: Definition) -> tuple[Problem, ...]:
+    own = admit(policy.value)
+    judged = _together(definition, definition.judge(policy.value), own)
+    unknown = [problem for problem in judged if problem.code == UNREADABLE]
+    if len(own) >= MOST_PROBLEMS:
+        unknown.append(Problem(UNREADABLE, (), "more than Tierwall tells of is not known to it"))
+    return tuple(unknown)
+
+
 def has_other_defaults(snapshot: Snapshot, resource: Resource) -> bool:
     """Whether an API server would store a valid object with other defaults than those that Tierwall knows."""
     definition = definition_of(snapshot, resource)
@@ -136,10 +171,11 @@ def _problems(resource: Resource, definition: Definition) -> Diagnostics:
         reason = "is refused by an API server, so this object is not judged by it"
         unusable = Problem(UNUSABLE, (), f"CustomResourceDefinition/{definition.name} {reason}")
         return Diagnostics(_diagnostic(resource, problem) for problem in (*own, unusable))
-    return Diagnostics(_diagnostic(resource, problem) for problem in _together(definition.judge(resource.value), own))
+    judged = definition.judge(resource.value)
+    return Diagnostics(_diagnostic(resource, problem) for problem in _together(definition, judged, own))
 
 
-def _together(installed: list[Problem], own: list[Problem]) -> Iterator[Problem]:
+def _together(definition: Definition, installed: list[Problem], own: list[Problem]) -> Iterator[Problem]:
     """What the definition among the objects says, with the hints and warnings of our own."""
     hints = {(problem.code, problem.path, problem.message): problem.hint for problem in own}
     for problem in installed:
@@ -147,10 +183,23 @@ def _together(installed: list[Problem], own: list[Problem]) -> Iterator[Problem]
         yield msgspec.structs.replace(problem, hint=hint) if hint else problem
     yield from (problem for problem in own if problem.code == WARNING)
     if not any(problem.refuses for problem in installed):
+        code, follows = _unknown(definition.key)
         for problem in own:
             if problem.refuses:
                 message = f"admitted by the installed definition, but not known to Tierwall: {problem.message}"
-                yield msgspec.structs.replace(problem, code=UNREADABLE, message=message)
+                yield msgspec.structs.replace(problem, code=code, message=message, hint=follows)
+
+
+def _unknown(key: KindKey) -> tuple[str, str]:
+    """What it is called if Tierwall does not know a part of an object, and what planes make of it.
+
+    What is unknown in a policy may be a restriction. The names of kinds say which are policies (GEP-713).
+    """
+    if not key[1].endswith("Policy"):
+        return PASSED_OVER, "what is not known is passed over"
+    # A setting has no closed side (docs/semantics.md#refused-policies-take-no-part).
+    is_setting = key[1] == "AgentgatewayPolicy"
+    return UNREADABLE, "the policy takes no part in merges" if is_setting else "the policy fails closed"
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:

@@ -24,7 +24,7 @@ from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import definition_of, has_other_defaults, problems
+from tierwall.resources.validity import definition_of, has_other_defaults, objections
 from tierwall.tool.generations import ReadNames, read
 from tierwall.tool.methods import Names, names_of
 from tierwall.tool.request import CALL, Backend
@@ -181,7 +181,7 @@ def _may_have_scope(policy: Policy) -> bool:
 
 
 def _read(snapshot: Snapshot, resource: Resource) -> Policy:
-    refused = [problem.message for problem in problems(snapshot, resource).errors]
+    refused = objections(snapshot, resource)
     refused += [refusal.message for refusal in refusals(resource)]
     if find_kind(resource.api_version, resource.kind) is None:
         refused.append(f"there is no {resource.kind} in version `{resource.api_version}`")

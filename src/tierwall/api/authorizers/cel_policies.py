@@ -1,8 +1,8 @@
 """The CEL authorizer: policies of one name in a snapshot, answered by partial evaluation (docs/api.md#a-policy).
 
 ClusterAuthorizationPolicy and AuthorizationPolicy say effect, expression and where they apply. A policy that cannot be
-read never disappears: an expression that does not parse fails for every request the policy is about, and an unknown
-effect counts as a Deny that fails.
+read never disappears: an expression that does not parse, or a field that only the installed definition knows, fails for
+every request the policy is about, and an unknown effect counts as a Deny that fails.
 
 Policies are found by what they demand of the request (`demands`), evaluated with the request known and the object
 unknown (`expression`), and what they come to is settled by the table of `settlement`.
@@ -11,7 +11,7 @@ unknown (`expression`), and what they come to is settled by the table of `settle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 from weakref import ref
 
@@ -47,9 +47,11 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
+from tierwall.resources.admission.problem import Problem
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import unread
 
 GROUP = "tierwall.io"
 CLUSTER_KIND, NAMESPACED_KIND = "ClusterAuthorizationPolicy", "AuthorizationPolicy"
@@ -68,6 +70,8 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
     expression: str
     made: Expression | None
     error: str = ""
+    # What only the installed definition knows of it; that keeps it from being made, too.
+    unknown: str = ""
 
     @property
     def tree(self) -> Expr | None:
@@ -89,16 +93,17 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
 def policies_of(snapshot: Snapshot) -> tuple[Policy, ...]:
     """Every policy of a snapshot, older first, then by name."""
     found = [
-        _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "")
+        _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unread(snapshot, resource))
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)
         for resource in snapshot.of_kind(GROUP, kind)
     ]
     return tuple(sorted(found, key=lambda one: (one.resource.seniority, one.resource.kind)))
 
 
-def _policy(resource: Resource, namespace: str) -> Policy:
+def _policy(resource: Resource, namespace: str, unread: Iterable[Problem]) -> Policy:
     spec = resource.spec
     problems: list[str] = []
+    unknown = "; ".join(problem.message for problem in unread)
     effect = Effect.DENY
     word = spec.get("effect")
     if isinstance(word, str) and word in Effect.__members__.values():
@@ -122,8 +127,9 @@ def _policy(resource: Resource, namespace: str) -> Policy:
         effect,
         _text(spec.get("description")),
         expression,
-        None if problems else ready,
+        None if problems or unknown else ready,
         "; ".join(problems),
+        unknown,
     )
 
 
@@ -257,4 +263,4 @@ def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
     looked_at = indexed(needed)
     unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
     condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, policy.source)
-    return needed, _Ready(condition, policy.made, policy.error, unmet)
+    return needed, _Ready(condition, policy.made, policy.error or policy.unknown, unmet)

@@ -3,7 +3,8 @@
 Admin and Baseline: the order is priority, then name byte by byte, both kinds of a tier in one list; a
 BaselineAdminNetworkPolicy comes after the ClusterNetworkPolicies of the Baseline tier
 (docs/semantics.md#equal-priority-goes-by-name). What cannot be understood fails closed: of a rule, the whole rule; of
-the subject, priority or tier, the whole policy, for the widest subject it could have.
+the subject, priority or tier, the whole policy, for the widest subject it could have. What only the definition of the
+kind among the objects knows is not understood (docs/definitions.md#what-planes-read).
 
 NetworkPolicy: every rule allows, and having a say isolates. Without `policyTypes` a policy is about ingress, and
 about egress if it has an egress rule (docs/semantics.md#egress-is-implied-by-an-egress-rule). A rule that cannot be
@@ -15,7 +16,7 @@ counts and logs what they would do, and `explain` says it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
 from tierwall.core.diagnostics import Diagnostic
@@ -38,8 +39,10 @@ from tierwall.network.model.dialects import (
 )
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
+from tierwall.resources.admission.problem import Problem, Step
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import unread
 
 BASELINE, CLUSTER = "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"
 NETWORK_POLICY = "networking.k8s.io", "NetworkPolicy"
@@ -50,12 +53,14 @@ _ACTIONS = {"Allow": Action.ALLOW, "Accept": Action.ALLOW, "Deny": Action.DENY, 
 _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 # Before every priority that can be written, so that what fails closed is asked first.
 _FIRST = -(2**31) - 1
+_SUBJECT = "spec", "subject"
+_RULES = ("ingress",), ("egress",)
 
 
 def policies(snapshot: Snapshot) -> list[Policy]:
     """All policies of a snapshot; those of one tier are in the order they are asked."""
     read = (
-        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource)
+        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, unread(snapshot, resource))
         for kind in KINDS
         for resource in snapshot.of_kind(*kind)
     )
@@ -68,12 +73,21 @@ def _order(policy: Policy) -> tuple[bool, int, str, str, str]:
     return kind == BASELINE, policy.priority, namespace, name, kind
 
 
-def _admin_policy(resource: Resource) -> Policy:
+def _admin_policy(resource: Resource, unread: Sequence[Problem]) -> Policy:
     """One policy of the Admin or Baseline tier."""
     spec = resource.spec
     reasons: list[str] = []
+    unknown: dict[tuple[Step, ...], str] = {}  # by how far a path leads, up to a rule
+    for problem in unread:
+        part = problem.path[:3] if problem.path[1:2] in _RULES else problem.path[:2]
+        unknown[part] = problem.message
+        if len(part) < 3:
+            reasons.append(problem.message)
+    # What is unknown of the object as a whole is unknown of its subject and of each rule.
+    whole = next((message for part, message in unknown.items() if len(part) < 2), "")
     try:
-        namespaces, pods = subject(spec.get("subject"))
+        everybody = whole or _SUBJECT in unknown
+        namespaces, pods = (EVERYTHING, EVERYTHING) if everybody else subject(spec.get("subject"))
     except Malformed as error:
         namespaces, pods = widest_subject(spec.get("subject"))
         reasons.append(f"the subject cannot be understood ({error})")
@@ -87,7 +101,9 @@ def _admin_policy(resource: Resource) -> Policy:
                 None
                 if written is None
                 else tuple(
-                    _admin_rule(resource, tier, direction, index, rule, closed)
+                    _closed_rule(resource, tier, direction, index, rule, why)
+                    if (why := whole or unknown.get(("spec", direction, index), ""))
+                    else _admin_rule(resource, tier, direction, index, rule, closed)
                     for index, rule in enumerate(as_list(written, direction))
                 )
             )
@@ -116,14 +132,11 @@ def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
 def _admin_rule(
     resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str
 ) -> Rule:
-    fields = value if isinstance(value, dict) else {}
-    called, name = fields.get("action"), fields.get("name")
-    name = name if isinstance(name, str) else ""
-    action = _ACTIONS.get(called) if isinstance(called, str) else None
+    fields, action, name = _head(value)
     try:
         as_map(value, "the rule")
         if action is None:
-            raise Malformed(f"action `{called}` is not one of {', '.join(_ACTIONS)}")
+            raise Malformed(f"action `{fields.get('action')}` is not one of {', '.join(_ACTIONS)}")
         peers = admin_peers(fields, direction, _peer_fields(resource, direction))
         is_cluster = resource.kind == CLUSTER
         if fields.get("ports" if is_cluster else "protocols") is not None:
@@ -136,6 +149,20 @@ def _admin_rule(
         peers = () if action is Action.ALLOW else peers
         action = Action.ALLOW if action is Action.ALLOW else Action.DENY
     return Rule(tier, resource.reference, resource, direction, index, action, peers, ports, name, policy_closed)
+
+
+def _head(value: Any) -> tuple[dict[str, Any], Action | None, str]:
+    """The fields of a rule, its action if that is known, and its name."""
+    fields = value if isinstance(value, dict) else {}
+    called, name = fields.get("action"), fields.get("name")
+    action = _ACTIONS.get(called) if isinstance(called, str) else None
+    return fields, action, name if isinstance(name, str) else ""
+
+
+def _closed_rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, reason: str) -> Rule:
+    """A rule that says what Tierwall does not know."""
+    _, action, name = _head(value)
+    return _closed(resource, tier, direction, index, action or Action.DENY, reason, name)
 
 
 def _closed(

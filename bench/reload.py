@@ -30,7 +30,7 @@ from tierwall.engines.envoy.config.options import Address, Certificate, Options
 from tierwall.resources import load as loading
 from tierwall.resources.memory import STEP
 from tierwall.resources.read import read_paths
-from tierwall.serve import controller as controlling
+from tierwall.serve import envoy as controlling
 from tierwall.serve import follower
 from tierwall.serve.follower import Files
 from tierwall.serve.pages import Metrics

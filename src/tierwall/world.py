@@ -279,8 +279,7 @@ class World:
 
         With a `namespace`, only what concerns it, found out from its own objects and the cluster-scoped ones alone.
         """
-        from tierwall.analyze.checks import check
-        from tierwall.analyze.developer import concerns, seen_from
+        from tierwall.analyze.checks import check, concerns, seen_from
 
         snapshot = self._snapshot if namespace is None else seen_from(self._snapshot, namespace)
         return [

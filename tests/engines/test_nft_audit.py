@@ -17,7 +17,7 @@ import pytest
 from tests.labs.nft_kernel import need_kernel
 from tests.worlds.nft_clusters import address, admin_policy, namespace, network_policy, pod, shadowed
 from tierwall.core.diagnostics import InputError
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.engines.nftables.kernel.apply import apply
 from tierwall.engines.nftables.kernel.audit import Names, event, hits
 from tierwall.engines.nftables.kernel.nflog import Log as Reader

@@ -21,8 +21,8 @@ from tierwall.core.reference import Reference
 from tierwall.gateway.decide import Merged, merge
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.conditional import ANY_REQUEST, Facts
+from tierwall.gateway.model.fields import PHASES, PROFILES, Profile
 from tierwall.gateway.model.places import ways
-from tierwall.gateway.model.profile import PHASES, PROFILES, Profile
 from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.gateway.standing import standings
 from tierwall.resources.load import load_objects

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests import ROOT
 from tierwall.cli.main import root
 from tierwall.core.answer import Decider
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.detail import ConnectionSeen, Hits, Seen

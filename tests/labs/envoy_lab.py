@@ -21,7 +21,7 @@ from examples.agents import certificates
 from tests import ROOT
 from tests.labs.waiting import PATIENCE_S, HeldPort, eventually
 from tierwall.core.diagnostics import Diagnostics
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import Process, find_envoy
@@ -30,7 +30,7 @@ from tierwall.render.json.engines import request_document
 from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller import Controller
+from tierwall.serve.envoy import Controller
 
 T = TypeVar("T")
 Object = dict[str, Any]

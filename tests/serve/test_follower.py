@@ -21,7 +21,7 @@ from tierwall.engines.envoy.config.compile import Resources
 from tierwall.engines.envoy.config.options import Options
 from tierwall.resources.load import Loaded, Loader, load_text
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller import Controller
+from tierwall.serve.envoy import Controller
 from tierwall.serve.follower import Files, Follower, Load, Outcome, Prepared
 from tierwall.serve.pages import Metrics
 

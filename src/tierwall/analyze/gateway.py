@@ -17,9 +17,8 @@ from tierwall.core.reference import Reference
 from tierwall.core.source import Position
 from tierwall.core.words import listed
 from tierwall.gateway.decide import Candidate, Merged, merge
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written
+from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Field, Phase, Written
 from tierwall.gateway.model.places import ways
-from tierwall.gateway.model.profile import PHASES, Phase
 from tierwall.gateway.sentence import BEATS, seniority
 from tierwall.gateway.standing import Overlap, allows, prospects, standings
 from tierwall.resources.resource import Resource

@@ -7,13 +7,16 @@ the kernel, Envoy, an API server. Both are found by name in one table (`planes`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tierwall.core.answer import Answer
+import msgspec
+
+from tierwall.core.answer import Answer, Decider
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.event import Event
 from tierwall.core.expectation import Expectation
 from tierwall.core.question import Question
+from tierwall.core.verdict import StepVerdict
 
 # Long work tells it what is being done, how much of it is done, and how much there is; nobody has to listen.
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -49,6 +52,23 @@ class Report(NamedTuple):
     words: str
     diagnostics: tuple[Diagnostic, ...] = ()
     read: Any = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that an engine made, and who made it so (docs/enforce-network.md#audit, docs/run.md).
+
+    An `Answer` says how a question would be decided; an event says what an engine did. `render` writes it down, for the
+    audit trail and the decision log.
+    """
+
+    plane: str
+    time: datetime
+    verdict: StepVerdict
+    decided_by: tuple[Decider, ...]
+    # Only a policy in shadow mode says so, and nothing was done.
+    shadow: bool = False
+    # What only this plane has.
+    detail: Any = None
 
 
 class Engine(Protocol[S, Source, C]):

@@ -20,9 +20,22 @@ from tierwall.core.reference import Reference
 from tierwall.core.stack import Combining, Stack, Tier, most_specific
 from tierwall.gateway.detail import Setting
 from tierwall.gateway.model.conditional import ANY_REQUEST, NO_FACTS, NOTHING, Facts, choose
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, Field, Written, by_field, has_override, written, written_by
+from tierwall.gateway.model.fields import (
+    FIELDS,
+    LEAST_SPECIFIC_WINS,
+    SECTIONS,
+    Field,
+    Phase,
+    Profile,
+    Section,
+    Written,
+    by_field,
+    has_override,
+    override_locks,
+    written,
+    written_by,
+)
 from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
-from tierwall.gateway.model.profile import LEAST_SPECIFIC_WINS, Phase, Profile, Section, override_locks
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

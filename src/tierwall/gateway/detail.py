@@ -12,7 +12,7 @@ import msgspec
 
 from tierwall.core.answer import Step
 from tierwall.core.reference import Reference
-from tierwall.gateway.model.profile import Phase, Profile
+from tierwall.gateway.model.fields import Phase, Profile
 
 
 class Setting(msgspec.Struct, frozen=True):

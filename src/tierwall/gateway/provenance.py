@@ -19,9 +19,8 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.gateway import sentence
 from tierwall.gateway.decide import Candidate, Merge, Merged
 from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
-from tierwall.gateway.model.fields import FIELDS, SECTIONS, written
+from tierwall.gateway.model.fields import FIELDS, SECTIONS, Profile, Section, written
 from tierwall.gateway.model.levels import Asked, levels
-from tierwall.gateway.model.profile import Profile, Section
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 

@@ -31,10 +31,9 @@ from tierwall.core.question import Question
 from tierwall.gateway.decide import Merge, merge
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
-from tierwall.gateway.model.fields import FIELDS
+from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
 from tierwall.gateway.model.levels import Asked, BackendKind
 from tierwall.gateway.model.places import ways
-from tierwall.gateway.model.profile import PHASES, PROFILES, Phase, Profile
 from tierwall.gateway.notes import notes
 from tierwall.gateway.provenance import differences, fields, walk
 from tierwall.gateway.sentence import sentence

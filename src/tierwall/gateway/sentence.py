@@ -7,7 +7,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.words import listed
 from tierwall.gateway.decide import Beaten, Candidate
 from tierwall.gateway.detail import GatewayDetail
-from tierwall.gateway.model.profile import Profile
+from tierwall.gateway.model.fields import Profile
 from tierwall.resources.resource import Resource
 
 # A list that sets nothing, so that the next level counts; and one that has won the field already.

@@ -17,10 +17,9 @@ from tierwall.core.stack import Tier
 from tierwall.core.words import listed
 from tierwall.gateway.decide import Beaten, Candidate, Heard, Merged, able_to_win, merge
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.fields import FIELDS, SECTIONS
+from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, Section
 from tierwall.gateway.model.levels import Asked, LevelName
 from tierwall.gateway.model.places import to_come, ways
-from tierwall.gateway.model.profile import PHASES, Phase, Section
 from tierwall.gateway.sentence import BEATS
 from tierwall.resources.names import Finder
 from tierwall.resources.once import per_snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.render.formats import View
 from tierwall.render.json.engines import time_text

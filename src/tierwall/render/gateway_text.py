@@ -10,7 +10,7 @@ import msgspec
 from tierwall.attach.status import PolicyStatus
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
-from tierwall.gateway.model.profile import PROFILES, Profile
+from tierwall.gateway.model.fields import PROFILES, Profile
 from tierwall.gateway.sentence import summary
 from tierwall.render.formats import Lines, View
 from tierwall.render.text import shortened

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.event import Event
-from tierwall.core.protocols import Engine, Reply, Report
+from tierwall.core.protocols import Engine, Event, Reply, Report
 from tierwall.core.question import Question
 from tierwall.core.words import count
 from tierwall.engines.nftables.kernel.apply import Enforcer

@@ -20,8 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.event import Event
-from tierwall.core.protocols import Report
+from tierwall.core.protocols import Event, Report
 from tierwall.engines.envoy.config.bootstrap import LARGEST_PATTERN
 from tierwall.engines.envoy.config.compile import Resources
 from tierwall.engines.envoy.config.options import Certificate, Options
@@ -29,8 +28,8 @@ from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import Process, find_envoy
 from tierwall.engines.envoy.control.server import Server
 from tierwall.render.json.engines import proxies_document, request_document
-from tierwall.serve.controller import Compilation, Controller
 from tierwall.serve.decisionlog import DecisionLog
+from tierwall.serve.envoy import Compilation, Controller
 from tierwall.serve.follower import Load, Source
 from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
 

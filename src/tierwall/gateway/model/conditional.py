@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from tierwall.cel import Environment, Failure, ParseError, Program
 from tierwall.cel.evaluate.program import compile
-from tierwall.gateway.model.fields import Written
-from tierwall.gateway.model.profile import Profile
+from tierwall.gateway.model.fields import Profile, Written
 
 _ENVIRONMENT = Environment(extensions=True)
 # agentgateway: an empty map cannot clear an inherited one.

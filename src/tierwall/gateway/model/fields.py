@@ -2,18 +2,35 @@
 
 A field is merged whole: the winner's value is taken as it was written, nothing inside it is mixed. Each property of a
 section is one field, except for four properties whose own properties are fields. Authorizations are unions: the rules
-of all levels are taken together (docs/semantics.md#union-fields-add-up).
+of all levels are taken together (docs/semantics.md#union-fields-add-up). What depends on the profile, the section and
+the phase of a request stands here too: which way a field is merged, and where Override counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tierwall.gateway.model.profile import Phase, Section
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource
 from tierwall.resources.schema import Schema
+
+# Two readings of the precedence (docs/gateway.md#two-profiles): `docs` is what agentgateway publishes, `agentgateway`
+# what its data plane does.
+Profile: TypeAlias = Literal["docs", "agentgateway"]
+PROFILES: tuple[Profile, ...] = ("docs", "agentgateway")
+
+Phase: TypeAlias = Literal["PostRouting", "PreRouting"]
+PHASES: tuple[Phase, ...] = ("PostRouting", "PreRouting")
+
+Section: TypeAlias = Literal["frontend", "traffic", "backend"]
+
+# The fields that go to the least specific level (docs/semantics.md#oddities-of-the-agentgateway-profile): the data
+# plane fills them only while they are unset, going up.
+LEAST_SPECIFIC_WINS: Mapping[Profile, frozenset[str]] = {
+    "docs": frozenset(),
+    "agentgateway": frozenset(("traffic.buffer",)),
+}
 
 
 def _section(name: Section) -> Schema:
@@ -123,3 +140,12 @@ def _written(section: Section, value: Mapping[str, Any]) -> Iterator[Written]:
             yield Written(field, field.keys, outer)
         elif isinstance(outer, dict) and outer.get(field.part) is not None:
             yield Written(field, field.keys, outer[field.part])
+
+
+def override_locks(section: Section, profile: Profile, phase: Phase) -> bool:
+    """Whether Override keeps more specific levels from the fields of a section.
+
+    docs/semantics.md#override-locks-a-field. The strategy is the traffic section's alone, and the data plane does not
+    look at it before routing.
+    """
+    return section == "traffic" and (profile == "docs" or phase != "PreRouting")

@@ -15,7 +15,7 @@ from tierwall.attach.listener import Listener
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
 from tierwall.attach.section import rule_name, rules, sub_backends
 from tierwall.core.reference import Reference
-from tierwall.gateway.model.profile import Profile, Section
+from tierwall.gateway.model.fields import Profile, Section
 from tierwall.resources.resource import Resource
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.render.formats import View
 from tierwall.render.json import decider_document, diagnostic_document, given, line

@@ -19,7 +19,7 @@ from envoy.service.accesslog.v3 import als_pb2 as service_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 
 from tierwall.core.answer import DEFAULT, Decider
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tierwall.core.event import Event
+from tierwall.core.protocols import Event
 from tierwall.engines.nftables.kernel.apply import counts, exists, listed
 from tierwall.engines.nftables.kernel.nflog import Log, Logged
 from tierwall.engines.nftables.table.names import MOST_PREFIX, Label, may_be_shortened

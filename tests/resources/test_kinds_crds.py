@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from tests import ROOT
 from tierwall.cli.crds import command as crds
 from tierwall.render.manifests import to_yaml
-from tierwall.resources.crd import definitions
+from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.reference_page import pages
 
-DEFINITIONS = {one["metadata"]["name"]: one for one in definitions(all_kinds())}
+DEFINITIONS = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
 REFERENCE = ROOT / "docs" / "reference" / "kinds"
 _NO_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tierwall.resources.crd import definitions
+from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import inherit, model
 
 NAME = "xaccesspolicies.agentic.networking.x-k8s.io"
-DEFINITION = next(one for one in definitions(all_kinds()) if one["metadata"]["name"] == NAME)
+DEFINITION = next(one for one in crd_documents(all_kinds()) if one["metadata"]["name"] == NAME)
 POLICY = {
     "apiVersion": "agentic.networking.x-k8s.io/v1alpha1",
     "kind": "XAccessPolicy",

@@ -24,7 +24,7 @@ def command(params: CrdsParams) -> None:
     Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -
     """
     from tierwall.core.diagnostics import near_miss
-    from tierwall.resources.crd import definitions
+    from tierwall.resources.crd import crd_documents
     from tierwall.resources.kinds.registry import all_kinds
 
     known = [kind for kind in all_kinds() if kind.is_crd]
@@ -35,4 +35,4 @@ def command(params: CrdsParams) -> None:
             hint = near_miss(name, [kind.kind for kind in known])
             raise click.BadParameter(f"no custom resource is called `{name}`" + (f"; {hint}" if hint else ""))
         chosen += named
-    write("crds", params.output, definitions(chosen if params.kinds else known))
+    write("crds", params.output, crd_documents(chosen if params.kinds else known))

@@ -22,7 +22,7 @@ _RULE = {word: attribute for word, attribute in RULE_WORDS.items() if not word.s
 _HEAD = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 
 
-def definitions(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
+def crd_documents(kinds: Iterable[Kind]) -> list[dict[str, Any]]:
     """One CRD for every group and kind that is a CRD, all its versions in it, by name."""
     names = {f"{kind.plural}.{kind.group}": (kind.group, kind.kind) for kind in kinds if kind.is_crd}
     return [_definition(name, *names[name]) for name in sorted(names)]

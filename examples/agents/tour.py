@@ -106,6 +106,8 @@ def running(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def free_port() -> int:
     """A port that nobody listens on now. Whoever takes it before Envoy does makes `tierwall run` say so and end."""
+    # With port 0 Envoy would choose one itself, and `tierwall run` has no way to tell which: it says what listeners are
+    # given, and one that is made anew after an edit would choose another.
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 

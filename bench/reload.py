@@ -23,6 +23,7 @@ import yaml
 
 from bench.envoy_change import objects, policy
 from examples.agents import certificates
+from tierwall.analyze import admission as admitting
 from tierwall.analyze.admission import admission
 from tierwall.cli.collector import CommandLoader
 from tierwall.engines.envoy.config.compile import compile
@@ -73,7 +74,7 @@ class Clock:
         with (
             mock.patch.object(loading.Loader, "load", self.timed("load", loading.Loader.load)),
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
-            mock.patch.object(follower, "admission", judge),
+            mock.patch.object(admitting, "admission", judge),
             mock.patch.object(controlling, "compile", self.timed("compile", compile)),
             mock.patch.object(follower.Follower, "judge", self.timed("judge", follower.Follower.judge)),
         ):

@@ -1,7 +1,8 @@
 """Definitions, and objects of their kinds, are taken and refused as a real kube-apiserver takes and refuses them.
 
 The definitions are our own, those that Gateway API and network-policy-api publish (from the module proxy, pinned), and
-small ones; the objects are the admission cases, and random changes of them.
+small ones; the objects are the admission cases, and random changes of them. The module proxy refused to give
+kube-agentic-networking and agentgateway (403), so whether our definitions of their kinds are theirs is not compared.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_what_fails_exactly_fails_on_the_fast_path_too(text: str, variables: dic
 
 def test_a_program_compiles_itself_after_a_few_evaluations() -> None:
     program = compile("a + 1 == 3", ENVIRONMENT)
-    assert [program.evaluate({"a": 2}) for _ in range(50)] == [True] * 50
+    assert [program.evaluate({"a": 2}) for _ in range(400)] == [True] * 400
     assert program._fast is not None
 
 

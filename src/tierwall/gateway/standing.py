@@ -103,17 +103,17 @@ class Standings:
             self._fate(candidate).in_force = True
         for beaten in merged.beaten():
             self._lost(beaten)
-        union = merged.field.union
+        union, path = merged.field.union, merged.field.path
+        overlaps = self.joined if union else self.replaced
         counting = merged.stack[: merged.last + 1]
         for number, tier in enumerate(counting):
             for lower in tier.policies:
                 if allows(lower) if union else not lower.locks:
                     for above in counting[number + 1 :]:
                         for upper in above.policies:
-                            if lower.resource is not upper.resource:
-                                overlap = Overlap(lower, LevelName(tier.name), upper, LevelName(above.name))
-                                key = lower.resource, upper.resource, merged.field.path
-                                (self.joined if union else self.replaced).setdefault(key, overlap)
+                            key = lower.resource, upper.resource, path
+                            if lower.resource is not upper.resource and key not in overlaps:
+                                overlaps[key] = Overlap(lower, LevelName(tier.name), upper, LevelName(above.name))
 
     def _fate(self, candidate: Candidate) -> Fate:
         fates = self._fates.setdefault(candidate.resource, {})

@@ -6,13 +6,15 @@ True
 
 Plain Python values go in (what `json.loads` gives) and come out; `values` has the classes of the types JSON lacks.
 A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`. Turning a tree into
-a Python function takes longer than evaluating it a few times, so a program does so once it is used repeatedly.
+a Python function takes as long as 30 to 80 evaluations. A process that evaluates much does so with every program that it
+uses repeatedly; a command that evaluates little would end before that pays, and does without.
 """
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure
@@ -23,8 +25,10 @@ from tierwall.cel.syntax import ast
 
 # Takes the variables and the cost limit; raises anything at all where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]
-# Evaluations after which it pays to compile: that takes as long as 30 to 80 of them.
-_OFTEN = 50
+# A program that was used so often is compiled, once all programs together were used so much.
+_OFTEN, _MUCH = 3, 300
+_evaluations = count(1)
+_SETTLED = -(1 << 62)
 
 
 def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
@@ -69,9 +73,8 @@ class Program:
             except Exception:
                 # Whatever it was, the exact evaluator says what it means.
                 return self._exact().evaluate(variables, limit)
-        # INVARIANT: whoever first writes this number compiles, also where threads count over each other.
         self._uses = uses = self._uses + 1
-        if uses == _OFTEN:
+        if next(_evaluations) > _MUCH and uses >= _OFTEN:
             self.warm()
         return self._exact().evaluate(variables, limit)
 
@@ -81,7 +84,8 @@ class Program:
 
     def warm(self) -> bool:
         """Compile now instead of after a few evaluations; whether there is a fast path."""
-        self._uses = _OFTEN
+        # Before compiling, so that threads that come meanwhile evaluate instead of compiling, too.
+        self._uses = _SETTLED
         self._fast = compiled(self.tree, self.environment)
         return self._fast is not None
 

@@ -6,8 +6,8 @@ True
 
 Plain Python values go in (what `json.loads` gives) and come out; `values` has the classes of the types JSON lacks.
 A CEL error is raised as `EvaluationError`, an exceeded limit as `CostExceeded`; both are `Failure`. Turning a tree into
-a Python function takes as long as 30 to 80 evaluations. A process that evaluates much does so with every program that it
-uses repeatedly; a command that evaluates little would end before that pays, and does without.
+a Python function takes as long as 30 to 80 evaluations. A process that evaluates much does so with every program that
+it uses repeatedly; a command that evaluates little would end before that pays, and does without.
 """
 
 from __future__ import annotations

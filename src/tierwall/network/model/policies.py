@@ -16,8 +16,9 @@ counts and logs what they would do, and `explain` says it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, assert_never
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
@@ -39,10 +40,11 @@ from tierwall.network.model.dialects import (
 )
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
-from tierwall.resources.admission.problem import Problem, Step
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import unread
+
+if TYPE_CHECKING:
+    from tierwall.resources.admission.problem import Problem, Step
 
 BASELINE, CLUSTER = "BaselineAdminNetworkPolicy", "ClusterNetworkPolicy"
 NETWORK_POLICY = "networking.k8s.io", "NetworkPolicy"
@@ -53,18 +55,29 @@ _ACTIONS = {"Allow": Action.ALLOW, "Accept": Action.ALLOW, "Deny": Action.DENY, 
 _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 # Before every priority that can be written, so that what fails closed is asked first.
 _FIRST = -(2**31) - 1
+_DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
 _SUBJECT = "spec", "subject"
 _RULES = ("ingress",), ("egress",)
 
 
 def policies(snapshot: Snapshot) -> list[Policy]:
     """All policies of a snapshot; those of one tier are in the order they are asked."""
+    unread = _reader(snapshot)
     read = (
-        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, unread(snapshot, resource))
+        _network_policy(resource) if kind == NETWORK_POLICY else _admin_policy(resource, unread(resource))
         for kind in KINDS
         for resource in snapshot.of_kind(*kind)
     )
     return sorted(read, key=_order)
+
+
+def _reader(snapshot: Snapshot) -> Callable[[Resource], Sequence[Problem]]:
+    """What tells the parts of a policy that only a definition among the objects knows."""
+    if not any(True for _ in snapshot.of_kind(*_DEFINITION)):
+        return lambda _: ()
+    from tierwall.resources.validity import unread  # imports all of admission, which few snapshots need here
+
+    return partial(unread, snapshot)
 
 
 def _order(policy: Policy) -> tuple[bool, int, str, str, str]:

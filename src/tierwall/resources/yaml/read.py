@@ -45,6 +45,7 @@ class StreamReader:
 
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self._max_depth = max_depth
+        self._is_much = False
         # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
         # document is not for it, the next ones seldom are.
         self._pass_by = 0
@@ -119,9 +120,8 @@ class StreamReader:
             return None
         try:
             text = _decoded(octets)
-            StreamReader.octets_read += len(octets)
             found = None
-            if StreamReader.octets_read > _LITTLE or _FAST in sys.modules:
+            if self._is_much or self._becomes_much(octets):
                 found = self._by_lines(octets, text) or self._fast.value(octets)
                 if found is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem
@@ -136,6 +136,12 @@ class StreamReader:
         if found[0] is not None:
             documents.append(Document(found[0], source, chunk.start, chunk.end, False, found[1]))
         return None
+
+    def _becomes_much(self, octets: bytes) -> bool:
+        """Whether enough YAML has come by to read it with libyaml; asked until it has."""
+        StreamReader.octets_read += len(octets)
+        self._is_much = StreamReader.octets_read > _LITTLE or _FAST in sys.modules
+        return self._is_much
 
     def _by_lines(self, octets: bytes, text: str) -> tuple[Any, bool] | None:
         if self._pass_by:

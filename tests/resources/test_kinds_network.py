@@ -306,3 +306,19 @@ def test_a_semicolon_in_a_flow_mapping_is_no_yaml(name: str) -> None:
 @pytest.mark.parametrize("path", sorted((KEP / "corrected").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_corrected_samples_of_the_kep_are_taken(path: Path) -> None:
     assert admit(yaml.safe_load(path.read_text())) == []
+
+
+def test_an_error_does_not_hide_behind_warnings() -> None:
+    policy = {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": "crowded"},
+        "spec": {
+            "priority": 1,
+            "subject": {"namespaces": {"matchExpressions": [{"key": "a", "operator": "Nope"}] * 300}},
+            "ingress": [{"action": "Bogus", "from": [{"namespaces": {}}]}],
+        },
+    }
+    problems = admit(policy)
+    assert len(problems) == 200
+    assert problems[0].refuses

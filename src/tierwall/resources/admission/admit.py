@@ -55,6 +55,12 @@ def admit(document: Any, kind: Kind | None = None) -> list[Problem]:
         from tierwall.resources.definition.schemas import schema_problems
 
         problems += schema_problems(document)
+    if len(problems) >= MOST_PROBLEMS and not any(problem.refuses for problem in problems):
+        # What was not looked at may be wrong, and must not pass behind warnings.
+        problems = [
+            Problem(COUNT, (), f"object has {MOST_PROBLEMS} warnings or more; the rest was not judged"),
+            *problems,
+        ]
     return [msgspec.structs.replace(one, path=resolve(one.path, document)) for one in problems[:MOST_PROBLEMS]]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import re
 import socket
@@ -59,16 +58,23 @@ def tierwall(*arguments: str | Path) -> Result:
     return CliRunner().invoke(root, [str(one) for one in arguments])
 
 
+# Drops every capability from the bounding set (PR_CAPBSET_DROP), then becomes the command.
+_DROP = """
+import ctypes, os, sys
+prctl = ctypes.CDLL(None).prctl
+for capability in range(64):
+    prctl(24, capability, 0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def without_capabilities(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command as a process that may do nothing special, whoever its user is."""
-    libc = ctypes.CDLL(None)
+    """The command as a process that may do nothing special, whoever its user is.
 
-    def drop() -> None:
-        for capability in range(64):
-            libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
-
-    command = [str(Path(sys.executable).parent / "tierwall"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=drop, timeout=60)
+    The process drops its rights itself: a `preexec_fn` would run in a fork of this process, which gRPC's threads abort.
+    """
+    command = [sys.executable, "-c", _DROP, str(Path(sys.executable).parent / "tierwall"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_without_rights_every_command_says_so(nft_engine: Nftables, manifests: Path, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import FastReader, is_regular
-from tierwall.resources.yaml.lines import LineReader
+from tierwall.resources.yaml.fast import FastReader
+from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, is_regular
+
+FLOW = FastReader(FLOW_DEPTH).value
 
 
 def one_document(text: str | bytes) -> Document:
@@ -48,7 +50,7 @@ def test_whatever_the_fast_reader_reads_the_exact_one_reads_equally(text: str) -
 @example("--- #\na: 1\n")
 @example("a:\n- b\n- |\n   c\n\n  d\n")
 def test_whatever_the_line_reader_reads_the_exact_one_reads_equally(text: str) -> None:
-    found = LineReader(10_000).value(text)
+    found = LineReader(10_000, FLOW).value(text)
     if found is None:
         return
     exact = read_exactly(text)
@@ -62,7 +64,7 @@ def test_all_readers_agree_on_what_pyyaml_prints(value: Any, indent: int, width:
     text = text.removesuffix("...\n")
     exact = read_exactly(text)
     if is_regular(text.encode()):
-        for found in (LineReader(10_000).value(text), FastReader(10_000).value(text.encode())):
+        for found in (LineReader(10_000, FLOW).value(text), FastReader(10_000).value(text.encode())):
             assert found is None or same(found, (exact.value, bool(exact.repeats)))
 
 
@@ -94,7 +96,7 @@ spec:
   nodeSelector:
   tolerations: []
 """
-    found = LineReader(256).value(text)
+    found = LineReader(256, FLOW).value(text)
     assert found is not None
     assert same(found[0], read_exactly(text).value)
     assert found[0]["metadata"]["annotations"]["note"] == "it's\n"

@@ -26,12 +26,9 @@ from yaml.events import (
 )
 
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.lines import is_regular
 from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
 
-# The octets that need no second look. The others are control characters, `%`, and the lead octets of the line breaks
-# and byte order marks beyond ASCII.
-_REGULAR: Final = bytes(sorted({*range(256)} - {*range(0x09), *range(0x0B, 0x20), 0x7F, *b"%\xc2\xe2\xef"}))
-_IRREGULAR = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef[\xbb\xbf]|(?m:^%)")
 # Escapes that only one of the two knows.
 _ESCAPE = re.compile(rb"\\['/]")
 # In flow context the two part over `?`.
@@ -143,11 +140,6 @@ class FastReader:
                 return (root[0], repeated) if next_event().__class__ is StreamEndEvent else _GIVE_UP
             else:
                 return _GIVE_UP
-
-
-def is_regular(octets: bytes) -> bool:
-    """Is a document free of characters that only the exact reader takes apart: control characters, odd line breaks?"""
-    return not octets.translate(None, _REGULAR) or not _IRREGULAR.search(octets)
 
 
 def _is_ordinary(octets: bytes) -> bool:

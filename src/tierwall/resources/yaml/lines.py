@@ -17,28 +17,35 @@ two equal.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tierwall.resources.yaml.errors import YamlError
-from tierwall.resources.yaml.fast import FastReader, is_regular
 from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
+from tierwall.values.pattern import pattern
+
+FlowReader: TypeAlias = Callable[[bytes], tuple[Any, bool] | None]
 
 # Indentation, the dashes of list entries, then a key and the rest of the line, or only the rest of the line.
 _LINE = re.compile(r"( *)((?:- )*)(?:([A-Za-z0-9_./$][A-Za-z0-9_./$+=~@-]*):(?: +(.*))?|(.*))\n")
-_SEPARATOR = re.compile(r"---(?:[ \t]+(?:#.*)?)?\n")
-_NOTHING = re.compile(r"(?: *(?:#.*)?\n)*+")
-_QUOTED = re.compile(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
+_SEPARATOR = pattern(r"---(?:[ \t]+(?:#.*)?)?\n")
+_NOTHING = pattern(r"(?: *(?:#.*)?\n)*+")
+_QUOTED = pattern(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
 # No plain scalar starts with these; one that starts with `-` is looked at.
 _INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
 # Empty lines, then a line whose indentation counts, then all that are indented as far or empty.
-_BLOCK = re.compile(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
-_QUOTED_LINES = re.compile(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
+_BLOCK = pattern(r"((?: *\n)*+)( +)[^ \n\t].*\n(?:(?:\2.*| *)\n)*+")
+_QUOTED_LINES = pattern(r"""("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+') *(?: #[^\n]*)?\n""", re.DOTALL)
 _NOT_PLAIN: Final = frozenset(("", *"\"'[{|#"))
 _LONGEST_KEY = 512
 # How deep a flow collection on one line may be.
-_FLOW_DEPTH = 16
+FLOW_DEPTH = 16
 _MEMO_SIZE = 1 << 16
+# The octets that need no second look. The others are control characters, `%`, and the lead octets of the line breaks
+# and byte order marks beyond ASCII.
+_REGULAR: Final = bytes(sorted({*range(256)} - {*range(0x09), *range(0x0B, 0x20), 0x7F, *b"%\xc2\xe2\xef"}))
+_IRREGULAR = pattern(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef[\xbb\xbf]|(?m:^%)")
 
 _GIVE_UP: Final = None
 _EMPTY: Final = object()
@@ -46,16 +53,16 @@ _UNKNOWN: Final = object()
 
 
 class LineReader:
-    """Reads documents, remembering what the rest of a line means: manifests repeat the same few thousand."""
+    """Reads documents, remembering what the rest of a line means: manifests repeat the same few thousand.
 
-    def __init__(self, max_depth: int) -> None:
-        self._max_depth = max_depth - _FLOW_DEPTH
-        self._flow = FastReader(_FLOW_DEPTH)
+    `flow` reads quoted scalars and flow collections, up to `FLOW_DEPTH` deep, and gives None where it cannot.
+    """
+
+    def __init__(self, max_depth: int, flow: FlowReader) -> None:
+        self._max_depth = max_depth - FLOW_DEPTH
+        self._flow = flow
         self._rests: dict[str | None, Any] = {}
         self._keys: dict[str, str] = {}
-
-    # Whether a document is free of what only the exact reader takes apart.
-    takes = staticmethod(is_regular)
 
     def value(self, text: str) -> tuple[Any, bool] | None:
         """The document's value and whether a key is repeated in it, or None if another reader has to say.
@@ -188,7 +195,7 @@ class LineReader:
             if simple is not None and "\t" not in rest:
                 double, single = simple.groups()
                 return single if double is None else double
-            read = self._flow.value(rest.encode() + b"\n")
+            read = self._flow(rest.encode() + b"\n")
             # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
             kind: type = {"[": list, "{": dict}.get(first, str)
             if read is None and kind is str:
@@ -204,6 +211,11 @@ class LineReader:
         if first in _INDICATORS or "\t" in rest or ": " in text or text.endswith(":") or text[:2] in ("-", "- "):
             raise _too_much()
         return plain_value(text)
+
+
+def is_regular(octets: bytes) -> bool:
+    """Is a document free of characters that only the exact reader takes apart: control characters, odd line breaks?"""
+    return not octets.translate(None, _REGULAR) or not _IRREGULAR.search(octets)
 
 
 class _Flow:
@@ -236,12 +248,12 @@ class _Open:
     def __init__(self, start: str) -> None:
         self._start = start
 
-    def read(self, text: str, at: int, reader: FastReader) -> tuple[str, int]:
+    def read(self, text: str, at: int, reader: FlowReader) -> tuple[str, int]:
         """The scalar whose first line ends before `at`, and the end of its last line."""
         found = _QUOTED_LINES.match(text, at - 1 - len(self._start))
         if found is None:
             raise _too_much()
-        read = reader.value(found.group(1).encode() + b"\n")
+        read = reader(found.group(1).encode() + b"\n")
         if read is None or not isinstance(read[0], str):
             raise _too_much()
         return read[0], found.end()

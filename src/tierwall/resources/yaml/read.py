@@ -15,17 +15,18 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Position
 from tierwall.resources.document import Document, Source
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, is_regular
 from tierwall.resources.yaml.split import Chunk, document_octets, looks_like_json, split, yaml_start_after_json
 from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.json_text import JsonError
     from tierwall.resources.yaml.fast import FastReader
-    from tierwall.resources.yaml.lines import LineReader
 
 # What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
 MAX_DEPTH = 10_000
-# The first octets of YAML that a process reads are read exactly: importing libyaml's binding takes longer than that.
+# The first octets of YAML that a process reads and that are not for the line reader are read exactly: importing
+# libyaml's binding takes longer than that.
 _LITTLE = 6 << 10
 _FAST = "tierwall.resources.yaml.fast"
 _MEANT_AS_JSON = pattern(rb"\s*\{\s*\"")
@@ -40,11 +41,12 @@ _LONGEST_PASS = 63
 class StreamReader:
     """Reads streams one after the other, remembering scalars across them."""
 
-    # How much YAML this process has read so far.
+    # How much YAML that was not for the line reader this process has read so far.
     octets_read: ClassVar[int] = 0
 
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self._max_depth = max_depth
+        self._lines = LineReader(max_depth, self._flow_value)
         self._is_much = False
         # How many documents still to pass by the line reader, and for how many it was passed by last time: where one
         # document is not for it, the next ones seldom are.
@@ -59,10 +61,19 @@ class StreamReader:
         return FastReader(self._max_depth)
 
     @cached_property
-    def _lines(self) -> LineReader:
-        from tierwall.resources.yaml.lines import LineReader
+    def _flow(self) -> FastReader:
+        from tierwall.resources.yaml.fast import FastReader
 
-        return LineReader(self._max_depth)
+        return FastReader(FLOW_DEPTH)
+
+    def _flow_value(self, octets: bytes) -> tuple[Any, bool] | None:
+        """The value of what the line reader leaves to others."""
+        if self._is_much or self._becomes_much(octets):
+            return self._flow.value(octets)
+        try:
+            return _exactly(octets.decode(), FLOW_DEPTH)
+        except YamlError:
+            return None
 
     def read(self, source: Source, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
         """Every document of a source, and every problem.
@@ -120,16 +131,13 @@ class StreamReader:
             return None
         try:
             text = _decoded(octets)
-            found = None
-            if self._is_much or self._becomes_much(octets):
-                found = self._by_lines(octets, text) or self._fast.value(octets)
+            found = self._by_lines(octets, text)
+            if found is None and (self._is_much or self._becomes_much(octets)):
+                found = self._fast.value(octets)
                 if found is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem
             if found is None:
-                from tierwall.resources.yaml.decode import read_exactly
-
-                value, repeats = read_exactly(text, self._max_depth)
-                found = value, bool(repeats)
+                found = _exactly(text, self._max_depth)
         except YamlError as error:
             position = text_position(source, chunk.start, chunk.end, error.offset)
             return Diagnostic(error.code, error.problem, position, hint=error.hint)
@@ -147,7 +155,7 @@ class StreamReader:
         if self._pass_by:
             self._pass_by -= 1
             return None
-        if not self._lines.takes(octets):
+        if not is_regular(octets):
             return None
         found = self._lines.value(text)
         if found is not None:
@@ -155,6 +163,13 @@ class StreamReader:
         else:
             self._pass_by = self._passed_by = min(2 * self._passed_by + 1, _LONGEST_PASS)
         return found
+
+
+def _exactly(text: str, max_depth: int) -> tuple[Any, bool]:
+    from tierwall.resources.yaml.decode import read_exactly
+
+    value, repeats = read_exactly(text, max_depth)
+    return value, bool(repeats)
 
 
 def _octets(source: Source, start: int, end: int) -> bytes:

@@ -272,7 +272,7 @@ def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[
 
 
 def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Tool names in policies on Gateways that several backends share, or whose scope is no backend."""
+    """Tool names in policies on Gateways that several backends share, or that apply to no backend."""
     policies = model(snapshot)
     backends = [backend for kind in BACKENDS for backend in snapshot.of_kind(*kind)]
     offered = {backend: offered_tools(policies, backend) for backend in backends}

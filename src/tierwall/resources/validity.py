@@ -134,8 +134,7 @@ def _unknown(key: KindKey) -> tuple[str, str]:
 
 
 def _differences(resource: Resource) -> Iterator[Diagnostic]:
-
-    from tierwall.resources.crd import differences  # writes YAML too, which few who come here need
+    from tierwall.resources.crd import differences  # imports what writes YAML, which nothing else here needs
 
     definition = definition_in(resource)
     if definition is None or not definition.kinds:

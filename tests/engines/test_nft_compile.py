@@ -23,8 +23,7 @@ from tierwall.engines.nftables.table.compile import Compiled, compile_model
 from tierwall.engines.nftables.table.names import Label
 from tierwall.engines.nftables.table.options import Log, Options
 from tierwall.engines.nftables.table.sets import spans_of
-from tierwall.engines.nftables.table.table import Kind, text
-from tierwall.engines.nftables.table.transaction import transaction
+from tierwall.engines.nftables.table.table import Kind, text, transaction
 from tierwall.network.model.model import model_with_shadow
 from tierwall.network.model.rules import Action, Direction
 from tierwall.resources.load import load_objects

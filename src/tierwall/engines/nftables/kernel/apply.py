@@ -32,8 +32,8 @@ from tierwall.engines.nftables.table.table import (
     Verdict,
     Word,
     text,
+    transaction,
 )
-from tierwall.engines.nftables.table.transaction import transaction
 from tierwall.values.addresses import parse_address
 
 # Declaring the table first makes deleting it right whether it was there or not.

@@ -21,8 +21,7 @@ from tierwall.engines.nftables.kernel.netlink import (
     text,
 )
 from tierwall.engines.nftables.kernel.nflog import Flow, address_bytes
-from tierwall.engines.nftables.table.table import CUT, TABLE, Attached, Element, Verdict, Word
-from tierwall.engines.nftables.table.transaction import ElementChange
+from tierwall.engines.nftables.table.table import CUT, TABLE, Attached, Element, ElementChange, Verdict, Word
 from tierwall.values.addresses import IPV6
 
 _NEW, _DELETE = 12, 14
@@ -71,9 +70,9 @@ def add_flows(flows: Iterable[Flow], seconds: int) -> int:
 def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Message, int]]:
     every = list(changes)
     for name, change in every:
-        yield from _some(_DELETE, 0, name, dict.fromkeys(change.gone, ""))
+        yield from _some(_DELETE, 0, name, dict.fromkeys(change.removed, ""))
     for name, change in every:
-        yield from _some(_NEW, NLM_F_CREATE, name, change.come)
+        yield from _some(_NEW, NLM_F_CREATE, name, change.added)
 
 
 def _some(kind: int, flags: int, name: str, elements: Mapping[Element, Attached]) -> Iterator[tuple[Message, int]]:

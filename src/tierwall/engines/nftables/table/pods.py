@@ -13,8 +13,16 @@ from tierwall.core.labels import Selector
 from tierwall.engines.nftables.table.compile import Compiled
 from tierwall.engines.nftables.table.names import comment
 from tierwall.engines.nftables.table.sets import Definition, NamedPortEnds, PeerEnds, family_of
-from tierwall.engines.nftables.table.table import PODS, Attached, Element, Set, Table, Verdict, Word
-from tierwall.engines.nftables.table.transaction import ElementChange
+from tierwall.engines.nftables.table.table import (
+    PODS,
+    Attached,
+    Element,
+    ElementChange,
+    Set,
+    Table,
+    Verdict,
+    Word,
+)
 from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
 from tierwall.network.model.rules import Direction, by_kind
 from tierwall.resources.resource import Resource
@@ -142,14 +150,12 @@ class FollowedTable:
         moved: list[tuple[str, ElementChange]] = []
         sets: dict[str, Set] = dict(self.table.sets)
         for name in dict.fromkeys((*gone, *come)):
-            leaving, entering = gone.get(name, {}), come.get(name, {})
-            real_gone = {one: text for one, text in leaving.items() if entering.get(one) != text}
-            real_come = {one: text for one, text in entering.items() if leaving.get(one) != text}
-            found = sets[name]
-            if real_gone or real_come:
-                moved.append((name, ElementChange(found, real_gone, real_come)))
-                elements = {one: text for one, text in found.elements.items() if one not in real_gone} | real_come
-                sets[name] = Set(found.kind, found.family, elements, found.comment)
+            part = sets[name]
+            change = ElementChange.between(gone.get(name, {}), come.get(name, {}))
+            if change.removed or change.added:
+                moved.append((name, change))
+                kept = {key: attached for key, attached in part.elements.items() if key not in change.removed}
+                sets[name] = Set(part.kind, part.family, kept | change.added, part.comment)
         return moved, Table(self.table.counters, sets, self.table.chains)
 
     def take(self, step: Step) -> None:

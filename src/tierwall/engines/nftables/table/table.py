@@ -1,14 +1,18 @@
-"""One nftables table as a value: counters, sets, maps and chains by name, and the text that loads it.
+"""One nftables table as a value: counters, sets, maps and chains by name, and the scripts that load and change it.
 
 Pure data: equal policies and pods give equal tables and equal text. Elements of sets keep their numbers, so that a
 change of pods can be sent to the kernel element by element.
+
+Chains and sets are named by what they mean. So the script from one table to the next only adds names that are new and
+deletes those that are gone; of sets that stay, it changes the elements that differ. The few chains with plain names are
+refilled in place: the base chains are never unhooked, and every packet runs through the old rules or the new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import Enum, StrEnum, auto
-from typing import NamedTuple, TypeAlias, assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, StrEnum
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -17,6 +21,7 @@ from tierwall.values.addresses import show
 FAMILY, TABLE = "inet", "tierwall"
 FAMILIES = (4, 6)
 EVERY_OTHER = "*"
+_WHERE = f"{FAMILY} {TABLE}"
 # Sets by the family behind their name: who has which address, and the connections that were cut.
 PODS, NODES, CUT = "pods", "nodes", "cut"
 
@@ -51,18 +56,20 @@ Attached: TypeAlias = str | Verdict
 
 
 class Kind(Enum):
-    """What the elements of a set are."""
+    """What the elements of a set are: their type as nftables writes it (`ADDRESS`: of the set's family), and flags."""
 
-    ADDRESSES = auto()
-    RANGES = auto()
-    NAMED = auto()
-    PORTS = auto()
-    VERDICTS = auto()
-    PORT_VERDICTS = auto()
-    FLOWS = auto()
+    ADDRESSES = ("ADDRESS",)
+    RANGES = ("ADDRESS", "flags interval")
+    NAMED = ("ADDRESS . inet_proto . inet_service",)
+    PORTS = ("inet_service", "flags interval")
+    VERDICTS = ("ADDRESS : verdict",)
+    PORT_VERDICTS = ("inet_service : verdict",)
+    FLOWS = ("ADDRESS . inet_service . ADDRESS . inet_service", "size 65535", "flags timeout")
 
 
 MAPS = (Kind.VERDICTS, Kind.PORT_VERDICTS)
+# Named by their content, or filled by events: never compared element by element.
+_FIXED = (Kind.RANGES, Kind.PORTS, Kind.PORT_VERDICTS, Kind.FLOWS)
 
 
 class Set(Struct, frozen=True):
@@ -101,61 +108,37 @@ def text(table: Table) -> str:
 
 
 def _lines(table: Table) -> Iterator[str]:
-    yield f"table {FAMILY} {TABLE} {{"
+    yield f"table {_WHERE} {{"
     for name, comment in table.counters.items():
         yield f'\tcounter {name} {{ comment "{comment}"; }}'
-    for name, found in table.sets.items():
-        yield f"\t{keyword(found)} {name} {{"
-        yield from (f"\t\t{line}" for line in set_body(found))
-        if found.elements:
-            yield f"\t\telements = {{ {elements_text(found, found.elements)} }}"
+    for name, part in table.sets.items():
+        yield f"\t{_keyword(part)} {name} {{"
+        yield from (f"\t\t{line}" for line in _set_body(part))
+        if part.elements:
+            yield f"\t\telements = {{ {_elements_text(part.kind, part.elements)} }}"
         yield "\t}"
     for name, chain in table.chains.items():
         yield f"\tchain {name} {{"
-        yield from (f"\t\t{line}" for line in chain_head(chain))
+        yield from (f"\t\t{line}" for line in _chain_head(chain))
         yield from (f"\t\t{rule}" for rule in chain.rules)
         yield "\t}"
     yield "}"
 
 
-def keyword(found: Set) -> str:
-    """`map` for verdict maps, else `set`."""
-    return "map" if found.kind in MAPS else "set"
+def _keyword(part: Set) -> str:
+    return "map" if part.kind in MAPS else "set"
 
 
-def set_body(found: Set) -> Iterator[str]:
+def _set_body(part: Set) -> Iterator[str]:
     """The lines that declare a set, without its elements."""
-    yield f"type {_type(found)}"
-    if found.kind in (Kind.RANGES, Kind.PORTS):
-        yield "flags interval"
-    elif found.kind is Kind.FLOWS:
-        yield "size 65535"
-        yield "flags timeout"
-    if found.comment:
-        yield f'comment "{found.comment}"'
+    element_type, *flags = part.kind.value
+    yield f"type {element_type.replace('ADDRESS', f'ipv{part.family}_addr')}"
+    yield from flags
+    if part.comment:
+        yield f'comment "{part.comment}"'
 
 
-def _type(found: Set) -> str:
-    """The type of a set in the words of nftables."""
-    address_type = f"ipv{found.family}_addr"
-    match found.kind:
-        case Kind.ADDRESSES | Kind.RANGES:
-            return address_type
-        case Kind.NAMED:
-            return f"{address_type} . inet_proto . inet_service"
-        case Kind.PORTS:
-            return "inet_service"
-        case Kind.VERDICTS:
-            return f"{address_type} : verdict"
-        case Kind.PORT_VERDICTS:
-            return "inet_service : verdict"
-        case Kind.FLOWS:
-            return f"{address_type} . inet_service . {address_type} . inet_service"
-        case _:
-            assert_never(found.kind)
-
-
-def chain_head(chain: Chain) -> Iterator[str]:
+def _chain_head(chain: Chain) -> Iterator[str]:
     """The lines of a chain before its rules."""
     if chain.comment:
         yield f'comment "{chain.comment}"'
@@ -163,18 +146,19 @@ def chain_head(chain: Chain) -> Iterator[str]:
         yield chain.hook
 
 
-def elements_text(found: Set, elements: Mapping[Element, Attached]) -> str:
+def _elements_text(kind: Kind, elements: Mapping[Element, Attached]) -> str:
     """Elements as nft writes them, in order."""
-    return ", ".join(_element(found.kind, one, elements[one]) for one in in_order(elements))
+    return ", ".join(_element(kind, element, elements[element]) for element in _in_order(elements))
 
 
-def in_order(elements: Mapping[Element, Attached]) -> list[Element]:
-    """Elements sorted, the catch-all last."""
-    rest: list[Element] = [one for one in elements if one == EVERY_OTHER]
-    return sorted((one for one in elements if one != EVERY_OTHER), key=_sort_key) + rest
+def _element(kind: Kind, element: Element, attached: Attached) -> str:
+    key = _key_text(kind, element)
+    if isinstance(attached, Verdict):
+        return f"{key} : {attached}"
+    return f'{key} comment "{attached}"' if attached else key
 
 
-def key_text(kind: Kind, element: Element) -> str:
+def _key_text(kind: Kind, element: Element) -> str:
     """An element's key alone."""
     if isinstance(element, str):
         return element
@@ -182,21 +166,91 @@ def key_text(kind: Kind, element: Element) -> str:
         return str(element) if kind is Kind.PORT_VERDICTS else show(element)
     if len(element) == 3:
         return f"{show(element[0])} . {element[1]} . {element[2]}"
-    first, last = element
-    if kind is Kind.PORTS:
-        return str(first) if first == last else f"{first}-{last}"
-    return show(first) if first == last else f"{show(first)}-{show(last)}"
+    first, last = element if kind is Kind.PORTS else map(show, element)
+    return str(first) if first == last else f"{first}-{last}"
 
 
-def _element(kind: Kind, element: Element, attached: Attached) -> str:
-    key = key_text(kind, element)
-    if isinstance(attached, Verdict):
-        return f"{key} : {attached}"
-    return f'{key} comment "{attached}"' if attached else key
+def _in_order(elements: Iterable[Element]) -> list[Element]:
+    """Elements sorted, the catch-all last."""
+    return sorted(elements, key=_sort_key)
 
 
-def _sort_key(element: Element) -> tuple[int, str, int]:
+def _sort_key(element: Element) -> tuple[bool, int, str, int]:
     if isinstance(element, int):
-        return element, "", 0
-    assert not isinstance(element, str)
-    return (element[0], element[1], element[2]) if len(element) == 3 else (element[0], "", element[1])
+        return False, element, "", 0
+    if isinstance(element, str):
+        return True, 0, element, 0
+    return (False, *element) if len(element) == 3 else (False, element[0], "", element[1])
+
+
+class ElementChange(NamedTuple):
+    """What leaves a set and what enters it; an element whose comment or verdict changes does both."""
+
+    removed: dict[Element, Attached]
+    added: dict[Element, Attached]
+
+    @classmethod
+    def between(cls, old: Mapping[Element, Attached], new: Mapping[Element, Attached]) -> ElementChange:
+        """What turns the elements of a set into others."""
+        removed = {element: attached for element, attached in old.items() if new.get(element) != attached}
+        added = {element: attached for element, attached in new.items() if old.get(element) != attached}
+        return cls(removed, added)
+
+
+def transaction(old: Table, new: Table) -> str:
+    """The script that turns one table into another; empty if they are the same."""
+    lines = (*_additions(old, new), *_changes(old, new), *_removals(old, new))
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _additions(old: Table, new: Table) -> Iterator[str]:
+    """What is new: maps after the chains they lead to, and rules last."""
+    for name, comment in new.counters.items():
+        if name not in old.counters:
+            yield f'add counter {_WHERE} {name} {{ comment "{comment}"; }}'
+    sets = [(name, part) for name, part in new.sets.items() if name not in old.sets]
+    chains = [(name, chain) for name, chain in new.chains.items() if name not in old.chains]
+    yield from (_added_set(name, part) for name, part in sets if part.kind not in MAPS)
+    for name, chain in chains:
+        head = (line if line.endswith(";") else f"{line};" for line in _chain_head(chain))
+        yield f"add chain {_WHERE} {name} {{ {' '.join(head)} }}"
+    yield from (_added_set(name, part) for name, part in sets if part.kind in MAPS)
+    for name, chain in chains:
+        yield from _added_rules(name, chain)
+
+
+def _changes(old: Table, new: Table) -> Iterator[str]:
+    """What is in both tables and differs."""
+    for name, chain in new.chains.items():
+        if name in old.chains and old.chains[name].mark != chain.mark:
+            yield f"flush chain {_WHERE} {name}"
+            yield from _added_rules(name, chain)
+    for name, part in new.sets.items():
+        if name not in old.sets or part.kind in _FIXED or part.elements == old.sets[name].elements:
+            continue
+        change = ElementChange.between(old.sets[name].elements, part.elements)
+        if change.removed:
+            keys = ", ".join(_key_text(part.kind, element) for element in _in_order(change.removed))
+            yield f"delete element {_WHERE} {name} {{ {keys} }}"
+        if change.added:
+            yield f"add element {_WHERE} {name} {{ {_elements_text(part.kind, change.added)} }}"
+
+
+def _removals(old: Table, new: Table) -> Iterator[str]:
+    """What is gone: rules first, then maps, which lead to chains, then the rest."""
+    chains = [name for name in old.chains if name not in new.chains]
+    sets = [(name, part) for name, part in old.sets.items() if name not in new.sets]
+    yield from (f"flush chain {_WHERE} {name}" for name in chains)
+    yield from (f"delete map {_WHERE} {name}" for name, part in sets if part.kind in MAPS)
+    yield from (f"delete chain {_WHERE} {name}" for name in chains)
+    yield from (f"delete set {_WHERE} {name}" for name, part in sets if part.kind not in MAPS)
+    yield from (f"delete counter {_WHERE} {name}" for name in old.counters if name not in new.counters)
+
+
+def _added_set(name: str, part: Set) -> str:
+    elements = f" elements = {{ {_elements_text(part.kind, part.elements)} }};" if part.elements else ""
+    return f"add {_keyword(part)} {_WHERE} {name} {{ {' '.join(f'{line};' for line in _set_body(part))}{elements} }}"
+
+
+def _added_rules(name: str, chain: Chain) -> Iterator[str]:
+    return (f"add rule {_WHERE} {name} {rule}" for rule in chain.rules)

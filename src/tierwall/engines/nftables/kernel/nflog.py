@@ -6,7 +6,6 @@ The prefix is `tierwall` and the label of the rule: `tierwall Deny egress[0] Adm
 from __future__ import annotations
 
 import errno
-import socket
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -118,11 +117,6 @@ def parse_packet(packet: bytes) -> Flow | None:
 def address_bytes(value: Address) -> bytes:
     """An address in network order."""
     return (value - IPV6).to_bytes(16, "big") if value >= IPV6 else value.to_bytes(4, "big")
-
-
-def socket_family(value: Address) -> socket.AddressFamily:
-    """AF_INET or AF_INET6."""
-    return socket.AF_INET6 if value >= IPV6 else socket.AF_INET
 
 
 def _refused(group: int, error: OSError) -> Diagnostic:

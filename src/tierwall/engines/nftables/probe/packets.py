@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
-from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged, socket_family
+from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged
 from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.network.model.rules import Action
 from tierwall.values.addresses import IPV6, Address, show
@@ -156,7 +156,7 @@ class _Round:
             self._found[index] = fate
 
     def _socket(self, address: Address, kind: int, protocol: int = 0) -> socket.socket:
-        made = socket.socket(socket_family(address), kind, protocol)
+        made = socket.socket(socket.AF_INET6 if address >= IPV6 else socket.AF_INET, kind, protocol)
         self._sockets.append(made)
         made.setblocking(False)
         if kind != socket.SOCK_RAW:

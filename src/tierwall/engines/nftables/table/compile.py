@@ -217,10 +217,16 @@ def _plain(rules: Iterable[str], note: str, hook: str = "") -> Chain:
 
 
 _SHOWN = 5
+# What becomes of a rule by domain name.
+_BY_DOMAIN = {
+    Action.ALLOW: "it opens nothing",
+    Action.DENY: "it drops traffic to every address",
+    Action.PASS: "only what both the rest of the tier and the tiers below allow passes",
+}
 
 
 def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
-    """Every such place."""
+    """Where the kernel cannot do what the policies say, or not yet."""
     for policy in model.policies:
         for direction in Direction:
             for rule in policy.rules(direction) or ():
@@ -228,7 +234,7 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
                     yield Diagnostic(
                         "TW605",
                         f"{rule} names domains ({', '.join(f'`{one}`' for one in names)}), which the kernel does not"
-                        f" know: {_closed(rule.action)}",
+                        f" know: {_BY_DOMAIN[rule.action]}",
                         rule.resource.position(rule.path),
                         reference=rule.policy,
                     )
@@ -245,16 +251,3 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
             if other is not pod:
                 words = f"pods `{other}` and `{pod}` have the same address {show(address)}; it is judged as `{other}`"
                 yield Diagnostic("TW607", words)
-
-
-def _closed(action: Action) -> str:
-    """What becomes of a rule by domain name."""
-    match action:
-        case Action.ALLOW:
-            return "it opens nothing"
-        case Action.DENY:
-            return "it drops traffic to every address"
-        case Action.PASS:
-            return "only what both the rest of the tier and the tiers below allow passes"
-        case _:
-            assert_never(action)

@@ -32,6 +32,9 @@ from tierwall.network.model.rules import (
 )
 
 _IP = {4: "ip", 6: "ip6"}
+# Where a packet has the address of the end that is judged, and that of the other.
+_SUBJECT = {Direction.EGRESS: "saddr", Direction.INGRESS: "daddr"}
+_PEER = {Direction.EGRESS: "daddr", Direction.INGRESS: "saddr"}
 
 
 class Match(NamedTuple):
@@ -79,53 +82,24 @@ def matches(
 
 def subject_field(direction: Direction, family: int) -> str:
     """The field with the address of the end that is judged."""
-    subject, _ = _sides(direction)
-    return f"{_IP[family]} {subject}"
-
-
-def peer_field(direction: Direction, family: int) -> str:
-    """The field with the other end's address."""
-    _, peer = _sides(direction)
-    return f"{_IP[family]} {peer}"
-
-
-def _sides(direction: Direction) -> tuple[str, str]:
-    """Where a packet has the address of the end that is judged, and that of the other."""
-    match direction:
-        case Direction.EGRESS:
-            return "saddr", "daddr"
-        case Direction.INGRESS:
-            return "daddr", "saddr"
-        case _:
-            assert_never(direction)
+    return f"{_IP[family]} {_SUBJECT[direction]}"
 
 
 def _peer_pieces(sets: Sets, direction: Direction, peers: tuple[Peer, ...] | None) -> Iterable[_Piece]:
     if peers is None:
         return _ANY
-    found = sets.of_peers(peers)
-    return (_Piece(family, f"{peer_field(direction, family)} @{name}") for family, name in found)
+    return (_Piece(family, f"{_IP[family]} {_PEER[direction]} @{name}") for family, name in sets.of_peers(peers))
 
 
 def _port_pieces(sets: Sets, ports: tuple[Port, ...] | None) -> Iterator[_Piece]:
     if ports is None:
         yield from _ANY
         return
-    ranges: list[PortRange] = []
-    named: set[NamedPort] = set()
-    for port in ports:
-        match port:
-            case PortRange():
-                ranges.append(port)
-            case NamedPort():
-                named.add(port)
-            case _:
-                assert_never(port)
     for protocol in PROTOCOLS:
-        joined = _joined(port for port in ranges if port.protocol == protocol)
+        joined = _joined(port for port in ports if isinstance(port, PortRange) and port.protocol == protocol)
         if joined:
             yield _ranges(sets, protocol.lower(), joined)
-    for port in sorted(named):
+    for port in sorted({port for port in ports if isinstance(port, NamedPort)}):
         for family, name in sets.of_named_port(port):
             yield _Piece(family, f"{_IP[family]} daddr . meta l4proto . th dport @{name}")
 

@@ -77,7 +77,7 @@ class Sets:
         # The sets that pods change, with what defines them: by definition, then by name.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
         self._addressed = [one for one in (*model.pods, *model.nodes) if wire.addresses(one)]
-        self.families = families_of(self._addressed, wire)
+        self.families = {family_of(address) for end in self._addressed for address in wire.addresses(end)}
         self.several = [one for one in self._addressed if len(wire.addresses(one)) > 1]
         self._by_namespace: dict[str, list[End]] = {}
         for pod in model.pods:
@@ -121,8 +121,10 @@ class Sets:
         if found is None:
             kind = Kind.ADDRESSES if isinstance(definition, PeerEnds) else Kind.NAMED
             by_family: dict[int, dict[Element, Attached]] = {family: {} for family in sorted(self.families)}
-            for element in self._elements(definition):
-                by_family[family_of(element)][element] = ""
+            added = definition.adding(self.model, self.wire)
+            for end in self._candidates(definition):
+                for element in added(end):
+                    by_family[family_of(element)][element] = ""
             found = tuple(
                 (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family
             )
@@ -130,11 +132,6 @@ class Sets:
                 self.made[name] = Set(kind, family, by_family[family])
             self._families[definition] = found
         return found
-
-    def _elements(self, definition: Definition) -> Iterator[Element]:
-        added = definition.adding(self.model, self.wire)
-        for end in self._candidates(definition):
-            yield from added(end)
 
     def _candidates(self, definition: Definition) -> Iterable[End]:
         """At least the ends that add something; peers by label are looked up by namespace."""
@@ -171,11 +168,6 @@ def family_of(element: Element) -> int:
     first = element if isinstance(element, int) else element[0]
     assert isinstance(first, int)
     return 6 if first >= IPV6 else 4
-
-
-def families_of(ends: Iterable[End], wire: Wire) -> frozenset[int]:
-    """The address families that some end has."""
-    return frozenset(family_of(address) for end in ends for address in wire.addresses(end))
 
 
 def spans_of(blocks: Iterable[Block], unlisted: Iterable[Address]) -> list[Span]:

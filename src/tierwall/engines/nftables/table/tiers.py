@@ -11,6 +11,7 @@ a Pass by domain only that passes what both the rest of the tier and the tiers b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from typing import NamedTuple, assert_never
 
 from tierwall.engines.nftables.table.matches import Line, matches, resolved
@@ -60,31 +61,19 @@ class _FirstMatch:
             if is_shadow(policy.resource):
                 self._shadow(policy, rule, out)
                 continue
-            for line in self._rule(rule, allow):
+            by_domain = self._is_first_by_domain(rule)
+            lines = self._rule(rule, allow)
+            if by_domain and rule.action is Action.DENY:
+                lines = chain(lines, self._rule(rule, allow, everybody=True))
+            for line in lines:
                 run.append(line)
                 if line.match.always:
                     _flush(self.parts, owner, run, out)
                     return True
-            names = domains(rule)
-            if not names or self._covered(names, rule.ports):
-                continue
-            self.asked.append((names, rule.ports))
-            match rule.action:
-                case Action.ALLOW:
-                    pass
-                case Action.DENY:
-                    for line in self._rule(rule, allow, everybody=True):
-                        run.append(line)
-                        if line.match.always:
-                            _flush(self.parts, owner, run, out)
-                            return True
-                case Action.PASS:
-                    if allow != self.passing:
-                        _flush(self.parts, owner, run, out)
-                        if self._both(rule, rules[number + 1 :], out):
-                            return True
-                case _:
-                    assert_never(rule.action)
+            if by_domain and rule.action is Action.PASS and allow != self.passing:
+                _flush(self.parts, owner, run, out)
+                if self._both(rule, rules[number + 1 :], out):
+                    return True
         if owner is not None:
             _flush(self.parts, owner, run, out)
         return False
@@ -132,10 +121,14 @@ class _FirstMatch:
         everywhere = AddressPeer((Block(Span(0, LAST_IPV4)), Block(Span(IPV6, LAST))))
         return (everywhere,) if self.parts.sets.wire.unlisted else None
 
-    def _covered(self, names: tuple[str, ...], ports: tuple[Port, ...] | None) -> bool:
-        """Whether rules before this one already stand for its domains, so that it can never be the first to match."""
-        asked = {name for names, those in self.asked if those is None or those == ports for name in names}
-        return all(covered(name, asked) for name in names)
+    def _is_first_by_domain(self, rule: Rule) -> bool:
+        """Whether a rule can be the first to match by domain name: no rules before it stand for all its domains."""
+        names = domains(rule)
+        asked = {name for before, ports in self.asked if ports is None or ports == rule.ports for name in before}
+        if all(covered(name, asked) for name in names):
+            return False
+        self.asked.append((names, rule.ports))
+        return True
 
 
 def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[str] | None:
@@ -151,7 +144,11 @@ def union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> list[st
                 ending += map(str, _watching(parts, subject, rule, None))
     ending.append(parts.ending(Label.of_isolation(direction, enforced), DROP))
     allowing = [
-        [line for rule in policy.rules(direction) or () for line in _allowing(parts, subject, rule)]
+        [
+            line
+            for rule in policy.rules(direction) or ()
+            for line in _lines(parts, subject, rule, parts.ending(Label.of_rule(rule), ALLOW[direction]))
+        ]
         for policy in enforced
     ]
     if direction is Direction.EGRESS:
@@ -178,10 +175,6 @@ def shadow_union(parts: Parts, subject: Subject, policies: Iterable[Policy]) -> 
     return [_jump(parts.chain("shadow", lines))]
 
 
-def _allowing(parts: Parts, subject: Subject, rule: Rule) -> Iterator[Line]:
-    return _lines(parts, subject, rule, parts.ending(Label.of_rule(rule), ALLOW[subject.direction]))
-
-
 def _watching(parts: Parts, subject: Subject, rule: Rule, verdict: Verdict | None, logs: bool = True) -> Iterator[Line]:
     return _lines(parts, subject, rule, parts.ending(Label.of_rule(rule, shadow=True), verdict, logs))
 
@@ -198,20 +191,9 @@ def _jump(chain: str) -> str:
 
 def _flush(parts: Parts, policy: Policy, run: list[Line], out: list[str]) -> None:
     """Write a policy's lines: two or more shared ones in a row become a chain of their own."""
-    shared: list[str] = []
-
-    def close() -> None:
-        if len(shared) > 1:
-            out.append(_jump(parts.chain("policy", shared, str(policy.reference))))
-        else:
-            out.extend(shared)
-        shared.clear()
-
-    for line in run:
-        if line.shared:
-            shared.append(str(line))
-        else:
-            close()
-            out.append(str(line))
-    close()
+    for shared, lines in groupby(run, key=lambda line: line.shared):
+        texts = [str(line) for line in lines]
+        if shared and len(texts) > 1:
+            texts = [_jump(parts.chain("policy", texts, str(policy.reference)))]
+        out += texts
     run.clear()

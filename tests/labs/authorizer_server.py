@@ -85,7 +85,7 @@ class Served:
         self.store.begin(self.files)
         self.issuer = Issuer(key)
         self.reviews = Reviews(self.store, self.issuer, bridged=bridged, shape=shape, settle=settle)
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.store)
         self.log = BytesIO() if log is None else log
         # What the process would tell its operator.
         self.said: list[str] = []

@@ -516,8 +516,8 @@ def test_while_policies_are_made_ready_reviews_are_answered_and_readiness_is_den
     assert served.get("/readyz").status == 200
 
 
-def test_the_latencies_add_up_as_prometheus_counts_them() -> None:
-    metrics, plain = Metrics(), CollectorRegistry()
+def test_the_latencies_add_up_as_prometheus_counts_them(served: Served) -> None:
+    metrics, plain = Metrics(served.store), CollectorRegistry()
     name = "tierwall_authorizer_request_duration_seconds"
     words = "From the first byte of a review's body to its answer."
     histogram = Histogram(name, words, ("phase",), buckets=SECONDS, registry=plain)

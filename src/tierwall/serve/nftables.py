@@ -74,15 +74,6 @@ class Keeper(Follower[Compiled | Step]):
             return Report("the last good table stays in force", load.diagnostics, load.loaded)
         return self._done._replace(read=load.loaded)
 
-    def keep(self, source: Source, tell: Callable[[Report], None]) -> None:
-        """Follow a source until SIGINT or SIGTERM; InputError if nothing of it can come into force."""
-
-        async def main(stop: asyncio.Event) -> None:
-            async for load in self.follow(source, stop):
-                tell(self.report(load))
-
-        until_signalled(main)
-
     def _cut(self, done: Report, snapshot: Snapshot) -> Report:
         if not self._cuts:
             return done
@@ -121,7 +112,13 @@ class Nftables(Engine[Snapshot, Source, Compiled]):
 
         The table stays in force.
         """
-        Keeper(self._options, self._cuts).keep(source, tell)
+        keeper = Keeper(self._options, self._cuts)
+
+        async def main(stop: asyncio.Event) -> None:
+            async for load in keeper.follow(source, stop):
+                tell(keeper.report(load))
+
+        until_signalled(main)
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
         """Send real packets between network namespaces; InputError if that is not possible here."""

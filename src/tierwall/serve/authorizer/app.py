@@ -16,11 +16,12 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 import msgspec
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tierwall.api.wire import condition_sets
 from tierwall.render.json import diagnostic_document
 from tierwall.render.json.engines import review_document
-from tierwall.serve.authorizer.metrics import CONTENT_TYPE, Metrics
+from tierwall.serve.authorizer.metrics import Metrics
 from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long
 from tierwall.serve.decisionlog import DecisionLog
@@ -37,6 +38,7 @@ MOST_ASKING = 16
 # What a body over its limit may have before the connection is cut: those who send a little too much are told so.
 MOST_DRAINED = 32 << 20
 _JSON = (b"content-type", b"application/json")
+_NOT_ALLOWED = b'{"error":"method not allowed"}'
 _CONDITIONS_KIND = condition_sets.KIND.encode()
 
 
@@ -69,7 +71,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class App:
-    """The application; with `only_pages` it answers nothing but health and metrics."""
+    """The application. `pages` is one of its own, for an address that answers nothing but health and metrics."""
 
     def __init__(
         self,
@@ -79,7 +81,6 @@ class App:
         log: DecisionLog | None = None,
         *,
         read_seconds: float = READ_SECONDS,
-        only_pages: bool = False,
         say: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self._reviews = reviews
@@ -87,7 +88,6 @@ class App:
         self._metrics = metrics
         self._log = log
         self._read_seconds = read_seconds
-        self._only_pages = only_pages
         self._say = say
         self.stopping = False
         # While policies are made ready for the first time: reviews are answered, but somebody else would be faster.
@@ -95,39 +95,41 @@ class App:
         self._asking = ThreadPoolExecutor(MOST_ASKING, "tierwall-asking")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
+        """One request: a review, or one for a page."""
+        phase = PHASES.get(scope["path"]) if scope["type"] == "http" else None
+        if phase is None:
+            await self.pages(scope, receive, send)
+        elif scope["method"] == "POST":
+            await self._review(phase, receive, send)
+        else:
+            await _send(send, 405, _NOT_ALLOWED, _JSON, (b"allow", b"POST"))
+
+    async def pages(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request for health or metrics."""
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
-        phase = PHASES.get(path) if not self._only_pages else None
-        if phase is not None and method == "POST":
-            await self._review(phase, receive, send)
-        elif path in PAGES and method in ("GET", "HEAD"):
-            status, kind, body = self._page(path)
-            await _send(send, status, body if method == "GET" else b"", ((b"content-type", kind),))
-        elif phase is not None or path in PAGES:
-            allowed = b"POST" if phase is not None else b"GET, HEAD"
-            await _send(send, 405, b'{"error":"method not allowed"}', (_JSON, (b"allow", allowed)))
+        if path not in PAGES:
+            await _send(send, 404, b'{"error":"not found"}', _JSON)
+        elif method not in ("GET", "HEAD"):
+            await _send(send, 405, _NOT_ALLOWED, _JSON, (b"allow", b"GET, HEAD"))
         else:
-            await _send(send, 404, b'{"error":"not found"}', (_JSON,))
+            status, kind, body = self._page(path)
+            await _send(send, status, body if method == "GET" else b"", (b"content-type", kind))
 
     async def _review(self, phase: str, receive: Receive, send: Send) -> None:
-        start = perf_counter()
-        close = False
+        start, headers = perf_counter(), [_JSON]
         try:
             body = await self._body(phase, receive)
         except Gone:
             return
         except Unread as why:
             # What is left of the body is not read, so the connection cannot be used again.
-            reply, close = self._reviews.refusal(phase, why.status, why.words), True
+            headers.append((b"connection", b"close"))
+            reply = self._reviews.refusal(phase, why.status, why.words)
         else:
             reply = await self._answer(phase, body)
-        headers = [_JSON, (b"content-length", str(len(reply.body)).encode())]
-        if close:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
+        await _send(send, reply.status, reply.body, *headers)
         self._remember(reply, perf_counter() - start)
 
     async def _answer(self, phase: str, body: bytes) -> Reply:
@@ -146,11 +148,9 @@ class App:
         if first.message is None or not body.takes(first.message):
             try:
                 async with asyncio.timeout(self._read_seconds):
-                    if first.message is None and body.takes(await first):
-                        pass
-                    else:
-                        while not body.takes(await receive()):
-                            pass
+                    is_whole = first.message is None and body.takes(await first)
+                    while not is_whole:
+                        is_whole = body.takes(await receive())
             except TimeoutError:
                 raise Unread(408, f"the body did not come within {self._read_seconds:g} s") from None
         if body.size > most:
@@ -174,7 +174,7 @@ class App:
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:
         if path == "/metrics":
-            return 200, CONTENT_TYPE, self._metrics.page(self._store)
+            return 200, CONTENT_TYPE_LATEST.encode(), generate_latest(self._metrics.registry)
         if path == "/healthz":
             return 200, b"text/plain", b"ok\n"
         readiness = self.readiness()
@@ -247,7 +247,7 @@ class _Begun:
         return (yield from self._rest)
 
 
-async def _send(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": (*headers, length)})
     await send({"type": "http.response.body", "body": body})

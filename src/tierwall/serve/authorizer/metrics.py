@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -24,7 +23,6 @@ M = TypeVar("M", Counter, Gauge)
 
 SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0)
 PREFIX = "tierwall_authorizer_"
-CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
 
 
 class _Tally(Collector):
@@ -70,7 +68,7 @@ class _Tally(Collector):
 class Metrics:
     """The metrics of one process, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
         self._tally = _Tally()
         self.registry.register(self._tally)
@@ -82,12 +80,14 @@ class Metrics:
         renewed = "Changes of the certificate files, by whether they came into force."
         self.certificate_reloads = counter("certificate_reloads", renewed, "outcome")
         reloaded = "Changes of the policy files since the start, by what became of them."
-        self._reloads = gauge("policy_reloads", reloaded, "outcome")
+        reloads = gauge("policy_reloads", reloaded, "outcome")
+        for outcome in store.outcomes:
+            reloads.labels(outcome.value).set_function(partial(store.outcomes.__getitem__, outcome))
         stale = "1 while the last good policies are in force because the files hold broken ones."
-        self._stale = gauge("policies_stale", stale)
-        self._policies = gauge("policies", "Policies in force.")
+        gauge("policies_stale", stale).set_function(lambda: bool(store.trouble))
+        gauge("policies", "Policies in force.").set_function(lambda: store.current.policies)
         retained = "Superseded sets of policies whose conditional grants are still enforced."
-        self._retained = gauge("retained_policy_sets", retained)
+        gauge("retained_policy_sets", retained).set_function(lambda: len(store.retained))
 
     def _made(self, kind: type[M], name: str, words: str, *labels: str) -> M:
         return kind(f"{PREFIX}{name}", words, labels, registry=self.registry)
@@ -100,12 +100,3 @@ class Metrics:
         self._tally.add(record.authorizer, record.verdict, phase, seconds)
         if record.error:
             self._errors.labels(phase).inc()
-
-    def page(self, store: Store) -> bytes:
-        """Everything in Prometheus' text format."""
-        for outcome, count in store.outcomes.items():
-            self._reloads.labels(outcome.value).set(count)
-        self._stale.set(bool(store.trouble))
-        self._policies.set(store.current.policies)
-        self._retained.set(len(store.retained))
-        return generate_latest(self.registry)

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from time import process_time
 from typing import Any, ClassVar
 
@@ -96,7 +95,7 @@ class Server:
         self.store.begin(source)
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.issuer = Issuer(sealing_key(settings.seal_key, settings.tls.key if settings.tls is not None else None))
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.store)
         self.log = DecisionLog.open(settings.log) if settings.log is not None else None
         self.reviews = Reviews(
             self.store,
@@ -106,27 +105,26 @@ class Server:
             settle=settings.settle,
             logged=self.log is not None,
         )
-        make = partial(
-            App, self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds, say=say
-        )
-        self.app, self.pages = make(), make(only_pages=True)
-        self.app.warming = self.pages.warming = True
+        self.app = App(self.reviews, self.store, self.metrics, self.log, read_seconds=settings.read_seconds, say=say)
+        self.app.warming = True
         self.begun, self.stop = asyncio.Event(), asyncio.Event()
         self._warming: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Listen and follow the files until told to stop."""
         settings = self.settings
-        listeners = [(settings.host, settings.port, self.app, self.certificates)]
+        sockets, servers = [bind(settings.host, settings.port)], [self._listener(self.app, self.certificates)]
         if settings.health is not None:
-            listeners.append((*settings.health, self.pages, None))
-        sockets = [bind(host, port) for host, port, _, _ in listeners]
-        servers = [self._listener(app, certificates) for _, _, app, certificates in listeners]
+            sockets.append(bind(*settings.health))
+            servers.append(self._listener(self.app.pages, None))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.source.nudge)
-        tasks = [loop.create_task(one.serve(sockets=[it])) for one, it in zip(servers, sockets, strict=True)]
+        tasks = [
+            loop.create_task(server.serve(sockets=[listening]))
+            for server, listening in zip(servers, sockets, strict=True)
+        ]
         tasks.append(loop.create_task(self.follow()))
         if settings.tls is not None:
             tasks.append(loop.create_task(self._follow_certificates(settings.tls.paths)))
@@ -145,7 +143,7 @@ class Server:
         stopped = loop.create_task(self.stop.wait())
         await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
         self.stop.set()
-        self.app.stopping = self.pages.stopping = True
+        self.app.stopping = True
         for one in servers:
             one.should_exit = True
         results = await asyncio.gather(rest, *tasks, return_exceptions=True)
@@ -181,7 +179,7 @@ class Server:
         while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
             await asyncio.sleep(0)
         settle_memory()
-        self.app.warming = self.pages.warming = False
+        self.app.warming = False
         self.begun.set()
         if not done:
             await self._warm(found, steps)
@@ -213,9 +211,10 @@ class Server:
         async for _ in changes(paths, self.stop):
             self.renew()
 
-    def _listener(self, app: App, certificates: Certificates | None) -> uvicorn.Server:
+    def _listener(self, app: Callable[..., Any], certificates: Certificates | None) -> uvicorn.Server:
         config = uvicorn.Config(
             app,
+            interface="asgi3",
             http=prompt(self.settings.header_seconds),
             ws="none",
             lifespan="off",

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, condition_sets, data
 from tierwall.api.algebra.authorizer import Authorizer
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.algebra.condition import FailureMode
-from tierwall.api.algebra.condition_set import ConditionSet
+from tierwall.api.algebra.condition import ConditionSet, FailureMode
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.verdict import Verdict

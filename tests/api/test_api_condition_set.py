@@ -8,8 +8,18 @@ import random
 import pytest
 
 from tests.worlds.api_fakes import FAKE_TYPE, condition, data, holds
-from tierwall.api.algebra.condition import CEL_TYPE, NODE_TYPE, Condition, Effect, FailureMode, label_key_problem
-from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    NODE_TYPE,
+    Condition,
+    Conditional,
+    ConditionError,
+    ConditionSet,
+    Effect,
+    FailureMode,
+    conditional,
+    label_key_problem,
+)
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.core.verdict import StepVerdict, Verdict
 

@@ -11,7 +11,7 @@ from tests.reference.api_server import judge, judge_connect, judge_delete_collec
 from tests.reference.impersonation import EXTRA_KEY, CarriedConditions, carried, impersonate
 from tests.worlds.api_fakes import Fake, condition, condition_sets, configuration, policy
 from tierwall.api.algebra.chain import Chain
-from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.condition import Conditional
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.model import chain_of
 from tierwall.resources.resource import Resource

@@ -141,7 +141,7 @@ def test_nobody_else_is_a_node() -> None:
 def test_r089_text_that_is_not_its_own_is_refused(text: str) -> None:
     from msgspec.structs import replace
 
-    from tierwall.api.algebra.condition_set import Conditional
+    from tierwall.api.algebra.condition import Conditional
 
     first = ask("create", "pods")
     conditions = condition_sets(first)[0]

@@ -174,7 +174,7 @@ def test_the_reason_names_binding_and_role_and_the_step_the_rule() -> None:
 
 
 def test_rbac_evaluates_no_conditions() -> None:
-    from tierwall.api.algebra.condition_set import ConditionSet
+    from tierwall.api.algebra.condition import ConditionSet
     from tierwall.api.algebra.request import ConditionData
 
     assert Rbac(objects()).evaluate(ConditionSet("rbac", ()), ConditionData()).verdict == "Deny"

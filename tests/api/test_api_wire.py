@@ -13,9 +13,17 @@ from msgspec.structs import replace
 
 from tests.worlds.api_fakes import CREATE, Fake, condition, configuration, policy
 from tierwall.api.algebra.chain import Chain, Entry, ask_the_rest
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    PACKED_CEL_TYPE,
+    Condition,
+    Conditional,
+    ConditionSet,
+    Effect,
+    FailureMode,
+    conditional,
+)
 from tierwall.api.algebra.condition_fit import pack, unpack
-from tierwall.api.algebra.condition_set import Conditional, ConditionSet, conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.api.authorizers.webhook import (
@@ -626,7 +634,7 @@ def test_settings_and_durations() -> None:
     found, problems = read_settings(
         {"timeout": "3s", "authorizedTTL": "1m30s", "cacheUnauthorizedRequests": False, "failurePolicy": "NoOpinion"}
     )
-    assert (problems, found.timeout, found.lifetime(True), found.lifetime(False)) == ([], 3.0, 90.0, 0.0)
+    assert (problems, found.timeout, found.authorized_ttl, found.unauthorized_ttl) == ([], 3.0, 90.0, 0.0)
     _, problems = read_settings(
         {"timeout": "31s", "authorizedTTL": "x", "failurePolicy": "Maybe", "matchConditions": [{}]}
     )

@@ -13,12 +13,21 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always, failed_closed
+from tierwall.api.algebra.authorizer import Always
 from tierwall.api.algebra.chain import Chain, ChainDecision, ask_the_rest
-from tierwall.api.algebra.condition import CEL_TYPE, CEL_TYPES, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    CEL_TYPES,
+    Condition,
+    Conditional,
+    ConditionError,
+    ConditionSet,
+    Effect,
+    FailureMode,
+    conditional,
+)
 from tierwall.api.algebra.condition_fit import fitted
-from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
-from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision, failed_closed
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionData
 from tierwall.api.authorizers.expression import (
     AUTHORIZER,

@@ -8,8 +8,15 @@ from typing import Any
 import yaml
 
 from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
-from tierwall.api.algebra.condition import Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.condition import (
+    Condition,
+    Conditional,
+    ConditionError,
+    ConditionSet,
+    Effect,
+    FailureMode,
+    conditional,
+)
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.question import ApiQuestion, ask

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierwall.api.algebra.condition_set import ConditionError
+from tierwall.api.algebra.condition import ConditionError
 from tierwall.api.algebra.request import OPERATIONS, UNKNOWN, WRITE_VERBS, Attributes
 from tierwall.api.authorizers.cel_policies import Policy
 from tierwall.api.authorizers.demands import GROUPS, demands

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tierwall.api.algebra.chain import Entry
-from tierwall.api.algebra.condition import Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.condition import Condition, Conditional, Effect, FailureMode
 from tierwall.core.verdict import Verdict
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tierwall.api.algebra.chain import ChainDecision
-from tierwall.api.algebra.condition import CEL_TYPE, Condition
-from tierwall.api.algebra.condition_set import ConditionError
+from tierwall.api.algebra.condition import CEL_TYPE, Condition, ConditionError
 from tierwall.api.algebra.decision import ALLOW, NO_OPINION, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.expression import condition_text

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tierwall.api.algebra.condition_set import ConditionSet
-from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision, settled, silent
+from tierwall.api.algebra.condition import ConditionSet
+from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision, failed_closed, settled, silent
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
@@ -68,12 +68,6 @@ class Always:
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """It never returned any, so these are not its own."""
         return unsupported(self.name)
-
-
-def failed_closed(name: str, verdict: Verdict, error: str, steps: tuple[Step, ...] = ()) -> Decision:
-    """The answer of an authorizer that cannot be trusted to have said what it would say."""
-    closed = Step(tier=name, verdict=StepVerdict(verdict), reason=Reason.FAILS_CLOSED, note=error)
-    return Decision(verdict, "failed closed", error, (*steps, closed), closed)
 
 
 def unsupported(name: str) -> Decision:

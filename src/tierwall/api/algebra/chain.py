@@ -15,9 +15,9 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import Always, Authorizer, failed_closed, guarded
-from tierwall.api.algebra.condition_set import Conditional, ConditionSet
-from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
+from tierwall.api.algebra.authorizer import Always, Authorizer, guarded
+from tierwall.api.algebra.condition import Conditional, ConditionSet
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision, failed_closed
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
 from tierwall.core.answer import Step
 from tierwall.core.stack import Combining, Tier, authorizer_chain

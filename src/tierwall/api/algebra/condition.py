@@ -1,24 +1,37 @@
-"""One condition: a pure function from the data of the second phase to a bool, and what its being true means.
+"""Conditions: pure functions from the data of the second phase to a bool, and how a set of them gives an answer.
 
-KEP-5681, "Condition and ConditionSet data model". Ids and types are label keys, the text is at most 1,024 bytes; a
-condition that breaks a rule is never dropped: the whole set falls to its failure mode (`condition_set.conditional`).
+KEP-5681, "Condition and ConditionSet data model". Ids and types are label keys, the text is at most 1,024 bytes. A
+condition that breaks a rule is never dropped: the whole set falls to its failure mode and is never conditional.
+
+"Computing a concrete decision from a ConditionSet":
+
+    some Deny true         Deny
+    some Deny fails        the failure mode, with the error
+    some NoOpinion true    NoOpinion
+    some NoOpinion fails   NoOpinion, with the error
+    some Allow true        Allow (Allows that fail are passed over)
+    else                   NoOpinion
+
+The order of conditions plays no part.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, TypeAlias, assert_never
 
 import msgspec
 
+from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, VERDICTS, Decision, failed_closed
 from tierwall.core.answer import Reason, Step
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.values import names
 
+MAX_CONDITIONS = 128
 MAX_CONDITION_BYTES = 1024
 
 # The CEL environment of ValidatingAdmissionPolicy plus `authorizer`; evaluated by the API server itself where it can.
@@ -137,3 +150,121 @@ def label_key_problem(key: str) -> str | None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# By whether some condition allows, and whether some denies.
+_POSSIBLE = {
+    (True, True): CONCRETE,
+    (True, False): frozenset((NO_OPINION, ALLOW)),
+    (False, True): frozenset((NO_OPINION, DENY)),
+    (False, False): frozenset((NO_OPINION,)),
+}
+
+# Each beats those after it.
+EFFECTS = tuple(Effect)
+_SAYS = dict(zip(EFFECTS, ("denied the request", "withholds an opinion", "allowed the request"), strict=True))
+# Looked up here once, because every evaluation uses them.
+_TRUE, _FALSE, _NO_MATCH = Reason.EXPRESSION_TRUE, Reason.EXPRESSION_FALSE, StepVerdict.NO_MATCH
+
+# Whether one condition is true for the data at hand; ConditionError if it fails.
+Test: TypeAlias = Callable[[Condition], bool]
+
+
+class ConditionError(Exception):
+    """A condition that gave no bool: it failed, or nobody here can read it."""
+
+
+class ConditionSet(msgspec.Struct, frozen=True):
+    """The conditions of one authorizer, unique by id. Never merged with another's."""
+
+    authorizer: str
+    conditions: tuple[Condition, ...]
+    failure_mode: FailureMode = FailureMode.DENY
+
+    def of(self, effect: Effect) -> tuple[Condition, ...]:
+        """The conditions with one effect."""
+        return tuple(condition for condition in self.conditions if condition.effect is effect)
+
+    def problems(self) -> tuple[str, ...]:
+        """Every rule that the set or a condition of it breaks."""
+        found = [problem for condition in self.conditions for problem in condition.problems()]
+        if not self.conditions:
+            found.append("a condition set needs at least one condition")
+        if len(self.conditions) > MAX_CONDITIONS:
+            found.append(f"{len(self.conditions)} conditions in one set, at most {MAX_CONDITIONS} are allowed")
+        seen: set[str] = set()
+        for condition in self.conditions:
+            if condition.id in seen:
+                found.append(f"condition id `{condition.id}` is used twice")
+            seen.add(condition.id)
+        return tuple(found)
+
+    def evaluate(self, test: Test) -> Decision:
+        """The concrete answer for the data that `test` knows."""
+        steps: list[Step] = []
+        for effect in EFFECTS:
+            errors: list[str] = []
+            failed: Step | None = None
+            for condition in self.of(effect):
+                text = condition.text if len(condition.text) <= 200 else ""
+                try:
+                    holds = test(condition)
+                except ConditionError as why:
+                    errors.append(f"condition `{condition.id}` failed: {why}")
+                    said = effect.if_failed(self.failure_mode)
+                    steps.append(condition.step(self.authorizer, said, Reason.EXPRESSION_FAILED, str(why)))
+                    failed = failed or steps[-1]
+                    continue
+                if holds:
+                    steps.append(condition.step(self.authorizer, effect.if_true, _TRUE, text))
+                    reason = f"{_name(condition)} {_SAYS[effect]}"
+                    return Decision(VERDICTS[steps[-1].verdict], reason, "", tuple(steps), steps[-1])
+                steps.append(condition.step(self.authorizer, _NO_MATCH, _FALSE, text))
+            # Allows that fail say nothing, which is not a verdict.
+            if failed is not None and failed.verdict in VERDICTS:
+                reason = f"a {effect} condition failed"
+                return Decision(VERDICTS[failed.verdict], reason, "; ".join(errors), tuple(steps), failed)
+        return Decision(NO_OPINION, "no condition allowed the request", "", tuple(steps))
+
+
+class Conditional(Decision, frozen=True, kw_only=True):
+    """The answer of an authorizer that needs data. `error` is what already failed in the first phase."""
+
+    conditions: ConditionSet
+    verdict: Verdict = Verdict.CONDITIONAL
+
+    verdicts: ClassVar[frozenset[Verdict]] = frozenset((Verdict.CONDITIONAL,))
+
+    @property
+    def can_become_allowed(self) -> bool:
+        """Whether a condition has the effect Allow."""
+        return any(condition.effect is Effect.ALLOW for condition in self.conditions.conditions)
+
+    @property
+    def possible(self) -> frozenset[Verdict]:
+        """NoOpinion always; Allow and Deny only where a condition has that effect."""
+        effects = {condition.effect for condition in self.conditions.conditions}
+        return _POSSIBLE[Effect.ALLOW in effects, Effect.DENY in effects]
+
+
+def conditional(
+    authorizer: str,
+    conditions: Iterable[Condition],
+    failure_mode: FailureMode = FailureMode.DENY,
+    *,
+    error: str = "",
+    steps: tuple[Step, ...] = (),
+) -> Decision:
+    """The answer with these conditions: the failure mode if they break a rule, NoOpinion if nothing else can come."""
+    condition_set = ConditionSet(authorizer, tuple(conditions), failure_mode)
+    if problems := condition_set.problems():
+        verdict = failure_mode.verdict if condition_set.conditions else NO_OPINION
+        return failed_closed(authorizer, verdict, "; ".join(problems[:5]), steps, "failed closed: invalid conditions")
+    if all(condition.effect is Effect.NO_OPINION for condition in condition_set.conditions):
+        return Decision(NO_OPINION, "only NoOpinion conditions", error, steps)
+    return Conditional(conditions=condition_set, error=error, steps=steps)
+
+
+def _name(condition: Condition) -> str:
+    description = f" ({condition.description})" if condition.description else ""
+    return f"condition `{condition.id}`{description}"

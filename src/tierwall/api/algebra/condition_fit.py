@@ -15,8 +15,14 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition, Effect
-from tierwall.api.algebra.condition_set import MAX_CONDITIONS
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    MAX_CONDITION_BYTES,
+    MAX_CONDITIONS,
+    PACKED_CEL_TYPE,
+    Condition,
+    Effect,
+)
 from tierwall.cel.syntax.ast import Call, Expr
 from tierwall.cel.syntax.printer import to_text
 

@@ -1,6 +1,6 @@
 """An authorizer's answer: exactly one of Allow, Deny, NoOpinion, Conditional (KEP-5681, "Core interface changes").
 
-`Decision` is the concrete one; `condition_set.Conditional` carries one authorizer's conditions and
+`Decision` is the concrete one; `condition.Conditional` carries one authorizer's conditions and
 `chain.ChainDecision` the opinions of several. The empty decision is Deny. What could still come of a decision
 (`possible`) says how it falls if it cannot be evaluated (`failure`): to Deny if Deny is possible, else to NoOpinion.
 A decision is a value: reading a property of it never asks an authorizer.
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from tierwall.core.answer import Step
+from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 
 ALLOW, DENY, NO_OPINION = Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION
@@ -76,6 +76,14 @@ class Decision(msgspec.Struct, frozen=True):
 def settled(step: Step, reason: str = "", error: str = "") -> Decision:
     """The answer of an authorizer that looked at one thing, which settled it."""
     return Decision(VERDICTS[step.verdict], reason, error, (step,), step)
+
+
+def failed_closed(
+    authorizer: str, verdict: Verdict, error: str, steps: tuple[Step, ...] = (), reason: str = "failed closed"
+) -> Decision:
+    """The answer of an authorizer that cannot be trusted to have said what it would say."""
+    closed = Step(tier=authorizer, verdict=StepVerdict(verdict), reason=Reason.FAILS_CLOSED, note=error)
+    return Decision(verdict, reason, error, (*steps, closed), closed)
 
 
 def silent(step: Step, reason: str) -> Decision:

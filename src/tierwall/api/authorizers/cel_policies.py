@@ -21,13 +21,15 @@ from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import (
     CEL_TYPE,
     CEL_TYPES,
+    EFFECTS,
     Condition,
+    ConditionError,
+    ConditionSet,
     Effect,
     FailureMode,
     Source,
     label_key_problem,
 )
-from tierwall.api.algebra.condition_set import ConditionError, ConditionSet
 from tierwall.api.algebra.decision import Decision, silent
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.demands import GROUPS, PolicyIndex, indexed
@@ -41,7 +43,7 @@ from tierwall.api.authorizers.expression import (
     made,
     program_of,
 )
-from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, ORDER, Settlement
+from tierwall.api.authorizers.settlement import NOTHING_ALLOWS, Settlement
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Reason, Step
@@ -82,11 +84,6 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
     def reference(self) -> Reference:
         """`Kind/namespace/name`."""
         return self.resource.reference
-
-    @property
-    def source(self) -> Source:
-        """Where a condition of this policy comes from."""
-        return Source(self.reference, self.resource)
 
 
 @per_snapshot
@@ -174,12 +171,12 @@ class CelPolicies:
         self.name = name
         self.failure_mode = failure_mode
         self.policies = tuple(policy for policy in policies_of(snapshot) if policy.authorizer == name)
-        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda policy: ORDER.index(policy.effect))))
+        self._ready = tuple(map(_ready, sorted(self.policies, key=lambda policy: EFFECTS.index(policy.effect))))
         self._index = PolicyIndex(self._ready)
         # By policy: what was left of it last, and the answer where it alone had something to say. Most leave the same
         # every time.
         self._alone: dict[_Ready, tuple[Left, Decision]] = {}
-        self._chain: Callable[[], Chain | None] = _no_chain
+        self._chain: Callable[[], Chain | None] = lambda: None
         no_policy = Step(tier=name, verdict=StepVerdict.NO_OPINION, reason=Reason.NO_POLICY)
         self._nothing = silent(no_policy, NOTHING_ALLOWS)
 
@@ -251,10 +248,6 @@ class CelPolicies:
             return Failed(str(why))
 
 
-def _no_chain() -> None:
-    return None
-
-
 def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
     needed = dict(policy.made.demands) if policy.made is not None else {}
     if policy.namespace:
@@ -262,5 +255,6 @@ def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
         needed["namespace"] = needed.get("namespace", own) & own
     looked_at = indexed(needed)
     unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
-    condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, policy.source)
+    source = Source(policy.reference, policy.resource)
+    condition = Condition(policy.id, policy.effect, policy.expression, CEL_TYPE, policy.description, source)
     return needed, _Ready(condition, policy.made, policy.error or policy.unknown, unmet)

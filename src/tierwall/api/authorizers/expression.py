@@ -20,9 +20,15 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tierwall.api.algebra.chain import Chain
-from tierwall.api.algebra.condition import CEL_TYPE, MAX_CONDITION_BYTES, PACKED_CEL_TYPE, Condition
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    MAX_CONDITION_BYTES,
+    PACKED_CEL_TYPE,
+    Condition,
+    ConditionError,
+    ConditionSet,
+)
 from tierwall.api.algebra.condition_fit import unpack
-from tierwall.api.algebra.condition_set import ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision
 from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionsMode
 from tierwall.api.authorizers.demands import demands

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.algebra.condition import NODE_TYPE, Condition, Effect
-from tierwall.api.algebra.condition_set import ConditionError, ConditionSet, conditional
+from tierwall.api.algebra.condition import NODE_TYPE, Condition, ConditionError, ConditionSet, Effect, conditional
 from tierwall.api.algebra.decision import Decision, settled, silent
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tierwall.api.algebra.authorizer import unsupported
-from tierwall.api.algebra.condition_set import ConditionSet
+from tierwall.api.algebra.condition import ConditionSet
 from tierwall.api.algebra.decision import Decision, settled, silent
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.core.answer import Reason, Step

@@ -23,16 +23,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tierwall.api.algebra.condition import CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition import CEL_TYPE, EFFECTS, Condition, Effect, FailureMode, conditional
 from tierwall.api.algebra.condition_fit import conditions_of, within_limits
-from tierwall.api.algebra.condition_set import conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.authorizers.expression import Failed, Left
 from tierwall.core.answer import Reason, Step
 from tierwall.core.verdict import StepVerdict, Verdict
 
-# Each effect beats those that `Effect` lists after it; the Denies are asked first.
-ORDER = tuple(Effect)
 NOTHING_ALLOWS = "no policy allows it"
 
 
@@ -55,7 +52,7 @@ class Settlement:
     def __init__(self, authorizer: str, failure_mode: FailureMode) -> None:
         self._authorizer = authorizer
         self._failure_mode = failure_mode
-        self._of = {effect: CameTo() for effect in ORDER}
+        self._of = {effect: CameTo() for effect in EFFECTS}
 
     def add(self, condition: Condition, outcome: bool | Failed | Left) -> None:
         """Take in what one policy came to."""
@@ -69,7 +66,7 @@ class Settlement:
 
     def decision(self) -> Decision:
         """The answer."""
-        denies, withholds, allows = (self._of[effect] for effect in ORDER)
+        denies, withholds, allows = (self._of[effect] for effect in EFFECTS)
         fails_open = bool(denies.failed) and self._failure_mode is FailureMode.NO_OPINION
         withheld = bool(withholds.true or withholds.failed)
         can_allow = bool(allows.true or allows.left)

@@ -20,11 +20,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import failed_closed, unsupported
+from tierwall.api.algebra.authorizer import unsupported
 from tierwall.api.algebra.chain import ChainDecision, Entry, Opinions, entries_of
-from tierwall.api.algebra.condition import CEL_TYPE, Condition
-from tierwall.api.algebra.condition_set import Conditional, ConditionError, ConditionSet
-from tierwall.api.algebra.decision import ALLOW, Decision, settled, silent
+from tierwall.api.algebra.condition import CEL_TYPE, Condition, Conditional, ConditionError, ConditionSet
+from tierwall.api.algebra.decision import ALLOW, Decision, failed_closed, settled, silent
 from tierwall.api.algebra.request import Attributes, ConditionData
 from tierwall.api.authorizers.expression import decide, holds, parse, program_of
 from tierwall.api.wire.answer import conditions_request, read_conditions_reply, read_status
@@ -49,10 +48,6 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     match_conditions: tuple[str, ...] = ()
     # That of its conditions; PLAIN where it is not asked for any.
     shape: Shape = Shape.PLAIN
-
-    def lifetime(self, is_allowed: bool) -> float:
-        """How long an answer may be served from the cache; a conditional one counts as not allowed."""
-        return self.authorized_ttl if is_allowed else self.unauthorized_ttl
 
 
 def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple[Path, str]]]:
@@ -267,7 +262,9 @@ class Webhook:
             return found[1]
 
     def _remember(self, key: bytes, decision: Decision) -> None:
-        lifetime = self._settings.lifetime(decision.verdict is ALLOW)
+        # A conditional answer counts as not allowed.
+        is_allowed = decision.verdict is ALLOW
+        lifetime = self._settings.authorized_ttl if is_allowed else self._settings.unauthorized_ttl
         if lifetime <= 0 or len(key) >= CACHEABLE_OCTETS:
             return
         with self._caching:

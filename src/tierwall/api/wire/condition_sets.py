@@ -17,9 +17,16 @@ from typing import Any
 import msgspec
 
 from tierwall.api.algebra.chain import Entry
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    PACKED_CEL_TYPE,
+    Condition,
+    Conditional,
+    Effect,
+    FailureMode,
+    conditional,
+)
 from tierwall.api.algebra.condition_fit import packed
-from tierwall.api.algebra.condition_set import Conditional, conditional
 from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import UNKNOWN, ConditionData
 from tierwall.api.wire.review import WireError, concrete_status, read_concrete

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from tierwall.api.algebra.condition import Condition
-from tierwall.api.algebra.condition_set import Conditional, ConditionSet
+from tierwall.api.algebra.condition import Condition, Conditional, ConditionSet
 from tierwall.api.algebra.decision import Decision
 
 DOMAIN = "seal.tierwall.io"

@@ -13,8 +13,15 @@ from typing import Any
 import msgspec
 
 from tierwall.api.algebra.chain import Entry
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Condition, Effect, FailureMode
-from tierwall.api.algebra.condition_set import Conditional, conditional
+from tierwall.api.algebra.condition import (
+    CEL_TYPE,
+    PACKED_CEL_TYPE,
+    Condition,
+    Conditional,
+    Effect,
+    FailureMode,
+    conditional,
+)
 from tierwall.api.algebra.decision import ALLOW, CONCRETE, DENY, NO_OPINION, Decision
 from tierwall.api.algebra.request import ConditionData
 from tierwall.api.wire.condition_sets import API_VERSION, KIND

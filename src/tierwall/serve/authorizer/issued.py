@@ -16,9 +16,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import Chain, ChainDecision, CompleteDecision, Entry
-from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Effect, FailureMode
+from tierwall.api.algebra.condition import CEL_TYPE, PACKED_CEL_TYPE, Conditional, Effect, FailureMode
 from tierwall.api.algebra.condition_fit import packed
-from tierwall.api.algebra.condition_set import Conditional
 from tierwall.api.algebra.decision import Decision
 from tierwall.api.wire.review import Shape
 from tierwall.api.wire.seal import Seal, SealError

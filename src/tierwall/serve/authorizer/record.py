@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tierwall.api.algebra.chain import ChainDecision, Opinions
-from tierwall.api.algebra.condition_set import Conditional
+from tierwall.api.algebra.condition import Conditional
 from tierwall.api.algebra.request import Attributes
 
 # At most so many policies are named in a record.

@@ -290,9 +290,7 @@ def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
 
 def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
     """The secrets, config maps, claims, resource claims and the service account that a pod's spec names."""
-    account = spec.get("serviceAccountName")
-    if isinstance(account, str) and account:
-        yield "serviceaccounts", namespace, account
+    yield from _named("serviceaccounts", namespace, spec.get("serviceAccountName"))
     for pull in maps(spec.get("imagePullSecrets")):
         yield from _named("secrets", namespace, pull.get("name"))
     for key in ("initContainers", "containers", "ephemeralContainers"):
@@ -301,33 +299,26 @@ def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
     for claim in maps(spec.get("resourceClaims")):
         yield from _named("resourceclaims", namespace, claim.get("resourceClaimName"))
     for volume in maps(spec.get("volumes")):
-        for source in (volume, *(maps(_map(volume.get("projected")).get("sources")))):
-            yield from _named("secrets", namespace, _map(source.get("secret")).get("secretName"))
-            yield from _named("secrets", namespace, _map(source.get("secret")).get("name"))
-            yield from _named("configmaps", namespace, _map(source.get("configMap")).get("name"))
-        claimed = _map(volume.get("persistentVolumeClaim")).get("claimName")
-        yield from _named("persistentvolumeclaims", namespace, claimed)
-        yield from _named("secrets", namespace, _map(volume.get("azureFile")).get("secretName"))
+        for source in (volume, *maps(_at(volume, "projected", "sources"))):
+            yield from _named("secrets", namespace, _at(source, "secret", "secretName"))
+            yield from _named("secrets", namespace, _at(source, "secret", "name"))
+            yield from _named("configmaps", namespace, _at(source, "configMap", "name"))
+        yield from _named("persistentvolumeclaims", namespace, _at(volume, "persistentVolumeClaim", "claimName"))
+        yield from _named("secrets", namespace, _at(volume, "azureFile", "secretName"))
         for driver in _VOLUME_SECRETS:
-            source = _map(volume.get(driver))
             for field in ("secretRef", "nodePublishSecretRef"):
-                yield from _named("secrets", namespace, _map(source.get(field)).get("name"))
+                yield from _named("secrets", namespace, _at(volume, driver, field, "name"))
 
 
 def _environment(container: Mapping[str, Any], namespace: str) -> Iterator[Thing]:
     for variable in maps(container.get("env")):
-        source = _map(variable.get("valueFrom"))
-        yield from _named("secrets", namespace, _map(source.get("secretKeyRef")).get("name"))
-        yield from _named("configmaps", namespace, _map(source.get("configMapKeyRef")).get("name"))
+        yield from _named("secrets", namespace, _at(variable, "valueFrom", "secretKeyRef", "name"))
+        yield from _named("configmaps", namespace, _at(variable, "valueFrom", "configMapKeyRef", "name"))
     for source in maps(container.get("envFrom")):
-        yield from _named("secrets", namespace, _map(source.get("secretRef")).get("name"))
-        yield from _named("configmaps", namespace, _map(source.get("configMapRef")).get("name"))
+        yield from _named("secrets", namespace, _at(source, "secretRef", "name"))
+        yield from _named("configmaps", namespace, _at(source, "configMapRef", "name"))
 
 
 def _named(resource: str, namespace: str, name: Any) -> Iterator[Thing]:
     if isinstance(name, str) and name:
         yield resource, namespace, name
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

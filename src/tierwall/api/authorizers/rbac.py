@@ -22,7 +22,7 @@ from tierwall.core.answer import Reason, Step
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.verdict import StepVerdict
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot
 
 GROUP = "rbac.authorization.k8s.io"
@@ -32,12 +32,12 @@ class Rule(msgspec.Struct, frozen=True):
     """One rule of a role, and where it stands."""
 
     verbs: frozenset[str]
-    groups: frozenset[str] = frozenset()
-    resources: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    urls: tuple[str, ...] = ()
-    role: Resource | None = None
-    index: int = 0
+    groups: frozenset[str]
+    resources: frozenset[str]
+    names: frozenset[str]
+    urls: tuple[str, ...]
+    role: Resource
+    index: int
 
     def grants(self, attributes: Attributes) -> bool:
         """Whether this rule alone allows a request."""
@@ -47,14 +47,13 @@ class Rule(msgspec.Struct, frozen=True):
             return any(_url_matches(url, attributes.path) for url in self.urls)
         return (
             ("*" in self.groups or attributes.group in self.groups)
-            and self._covers(attributes)
+            and (
+                "*" in self.resources
+                or attributes.combined_resource in self.resources
+                or (attributes.subresource != "" and f"*/{attributes.subresource}" in self.resources)
+            )
             and (not self.names or (attributes.name != "" and attributes.name in self.names))
         )
-
-    def _covers(self, attributes: Attributes) -> bool:
-        if "*" in self.resources or attributes.combined_resource in self.resources:
-            return True
-        return attributes.subresource != "" and f"*/{attributes.subresource}" in self.resources
 
 
 def _url_matches(rule: str, path: str) -> bool:
@@ -63,15 +62,11 @@ def _url_matches(rule: str, path: str) -> bool:
 
 def rules_of(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[Rule, ...]:
     """The rules of a role; of one that does not exist, none."""
-    if kind == "Role":
-        role = snapshot.get(GROUP, "Role", namespace, name)
-        return tuple(_own_rules(role)) if role is not None else ()
-    if kind != "ClusterRole":
-        return ()
-    role = snapshot.get(GROUP, "ClusterRole", "", name)
+    home = {"Role": namespace, "ClusterRole": ""}.get(kind)
+    role = snapshot.get(GROUP, kind, home, name) if home is not None else None
     if role is None:
         return ()
-    if not isinstance(role.value.get("aggregationRule"), Mapping):
+    if kind == "Role" or not isinstance(role.value.get("aggregationRule"), Mapping):
         return tuple(_own_rules(role))
     return tuple(rule for part in _aggregated(snapshot, role) for rule in _own_rules(part))
 
@@ -160,8 +155,22 @@ class Rbac:
             return self._nothing
         for rule, binding in self.rules_for(attributes):
             if rule.grants(attributes):
-                return settled(_step(self.name, rule, binding), _reason(rule, binding))
+                return self._granted(rule, binding)
         return self._nothing
+
+    def _granted(self, rule: Rule, binding: Binding) -> Decision:
+        role, bound_by = rule.role, binding.resource.reference
+        step = Step(
+            tier=self.name,
+            verdict=StepVerdict.ALLOW,
+            reason=Reason.GRANTED_BY_BINDING,
+            policy=role.reference,
+            rule=f"rules[{rule.index}]",
+            note=f"bound by {bound_by}",
+            origin=role,
+            path=("rules", rule.index),
+        )
+        return settled(step, f"RBAC: allowed by {bound_by} of {role.reference}")
 
     def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
         """RBAC never returns conditions."""
@@ -205,32 +214,13 @@ def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Bind
 
 
 def _subjects(value: Any, namespace: str) -> Iterator[tuple[str, str]]:
-    for subject in value if isinstance(value, list) else ():
-        if not isinstance(subject, Mapping) or not isinstance(subject.get("name"), str):
+    for subject in maps(value):
+        kind, name = subject.get("kind"), subject.get("name")
+        if not isinstance(name, str):
             continue
-        kind, name = subject.get("kind"), subject["name"]
         if kind in ("User", "Group"):
             yield kind, name
         elif kind == "ServiceAccount":
             home = subject.get("namespace") or namespace
             if isinstance(home, str) and home:
                 yield "User", f"system:serviceaccount:{home}:{name}"
-
-
-def _reason(rule: Rule, binding: Binding) -> str:
-    role = rule.role.reference if rule.role is not None else "?"
-    return f"RBAC: allowed by {binding.resource.reference} of {role}"
-
-
-def _step(tier: str, rule: Rule, binding: Binding) -> Step:
-    role = rule.role
-    return Step(
-        tier=tier,
-        verdict=StepVerdict.ALLOW,
-        reason=Reason.GRANTED_BY_BINDING,
-        policy=role.reference if role is not None else None,
-        rule=f"rules[{rule.index}]",
-        note=f"bound by {binding.resource.reference}",
-        origin=role,
-        path=("rules", rule.index),
-    )

@@ -1,13 +1,20 @@
-"""What only the answers of the api plane have (docs/reference/decision-document.md#keys-of-one-plane)."""
+"""What only the answers of the api plane have, and what a policy test may expect of it.
+
+docs/reference/decision-document.md#keys-of-one-plane, docs/policy-tests.md#api.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tierwall.api.algebra.chain import Entry
 from tierwall.api.algebra.condition import Condition, Conditional, Effect, FailureMode
+from tierwall.core.answer import Answer
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.expectation import Expectation, list_of_texts, malformed, one_of
 from tierwall.core.verdict import Verdict
 
 
@@ -62,3 +69,65 @@ def _opinion(entry: Entry) -> AuthorizerOpinion:
         return AuthorizerOpinion(entry.authorizer, decision.verdict)
     conditions = decision.conditions
     return AuthorizerOpinion(entry.authorizer, decision.verdict, conditions.conditions, conditions.failure_mode)
+
+
+def _error_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, bool):
+        yield malformed(key, "true or false", value)
+
+
+def _error_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    if answer.detail.error is not value:
+        words = {True: "true", False: "false"}
+        yield f"{key}: expected {words[value]}, got {words[answer.detail.error]}"
+
+
+def _set_problems(key: str, value: Any) -> Iterator[Diagnostic]:
+    if not isinstance(value, list) or not all(map(_is_set, value)):
+        yield malformed(key, "a list of `{authorizer, allowed | denied | effects}`", value)
+
+
+def _is_set(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not value.keys() <= {"authorizer", "allowed", "denied", "effects"}:
+        return False
+    effects = value.get("effects", {})
+    return isinstance(effects, Mapping) and set(effects) <= set(map(str, Effect))
+
+
+def _set_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
+    wanted = [_wanted_set(each) for each in value]
+    actual = [_actual_set(opinion) for opinion in answer.detail.condition_sets]
+    if wanted != actual:
+        yield f"{key}: expected {_in_words(wanted)}, got {_in_words(actual)}"
+
+
+_Set: TypeAlias = tuple[Any, bool, bool, tuple[int, ...]]
+
+
+def _wanted_set(value: Mapping[str, Any]) -> _Set:
+    """An effect that is left out, and one that is 0, are the same."""
+    counts = value.get("effects") or {}
+    effects = tuple(counts.get(effect, 0) for effect in Effect)
+    return value.get("authorizer"), bool(value.get("allowed")), bool(value.get("denied")), effects
+
+
+def _actual_set(opinion: AuthorizerOpinion) -> _Set:
+    effects = tuple(opinion.effects.get(effect, 0) for effect in Effect)
+    return opinion.authorizer, opinion.verdict is Verdict.ALLOW, opinion.verdict is Verdict.DENY, effects
+
+
+def _in_words(sets: Iterable[_Set]) -> str:
+    """`policies {Allow: 1}, rbac allowed`."""
+    words = []
+    for authorizer, allowed, denied, effects in sets:
+        counts = ", ".join(f"{effect}: {count}" for effect, count in zip(Effect, effects, strict=True) if count)
+        words.append(f"{authorizer} {'allowed' if allowed else 'denied' if denied else f'{{{counts}}}'}")
+    return ", ".join(words) or "none"
+
+
+EXPECTATIONS: Mapping[str, Expectation] = {
+    "final": one_of((Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION), lambda answer: answer.detail.final),
+    "conditionSets": Expectation(_set_problems, _set_differences),
+    "error": Expectation(_error_problems, _error_differences),
+    "called": list_of_texts("authorizer names", lambda answer: answer.detail.called),
+}

@@ -130,8 +130,12 @@ def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) 
     if not all(needed.values()):
         return  # no request has what it asks for
     # What is demanded outright stands in the columns and need not be said again in the condition.
-    fixed = {key: min(needed[field]) for (_, *rest), field in FIELDS.items() for key in rest if _is_one(needed, field)}
-    request = {**attributes.request(), **{key: value for key, value in fixed.items() if key in _OPEN}}
+    fixed = {
+        path[1]: min(needed[field])
+        for path, field in FIELDS.items()
+        if path[1] in _OPEN and len(needed.get(field, ())) == 1
+    }
+    request = {**attributes.request(), **fixed}
     unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _OPEN if key not in fixed))
     try:
         found = outcome(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
@@ -164,7 +168,3 @@ def _line(
         policy=policy.reference,
         error=error,
     )
-
-
-def _is_one(needed: Demands, field: str) -> bool:
-    return len(needed.get(field, ())) == 1

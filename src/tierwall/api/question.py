@@ -13,8 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode, extra_of
 from tierwall.api.decide import Decided, decide
-from tierwall.api.detail import ApiDetail, opinions_of
-from tierwall.api.expectation import EXPECTATIONS
+from tierwall.api.detail import EXPECTATIONS, ApiDetail, opinions_of
 from tierwall.api.model import chain_of
 from tierwall.api.resource_names import spelled_out
 from tierwall.api.sentence import sentence

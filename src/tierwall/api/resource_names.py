@@ -38,10 +38,6 @@ class ApiResource(msgspec.Struct, frozen=True):
     version: str
     others: tuple[str, ...] = ()
 
-    def is_called(self, name: str) -> bool:
-        """Whether this is one of its names."""
-        return name == self.plural or name in self.others
-
 
 # Group and version, then `plural=singular,short,…`.
 _TABLE: Final = """
@@ -159,25 +155,26 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
     """
     if question.has_data and question.operation is UNSET and question.verb in OPERATIONS:
         question = replace(question, operation=OPERATIONS[question.verb])
-    known = api_resources(snapshot)
-    doubts = tuple(_verb_doubts(question.verb))
-    if not question.resource:
-        return Resolved(question, doubts)
-    completed = _completed(question, known)
-    if completed is not None:
-        return Resolved(completed, doubts)
-    plain = _in_parts(question)
-    return Resolved(plain, (*doubts, *_resource_doubts(plain.resource, plain.group, known)))
+    doubts: list[str] = []
+    if question.verb not in VERBS:
+        doubts.append(with_hint(f"`{question.verb}` is not a known verb", near_miss(question.verb, VERBS)))
+    if question.resource:
+        known = api_resources(snapshot)
+        completed = _completed(question, known)
+        question = completed or _in_parts(question)
+        if completed is None and question.resource != "*":
+            doubts.append(_unknown_resource(question, known))
+    return Resolved(question, tuple(doubts))
 
 
 def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
     """The question about the resource that is served under its name; None if nobody knows the name."""
     asked = _in_parts(question)
-    served = _served(asked.resource, asked.group, known)
-    if served is None:
-        return None
-    version = asked.version if asked.version is not None else served.version
-    return replace(asked, resource=served.plural, group=served.group, version=version)
+    for served in known:
+        if asked.resource in (served.plural, *served.others) and asked.group in (None, served.group):
+            version = asked.version if asked.version is not None else served.version
+            return replace(asked, resource=served.plural, group=served.group, version=version)
+    return None
 
 
 def _in_parts(question: ApiQuestion) -> ApiQuestion:
@@ -192,20 +189,8 @@ def _in_parts(question: ApiQuestion) -> ApiQuestion:
     )
 
 
-def _served(name: str, group: str | None, known: Iterable[ApiResource]) -> ApiResource | None:
-    """The resource of this name, in this group if one is given."""
-    return next((each for each in known if each.is_called(name) and group in (None, each.group)), None)
-
-
-def _verb_doubts(verb: str) -> Iterator[str]:
-    if verb not in VERBS:
-        hint = near_miss(verb, VERBS)
-        yield with_hint(f"`{verb}` is not a known verb", hint)
-
-
-def _resource_doubts(name: str, group: str | None, known: Iterable[ApiResource]) -> Iterator[str]:
-    if name != "*":
-        whole = f"{name}.{group}" if group else name
-        names = (f"{each.plural}.{each.group}" for each in known if each.group)
-        hint = near_miss(whole, names if "." in whole else (each.plural for each in known))
-        yield with_hint(f"there is no resource type `{whole}` that Tierwall knows of", hint)
+def _unknown_resource(question: ApiQuestion, known: Iterable[ApiResource]) -> str:
+    whole = f"{question.resource}.{question.group}" if question.group else question.resource
+    names = (f"{served.plural}.{served.group}" for served in known if served.group)
+    hint = near_miss(whole, names if "." in whole else (served.plural for served in known))
+    return with_hint(f"there is no resource type `{whole}` that Tierwall knows of", hint)

@@ -71,9 +71,9 @@ class Model:
         On Gateways a name with a slash may have another scope by now, so such a policy is read anew. So is a policy
         whose kind has another definition by now.
         """
-        known = {_identity(policy.resource): policy for policy in before._policies.copy().values()}
+        known = {policy.resource.identity: policy for policy in before._policies.copy().values()}
         for resource in self.resources:
-            policy = known.get(_identity(resource))
+            policy = known.get(resource.identity)
             if policy is None or (is_on_gateways(resource) and _may_have_scope(policy)):
                 continue
             if definition_of(before.snapshot, policy.resource) is not definition_of(self.snapshot, resource):
@@ -167,10 +167,6 @@ def is_on_gateways(resource: Resource) -> bool:
     targets = resource.spec.get("targetRefs")
     first = targets[0] if isinstance(targets, list) and targets else None
     return isinstance(first, dict) and (first.get("group"), first.get("kind")) == GATEWAY
-
-
-def _identity(resource: Resource) -> tuple[str, str, str, str]:
-    return resource.api_version, resource.kind, resource.namespace, resource.name
 
 
 def _may_have_scope(policy: Policy) -> bool:

@@ -38,21 +38,15 @@ def way(
     snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
 ) -> Way | None:
     """The way that a question names, or None with problems."""
+    can_be_kept = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
+    if isinstance(backend, str) and backend.startswith("Service/") and _knows_no_service(snapshot):
+        # A Service that no object declares can be named at will: to keep these ways would fill the memory.
+        can_be_kept = False
     try:
-        if not (isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)):
-            return _way(snapshot, gateway, listener, backend)
-        if backend.startswith("Service/") and _knows_no_service(snapshot):
-            # A Service that no object declares can be named at will: to keep these ways would fill the memory.
-            return _way(snapshot, gateway, listener, backend)
-        return _declared_way(snapshot, gateway, listener, backend)
+        return (_kept_way if can_be_kept else _way)(snapshot, gateway, listener, backend)
     except InputError as error:
         problems += error.diagnostics
         return None
-
-
-@per_snapshot
-def _declared_way(snapshot: Snapshot, gateway: str, listener: str | None, backend: str) -> Way:
-    return _way(snapshot, gateway, listener, backend)
 
 
 def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> Way:
@@ -69,6 +63,9 @@ def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object)
         backend_of(found_backend) if isinstance(found_backend, Resource) else found_backend,
         model(snapshot).stack(found_gateway, found_listener, resource),
     )
+
+
+_kept_way = per_snapshot(_way)
 
 
 def _listener(find: Finder, gateway: Resource, name: object) -> Listener | None:

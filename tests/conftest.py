@@ -25,13 +25,13 @@ pytest.register_assert_rewrite("tests.labs", "tests.worlds", "tests.reference")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--renew`: see tests/golden."""
-    parser.addoption("--renew", action="store_true", help="keep what commands print now (tests/golden)")
+    """`--renew`: see tests/golden and tests/resources."""
+    parser.addoption("--renew", action="store_true", help="keep what commands print now, and write the pages of kinds")
 
 
 @pytest.fixture
 def renew(request: pytest.FixtureRequest) -> bool:
-    """Whether what commands print now is to be kept."""
+    """Whether what is printed or written now is to be kept."""
     return bool(request.config.getoption("--renew"))
 
 

@@ -1,11 +1,10 @@
 """The reference pages of the kinds, written from their schemas: one page for each API group.
 
-`python -m tierwall.resources.reference_page docs/reference/kinds` writes them; a test keeps them equal to the schemas.
+A test keeps those in `docs/reference/kinds` equal to the schemas; `pytest --renew tests/resources` writes them anew.
 A fragment that a kind uses in several places is described at the first and pointed to from the others.
 """
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -166,7 +165,3 @@ def write(folder: Path) -> None:
             old.unlink()
     for name, text in wanted.items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

@@ -10,11 +10,11 @@ import yaml
 from click.testing import CliRunner
 
 from tests import ROOT
+from tests.resources.reference_pages import pages, write
 from tierwall.cli.crds import command as crds
 from tierwall.render.manifests import to_yaml
 from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds
-from tierwall.resources.reference_page import pages
 
 DEFINITIONS = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
 REFERENCE = ROOT / "docs" / "reference" / "kinds"
@@ -97,6 +97,8 @@ def test_a_name_that_does_not_exist_is_a_usage_error_with_a_hint() -> None:
     assert "did you mean `AdminNetworkPolicy`?" in result.stderr
 
 
-def test_the_reference_pages_are_those_of_the_schemas() -> None:
-    found = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")}
-    assert found == pages(), "run `python -m tierwall.resources.reference_page docs/reference/kinds`"
+def test_the_reference_pages_are_those_of_the_schemas(renew: bool) -> None:
+    if renew:
+        write(REFERENCE)
+    written = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")}
+    assert written == pages(), "`pytest --renew tests/resources` writes them anew"

@@ -1,7 +1,8 @@
 """A CustomResourceDefinition among the objects: what an API server would have against its schemas.
 
 `kinds/data` says what a definition looks like outside its schemas. A schema must be structural (`structure`); where it
-is, its defaults must fit and its rules must be CEL (`contents`). What is not checked is in
+is, its defaults must fit and its rules must be CEL over the schema that they stand on: apiextensions'
+`pkg/apiserver/schema/defaulting/validation.go` and `pkg/apiserver/schema/cel/compilation.go`. What is not checked is in
 docs/definitions.md#what-is-not-done.
 
 INVARIANT: the schema is somebody else's. It is walked once, and no further than a bound.
@@ -12,12 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tierwall.resources.admission.problem import COUNT, DUPLICATE, Problem
-from tierwall.resources.admission.validate import MOST_PROBLEMS
-from tierwall.resources.definition.contents import HEAD, Contents
+from tierwall.cel import CheckError, Environment, ParseError
+from tierwall.cel.check.checker import compile_source
+from tierwall.cel.check.structural import object_type, schema_type
+from tierwall.cel.types import BOOL, DYN, STRING, Type
+from tierwall.resources.admission.expression import reads_old_self
+from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, Metered, Problem
+from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
 from tierwall.resources.definition.report import Path, Report, Words, field
 from tierwall.resources.definition.structure import Structure, alternatives
+from tierwall.resources.schema import Reader
 
+_HEAD = ("apiVersion", "kind", "metadata")
 _MOST_SELECTABLE = 8
 # What a definition with a status subresource may not say at its root.
 _NOT_AT_ROOT = (
@@ -61,14 +68,14 @@ def _judge(structure: Structure, words: Any, path: Path, has_status: bool) -> No
     if words.get("nullable"):
         report.forbidden((*path, "nullable"), "nullable cannot be true at the root")
     _complete(report, words, words, path, path)
-    for name in HEAD:
+    for name in _HEAD:
         described = (words.get("properties") or {}).get(name) or {}
         inside = (described.get("properties") or {}).items()
         for at, part in [((), described), *((("properties", below), inner) for below, inner in inside)]:
             if part.get("default") is not None:
                 report.forbidden((*path, "properties", name, *at, "default"), f"must not be set in top-level {name}")
     if len(report.problems) == before:
-        Contents(report).check(words, path, is_object=True, uncorrelated=None)
+        _contents(report, words, path, is_object=True, uncorrelated=None)
 
 
 def _selectable(report: Report, fields: list[Any], words: Words, path: Path) -> None:
@@ -112,3 +119,76 @@ def _complete(report: Report, words: Words, described: Words, path: Path, at: Pa
             else:
                 _complete(report, {"allOf": [part["items"]]}, described["items"], (*path, "items"), (*at, *place))
         _complete(report, part, described, path, (*at, *place))
+
+
+def _contents(
+    report: Report, words: Words, path: Path, *, is_object: bool, uncorrelated: Path | None, in_map: bool = False
+) -> None:
+    """Defaults must fit their schemas and rules must be CEL over them, here and below.
+
+    `uncorrelated` is the first schema above whose old and new values cannot be told to be the same. Defaults of
+    what is in the values of a map are not looked at.
+    """
+    if report.is_full:
+        return
+    before = len(report.problems)
+    if words.get("x-kubernetes-validations"):
+        self_type = object_type("self", words) if is_object else schema_type("self", words)
+        if self_type == DYN and words.get("x-kubernetes-int-or-string") is not True:
+            detail = "rules cannot stand on a schema that CEL has no type for"
+            report.invalid((*path, "x-kubernetes-validations"), words.get("type", ""), detail, RULE)
+            return
+        for index, rule in enumerate(words["x-kubernetes-validations"]):
+            _expression(report, rule, self_type, (*path, "x-kubernetes-validations", index), uncorrelated)
+    inside = uncorrelated or (path if words.get("x-kubernetes-map-type") == "atomic" else None)
+    for name, inner in (words.get("properties") or {}).items():
+        if not (is_object and name in _HEAD):
+            below = bool(inner.get("x-kubernetes-embedded-resource"))
+            _contents(report, inner, (*path, "properties", name), is_object=below, uncorrelated=inside, in_map=in_map)
+    items, values = words.get("items"), words.get("additionalProperties")
+    if isinstance(items, dict):
+        inside = uncorrelated or (path if words.get("x-kubernetes-list-type") != "map" else None)
+        below = bool(items.get("x-kubernetes-embedded-resource"))
+        _contents(report, items, (*path, "items"), is_object=below, uncorrelated=inside, in_map=in_map)
+    if isinstance(values, dict):
+        at_values = (*path, "additionalProperties")
+        _contents(report, values, at_values, is_object=False, uncorrelated=uncorrelated, in_map=True)
+    # A default is held against rules too, so they must be sound.
+    if words.get("default") is not None and not in_map and len(report.problems) == before:
+        _default(report, words, path)
+
+
+def _default(report: Report, words: Words, path: Path) -> None:
+    found = Metered()
+    schema = Reader({}, installed=True).read(words)
+    Compiler(strict=True, native=False, metered=True, repeated=True).compile(schema)(words["default"], None, found)
+    for problem in found[:MOST_PROBLEMS]:
+        report.invalid((*path, "default"), words["default"], f"must fit: {problem.message}", problem.code)
+
+
+def _expression(report: Report, rule: Words, self_type: Type, path: Path, uncorrelated: Path | None) -> None:
+    optional = rule.get("optionalOldSelf") is True
+    old = Type("optional_type", (self_type,)) if optional else self_type
+    environment = Environment(variables={"self": self_type, "oldSelf": old})
+    if not _compiles(report, rule["rule"], environment, BOOL, "a bool", (*path, "rule")):
+        return
+    if reads_old_self(rule["rule"]):
+        if uncorrelated is not None:
+            detail = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
+            report.invalid((*path, "rule"), rule["rule"], f"{detail} {field(uncorrelated)}")
+    elif rule.get("optionalOldSelf") is not None:
+        detail = "may not be set if oldSelf is not used in rule"
+        report.invalid((*path, "optionalOldSelf"), rule["optionalOldSelf"], detail)
+    if rule.get("messageExpression"):
+        at = (*path, "messageExpression")
+        _compiles(report, rule["messageExpression"], environment, STRING, "a string", at)
+
+
+def _compiles(report: Report, text: str, environment: Environment, wanted: Type, name: str, path: Path) -> bool:
+    try:
+        if compile_source(text, environment).type == wanted:
+            return True
+        report.invalid(path, text, f"cel expression must evaluate to {name}", RULE)
+    except (ParseError, CheckError) as error:
+        report.invalid(path, text, f"compilation failed: {error}", RULE)
+    return False

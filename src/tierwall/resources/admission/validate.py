@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.admission import formats, wording
+from tierwall.resources.admission import wording
 from tierwall.resources.admission.problem import (
     COUNT,
     INVALID,
@@ -26,7 +26,7 @@ from tierwall.resources.admission.problem import (
     steps,
 )
 from tierwall.resources.admission.rules import compile_rules, metered_rules
-from tierwall.resources.admission.values import TYPES, unique_items, value_checks
+from tierwall.resources.admission.values import TYPES, openapi_format, unique_items, value_checks
 from tierwall.resources.kinds.meta import embedded_object
 from tierwall.resources.schema import NO_VALUE, Property, Schema
 
@@ -80,7 +80,7 @@ class Compiler:
         wanted = "integer,string" if schema.int_or_string else schema.type
         fits = TYPES[wanted]
         parts = list(value_checks(schema, native=self.native))
-        if self.metered and wanted in ("", "string") and formats.openapi(schema.format) is not None:
+        if self.metered and wanted in ("", "string") and openapi_format(schema.format) is not None:
             # kube-openapi lets lists pass for a text that has a format, and nothing else even where there is no type.
             fits = TYPES["string,array"]
             parts += [_bare] if wanted else []

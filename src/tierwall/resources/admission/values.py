@@ -1,6 +1,7 @@
 """Checks of values by themselves: type, enum, length, pattern, format, bounds (kube-openapi), and repeated items.
 
-Items of a list that is a set, and the keys of one that is a map, must differ (apiextensions `listtype`).
+Items of a list that is a set, and the keys of one that is a map, must differ (apiextensions `listtype`). Formats that
+begin with `k8s-` are those of Go validation.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,8 +9,9 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from tierwall.cel.library.url import request_uri_problem
 from tierwall.core.diagnostics import near_miss
-from tierwall.resources.admission import formats, wording
+from tierwall.resources.admission import wording
 from tierwall.resources.admission.problem import (
     COUNT,
     DUPLICATE,
@@ -22,6 +24,10 @@ from tierwall.resources.admission.problem import (
     steps,
 )
 from tierwall.resources.schema import Schema
+from tierwall.values import formats, names
+from tierwall.values.addresses import read_cidr
+
+Reasons = Callable[[Any], list[str]]
 
 _FLOAT_OVERFLOW = 2.0**128 - 2.0**103  # the least number that rounds to more than a float32 holds
 
@@ -116,9 +122,9 @@ def _text(schema: Schema) -> Iterator[Check]:
             return True
 
         yield check
-    if schema.format in formats.KUBERNETES:
-        yield _reasons(formats.KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
-    elif (matches := formats.openapi(schema.format)) is not None:
+    if schema.format in _KUBERNETES:
+        yield _reasons(_KUBERNETES[schema.format], (str, int) if schema.int_or_string else (str,))
+    elif (matches := openapi_format(schema.format)) is not None:
         yield _format(schema.format, matches)
 
 
@@ -131,7 +137,7 @@ def _search(pattern: str) -> Callable[[str], object]:
     return search
 
 
-def _reasons(reasons: formats.Reasons, types: tuple[type, ...]) -> Check:
+def _reasons(reasons: Reasons, types: tuple[type, ...]) -> Check:
     def check(value: Any, trail: Trail, problems: Problems) -> bool:
         for reason in reasons(value) if type(value) in types else ():
             path = steps(trail)
@@ -151,6 +157,55 @@ def _format(name: str, matches: Callable[[str], bool]) -> Check:
         return False
 
     return check
+
+
+def _port(value: int | str) -> list[str]:
+    """A port number, or a port's name."""
+    if isinstance(value, str):
+        return names.port_name(value)
+    return [] if 1 <= value <= 65535 else ["must be between 1 and 65535, inclusive"]
+
+
+def _cidr(text: str) -> list[str]:
+    """A CIDR as fields older than strict validation take it: host bits and leading zeros are let through."""
+    if read_cidr(text) is None:
+        return ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+    return []
+
+
+def _named(reasons: names.Reasons) -> Reasons:
+    """An empty name is a missing one; that is for a rule to say."""
+    return lambda text: reasons(text) if text else []
+
+
+# apimachinery's checks, which give every reason at once.
+_KUBERNETES: dict[str, Reasons] = {
+    "k8s-long-name": _named(names.dns_subdomain),
+    "k8s-short-name": _named(names.dns_label),
+    "k8s-service-name": _named(names.dns_label_1035),
+    "k8s-path-segment-name": names.path_segment,
+    "k8s-long-name-prefix": _named(names.prefix_of(names.dns_subdomain)),
+    "k8s-short-name-prefix": _named(names.prefix_of(names.dns_label)),
+    "k8s-service-name-prefix": _named(names.prefix_of(names.dns_label_1035)),
+    "k8s-path-segment-name-prefix": names.path_segment_prefix,
+    "k8s-label-key": names.label_key,
+    "k8s-annotation-key": names.annotation_key,
+    "k8s-label-value": names.label_value,
+    "k8s-port-name": names.port_name,
+    "k8s-port": _port,
+    "k8s-cidr": _cidr,
+}
+
+# OpenAPI's formats, which have no reasons beyond their name.
+_OPENAPI: dict[str, Callable[[str], bool]] = {
+    **formats.FORMATS,
+    "uri": lambda text: request_uri_problem(text) is None,
+}
+
+
+def openapi_format(name: str) -> Callable[[str], bool] | None:
+    """The check of a format of OpenAPI; None if there is none. Dashes in the name have no meaning."""
+    return _OPENAPI.get(name.replace("-", ""))
 
 
 def _numbers(schema: Schema) -> Iterator[Check]:
@@ -257,7 +312,7 @@ def _utf8(text: str) -> str:
 
 def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]:
     """`x-kubernetes-list-type`: items of a set, or the keys of a map's items, must differ. Each value is named once."""
-    names = schema.list_map_keys
+    keys = schema.list_map_keys
     key_of = token if schema.list_type == "map" else _identity
 
     def check(value: list[Any], trail: Trail, problems: Problems) -> None:
@@ -266,7 +321,7 @@ def unique_items(schema: Schema) -> Callable[[list[Any], Trail, Problems], None]
             if schema.list_type == "map":
                 if type(item) is not dict:
                     continue
-                item = {name: item[name] for name in names if name in item}
+                item = {name: item[name] for name in keys if name in item}
             key = key_of(item)
             seen[key] = seen.get(key, 0) + 1
             if seen[key] == 2:

@@ -7,7 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierwall.resources.admission import apply_defaults, with_defaults
+from tierwall.resources.admission import with_defaults
+from tierwall.resources.admission.default import compile_defaults
 from tierwall.resources.schema import Schema, read_schema
 
 SCHEMA = read_schema(
@@ -24,10 +25,11 @@ properties:
   free: {x-kubernetes-preserve-unknown-fields: true, nullable: true}
 """)
 )
+fill = compile_defaults(SCHEMA)
 
 
 def test_missing_and_null_properties_take_their_defaults() -> None:
-    assert apply_defaults({"mode": None, "ports": [{"port": 1}]}, SCHEMA) == {
+    assert fill({"mode": None, "ports": [{"port": 1}]}) == {
         "mode": "Strict",
         "ports": [{"port": 1, "protocol": "TCP"}],
         "options": {"retries": 3},
@@ -37,21 +39,21 @@ def test_missing_and_null_properties_take_their_defaults() -> None:
 def test_defaults_inside_a_missing_object_are_not_looked_at() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}
     schema = read_schema({"type": "object", "properties": {"inner": inner}})
-    assert apply_defaults({}, schema) == {}
+    assert compile_defaults(schema)({}) == {}
 
 
 def test_a_null_without_default_is_pruned_unless_it_is_allowed() -> None:
-    done = apply_defaults({"note": None, "free": None, "ports": None}, SCHEMA)
+    done = fill({"note": None, "free": None, "ports": None})
     assert done == {"note": None, "free": None, "mode": "Strict", "options": {"retries": 3}}
 
 
 def test_values_of_maps_are_filled_too() -> None:
-    assert apply_defaults({"extra": {"a": {}, "b": None}}, SCHEMA)["extra"] == {"a": {"on": "yes"}}
+    assert fill({"extra": {"a": {}, "b": None}})["extra"] == {"a": {"on": "yes"}}
 
 
 def test_what_needs_no_change_is_the_same_object() -> None:
     value = {"mode": "Off", "options": {"retries": 1}, "ports": [{"protocol": "UDP"}]}
-    assert apply_defaults(value, SCHEMA) is value
+    assert fill(value) is value
 
 
 def test_an_object_of_a_known_kind_is_filled_as_the_api_server_fills_it() -> None:
@@ -98,7 +100,7 @@ _values = st.recursive(
 @given(st.dictionaries(_names, _values, max_size=6))
 def test_defaulting_agrees_with_the_rules_and_leaves_its_input_alone(value: dict[str, Any]) -> None:
     before = json.dumps(value, sort_keys=True)
-    done = apply_defaults(value, SCHEMA)
+    done = fill(value)
     assert json.dumps(value, sort_keys=True) == before
     assert done == reference(value, SCHEMA)
-    assert apply_defaults(done, SCHEMA) == done
+    assert fill(done) == done

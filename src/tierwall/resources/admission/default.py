@@ -16,11 +16,6 @@ from tierwall.resources.schema import Schema
 Defaulter = Callable[[Any], Any]
 
 
-def apply_defaults(value: Any, schema: Schema) -> Any:
-    """`value` with the defaults of `schema`, as a new value where anything changed."""
-    return compile_defaults(schema)(value)
-
-
 def compile_defaults(schema: Schema, *, native: bool = False) -> Defaulter:
     """A function that applies the defaults of `schema`. Native kinds read a null item of a list as Go's zero value."""
     return _Defaults(native).compile(schema)
@@ -43,85 +38,80 @@ class _Defaults:
     def compile(self, schema: Schema) -> Defaulter:
         known = self._seen.get(schema)
         if known is None:
-            known = self._seen[schema] = self._compile(schema)
+            if schema.properties or schema.additional is not None:
+                known = self._object(schema)
+            else:
+                known = _same if schema.items is None else self._array(schema.items)
+            self._seen[schema] = known
         return known
 
-    def _compile(self, schema: Schema) -> Defaulter:
-        if schema.properties or schema.additional is not None:
-            return _object(schema, self)
-        if schema.items is not None:
-            return _array(schema.items, self)
-        return _same
+    def _object(self, schema: Schema) -> Defaulter:
+        properties = {part.name: part.schema for part in schema.properties}
+        defaults = {part.name: part.schema.default for part in schema.properties if part.schema.default is not UNSET}
+        extra = schema.additional
+        compile_inner = self.compile
+        # A field's function is made when the first object has the field, unless any field may be there.
+        fillers: dict[str, Defaulter] = {}
+        fill_extra = None
+        if extra is not None:
+            fill_extra = compile_inner(extra)
+            fillers = {name: compile_inner(inner) for name, inner in properties.items()}
 
-
-def _object(schema: Schema, defaults_of: _Defaults) -> Defaulter:
-    properties = {part.name: part.schema for part in schema.properties}
-    defaults = {part.name: part.schema.default for part in schema.properties if part.schema.default is not UNSET}
-    extra = schema.additional
-    compile_inner = defaults_of.compile
-    # A field's function is made when the first object has the field, unless any field may be there.
-    fillers: dict[str, Defaulter] = {}
-    fill_extra = None
-    if extra is not None:
-        fill_extra = compile_inner(extra)
-        fillers = {name: compile_inner(inner) for name, inner in properties.items()}
-
-    def default_object(value: Any) -> Any:
-        if type(value) is not dict:
-            return value
-        out: dict[str, Any] | None = None
-        for name, default in defaults.items():
-            if name not in value or (value[name] is None and not properties[name].nullable):
-                out = dict(value) if out is None else out
-                out[name] = deepcopy(default)
-        for name, item in value.items():
-            fill = fillers.get(name, fill_extra)
-            if fill is None:
-                if name not in properties:
-                    continue
-                fill = fillers[name] = compile_inner(properties[name])
-            if item is None:
-                inner = properties.get(name, extra)
-                if inner is not None and not inner.nullable and name not in defaults:
+        def default_object(value: Any) -> Any:
+            if type(value) is not dict:
+                return value
+            out: dict[str, Any] | None = None
+            for name, default in defaults.items():
+                if name not in value or (value[name] is None and not properties[name].nullable):
                     out = dict(value) if out is None else out
-                    if inner.default is UNSET:
-                        del out[name]
-                    else:  # what the values of a map are where they are null
-                        out[name] = fill(deepcopy(inner.default))
-            elif fill is not _same:
-                new = fill(item)
+                    out[name] = deepcopy(default)
+            for name, item in value.items():
+                fill = fillers.get(name, fill_extra)
+                if fill is None:
+                    if name not in properties:
+                        continue
+                    fill = fillers[name] = compile_inner(properties[name])
+                if item is None:
+                    inner = properties.get(name, extra)
+                    if inner is not None and not inner.nullable and name not in defaults:
+                        out = dict(value) if out is None else out
+                        if inner.default is UNSET:
+                            del out[name]
+                        else:  # what the values of a map are where they are null
+                            out[name] = fill(deepcopy(inner.default))
+                elif fill is not _same:
+                    new = fill(item)
+                    if new is not item:
+                        out = dict(value) if out is None else out
+                        out[name] = new
+            if out is None:
+                return value
+            for name in defaults:  # a default may be an object that has defaults of its own
+                if name not in value or value[name] is None:
+                    out[name] = compile_inner(properties[name])(out[name])
+            return out
+
+        return default_object
+
+    def _array(self, items: Schema) -> Defaulter:
+        inner = self.compile(items)
+        fill = _ZERO.get(items.type) if self.native else None
+        if items.default is not UNSET:
+            fill = items.default
+        if items.nullable:
+            fill = None
+        if inner is _same and fill is None:
+            return _same
+
+        def default_array(value: Any) -> Any:
+            if type(value) is not list:
+                return value
+            out: list[Any] | None = None
+            for index, item in enumerate(value):
+                new = inner(deepcopy(fill) if item is None and fill is not None else item)
                 if new is not item:
-                    out = dict(value) if out is None else out
-                    out[name] = new
-        if out is None:
-            return value
-        for name in defaults:  # a default may be an object that has defaults of its own
-            if name not in value or value[name] is None:
-                out[name] = compile_inner(properties[name])(out[name])
-        return out
+                    out = list(value) if out is None else out
+                    out[index] = new
+            return value if out is None else out
 
-    return default_object
-
-
-def _array(items: Schema, defaults_of: _Defaults) -> Defaulter:
-    inner = defaults_of.compile(items)
-    fill = _ZERO.get(items.type) if defaults_of.native else None
-    if items.default is not UNSET:
-        fill = items.default
-    if items.nullable:
-        fill = None
-    if inner is _same and fill is None:
-        return _same
-
-    def default_array(value: Any) -> Any:
-        if type(value) is not list:
-            return value
-        out: list[Any] | None = None
-        for index, item in enumerate(value):
-            new = inner(deepcopy(fill) if item is None and fill is not None else item)
-            if new is not item:
-                out = list(value) if out is None else out
-                out[index] = new
-        return value if out is None else out
-
-    return default_array
+        return default_array

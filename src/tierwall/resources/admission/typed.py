@@ -25,12 +25,10 @@ def binding(schema: Schema) -> Bind:
     # Of metadata, rules see the name and generateName only.
     inner = {part.name: binding(part.schema) for part in schema.properties if part.name != "metadata"}
     inner = {name: bind for name, bind in inner.items() if bind is not _same}
-    if schema.type == "object" and inner:
-        return _fields(inner)
-    if schema.type == "object" and schema.additional is not None:
-        return _values(binding(schema.additional))
-    if schema.type == "array" and schema.items is not None:
-        return _items(binding(schema.items))
+    if schema.type == "object" and (inner or schema.additional is not None):
+        return _fields(inner, _same if inner or schema.additional is None else binding(schema.additional))
+    if schema.type == "array" and schema.items is not None and (bind := binding(schema.items)) is not _same:
+        return lambda value: [bind(item) for item in value] if type(value) is list else value
     if schema.type == "number":
         return lambda value: float(value) if type(value) is int else value
     if schema.type == "integer":
@@ -39,25 +37,13 @@ def binding(schema: Schema) -> Bind:
     return _same if parse is None else _text(parse)
 
 
-def _fields(inner: dict[str, Bind]) -> Bind:
-    def bind(value: Any) -> Any:
-        if type(value) is not dict:
-            return value
-        return {name: inner[name](item) if name in inner else item for name, item in value.items()}
-
-    return bind
-
-
-def _values(inner: Bind) -> Bind:
-    if inner is _same:
+def _fields(inner: dict[str, Bind], other: Bind) -> Bind:
+    """An object whose fields have types of their own, or a map."""
+    if not inner and other is _same:
         return _same
-    return lambda value: {name: inner(item) for name, item in value.items()} if type(value) is dict else value
-
-
-def _items(inner: Bind) -> Bind:
-    if inner is _same:
-        return _same
-    return lambda value: [inner(item) for item in value] if type(value) is list else value
+    return lambda value: (
+        {name: inner.get(name, other)(item) for name, item in value.items()} if type(value) is dict else value
+    )
 
 
 def _text(parse: Callable[[str], object]) -> Bind:

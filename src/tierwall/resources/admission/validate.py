@@ -131,15 +131,8 @@ class Compiler:
                     sound &= item_check(item, (trail, index), problems)
                     if len(problems) >= MOST_PROBLEMS:
                         return False
-            count = len(value)
-            if least is not None and count < least:
-                path = steps(trail)
-                detail = f"{wording.in_body(path)} should have at least {least} items"
-                problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
-            if most is not None and count > most:
-                path = steps(trail)
-                problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
-                sound = False
+            if least is not None or most is not None:
+                sound &= _count(len(value), "items", least, most, trail, problems)
             if unique is not None:
                 unique(value, trail, problems)
             return sound
@@ -187,8 +180,7 @@ class Compiler:
                     path = steps(trail)
                     problems.append(Problem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint))
             if known and not (least is None and most is None):
-                _count(len(value), least, most, trail, problems)
-                sound &= most is None or len(value) <= most
+                sound &= _count(len(value), "properties", least, most, trail, problems)
             if largest is not None and _octets(value) > largest:
                 path = steps(trail)
                 problems.append(Problem(COUNT, path, wording.too_long(path, largest)))
@@ -267,13 +259,16 @@ def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Che
     return sound
 
 
-def _count(count: int, least: int | None, most: int | None, trail: Trail, problems: Problems) -> None:
+def _count(count: int, what: str, least: int | None, most: int | None, trail: Trail, problems: Problems) -> bool:
+    """Append that there are too few or too many; true if CEL rules may look, which they may at too few."""
     path = steps(trail)
     if least is not None and count < least:
-        detail = f"{wording.in_body(path)} should have at least {least} properties"
+        detail = f"{wording.in_body(path)} should have at least {least} {what}"
         problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
     if most is not None and count > most:
         problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
+        return False
+    return True
 
 
 def _octets(value: dict[str, Any]) -> int:

@@ -12,16 +12,15 @@ from tierwall.resources.admission.problem import Step
 
 _MOST_SHOWN = 512
 _DEEPEST_SHOWN = 6
-_PLAIN = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
+_ESCAPED = dict(zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True))
+_TYPE_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
 }
 
 
@@ -40,8 +39,8 @@ def quote(text: str) -> str:
     """A text as Go's `%q` prints it."""
     out: list[str] = []
     for char in text[:_MOST_SHOWN]:
-        if char in _PLAIN:
-            out.append(_PLAIN[char])
+        if char in _ESCAPED:
+            out.append(f"\\{_ESCAPED[char]}")
         elif char.isprintable():
             out.append(char)
         elif ord(char) < 0x80:
@@ -83,20 +82,9 @@ def _shallow(value: Any, depth: int) -> Any:
 
 def type_name(value: Any) -> str:
     """What OpenAPI calls the type of a JSON value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer" if -(2**63) <= value < 2**63 else "number"  # what does not fit is read as a fraction
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return "number"  # what does not fit is read as a fraction
+    return _TYPE_NAMES.get(type(value), "object")
 
 
 def invalid(path: Iterable[Step], value: Any, detail: str) -> str:

@@ -80,8 +80,7 @@ def api(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _finding(
     code: str, policy: Policy, message: str, hint: str = "", related: tuple[tuple[str, Position | None], ...] = ()
 ) -> Diagnostic:
-    place = policy.resource.position(("spec", "expression"))
-    return Diagnostic(code, message, place, hint=hint, reference=policy.reference, related=related)
+    return policy.resource.diagnostic(code, message, ("spec", "expression"), hint=hint, related=related)
 
 
 def _expression(policy: Policy) -> Iterator[Diagnostic]:

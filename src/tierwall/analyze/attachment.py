@@ -31,31 +31,20 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
             if len(failed) == len(found):
                 yield _nowhere(policy, failed)
             else:
-                yield from (_partly(policy, one) for one in failed)
+                for target in failed:
+                    words = f"{policy.reference} does not attach to one of its targets: {target.message}"
+                    yield policy.diagnostic(PARTLY, words, target.path, found=str(target.problem), hint=target.hint)
 
 
 def _nowhere(policy: Resource, failed: list[Attached]) -> Diagnostic:
     first, *rest = failed
-    return Diagnostic(
+    return policy.diagnostic(
         NOWHERE,
         f"{policy.reference} attaches nowhere: {first.message}",
-        policy.position(first.path),
+        first.path,
         found=str(first.problem),
         hint=first.hint,
-        reference=policy.reference,
         related=tuple((one.message, policy.position(one.path)) for one in rest),
-    )
-
-
-def _partly(policy: Resource, one: Attached) -> Diagnostic:
-    words = f"{policy.reference} does not attach to one of its targets: {one.message}"
-    return Diagnostic(
-        PARTLY,
-        words,
-        policy.position(one.path),
-        found=str(one.problem),
-        hint=one.hint,
-        reference=policy.reference,
     )
 
 
@@ -66,20 +55,12 @@ def parents(snapshot: Snapshot) -> Iterator[Diagnostic]:
             listed = list(maps(route.spec.get("parentRefs")))
             for refused in attach_route(snapshot, route)[1]:
                 if listed[refused.parent].get("kind", "Gateway") in ("Gateway", "ListenerSet", "XListenerSet"):
-                    yield Diagnostic(
-                        NO_PARENT,
-                        f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}",
-                        route.position(("spec", "parentRefs", refused.parent)),
-                        found=refused.reason,
-                        reference=route.reference,
-                    )
+                    path = ("spec", "parentRefs", refused.parent)
+                    words = f"{route.reference} does not attach through parentRefs[{refused.parent}]: {refused.message}"
+                    yield route.diagnostic(NO_PARENT, words, path, found=refused.reason)
     for key in (LISTENER_SET, X_LISTENER_SET):
         for added in snapshot.of_kind(*key):
             gateway, why = parent_gateway(snapshot, added)
             if gateway is None:
-                yield Diagnostic(
-                    NO_PARENT,
-                    f"{added.reference} adds its listeners to no Gateway: {why}",
-                    added.position(("spec", "parentRef")),
-                    reference=added.reference,
-                )
+                words = f"{added.reference} adds its listeners to no Gateway: {why}"
+                yield added.diagnostic(NO_PARENT, words, ("spec", "parentRef"))

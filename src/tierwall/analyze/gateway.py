@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import islice
 
 from tierwall.attach.acceptance import broken_expressions
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.answer import Reason
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
-from tierwall.core.source import Position
 from tierwall.core.words import listed
 from tierwall.gateway.decide import Candidate, Merged, merge
 from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Field, Phase, Written
@@ -43,14 +43,11 @@ def settings_that_never_count(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 first = min(beaten, key=lambda lost: str(lost.winner.source))
                 why = f"{first.winner.source} ({first.winner_level}) {BEATS[first.reason]}"
                 more = f", and {len(beaten) - 1} more elsewhere" if len(beaten) > 1 else ""
-                yield Diagnostic(
+                yield _finding(
                     NEVER,
+                    fate.candidate,
                     f"`{path}` of {policy.reference} never takes effect: {why}{more}",
-                    _position(fate.candidate),
-                    reference=policy.reference,
-                    related=tuple(
-                        (f"{lost.winner.source} sets it", _position(lost.winner)) for lost in beaten[:_NAMED]
-                    ),
+                    ((f"{lost.winner.source} sets it", lost.winner) for lost in beaten),
                 )
 
 
@@ -62,13 +59,12 @@ def _may_come(snapshot: Snapshot, policy: Resource, path: str) -> bool:
 
 def _disputed(path: str, loser: Candidate, winner: Candidate) -> Diagnostic:
     why = seniority(winner.resource, loser.resource)
-    return Diagnostic(
+    return _finding(
         DISPUTED,
+        loser,
         f"{loser.source} and {winner.source} set `{path}` with equal precedence; {winner.source} {why}",
-        _position(loser),
-        hint="set the field in one of the two, or target different sections",
-        reference=loser.resource.reference,
-        related=((f"{winner.source} sets it", _position(winner)),),
+        [(f"{winner.source} sets it", winner)],
+        "set the field in one of the two, or target different sections",
     )
 
 
@@ -100,16 +96,9 @@ def _overlapping(
         several.sort(key=lambda overlap: str(overlap.lower.source))
         _, _, upper, upper_level = several[0]
         lower = listed([f"{overlap.lower.source} ({overlap.lower_level})" for overlap in several], 1)
-        yield Diagnostic(
-            code,
-            f"{upper.source} ({upper_level}) {does} `{path}` of {lower}{why}",
-            _position(upper),
-            hint=hint,
-            reference=upper.resource.reference,
-            related=tuple(
-                (f"{overlap.lower.source} {other}", _position(overlap.lower)) for overlap in several[:_NAMED]
-            ),
-        )
+        message = f"{upper.source} ({upper_level}) {does} `{path}` of {lower}{why}"
+        related = ((f"{overlap.lower.source} {other}", overlap.lower) for overlap in several)
+        yield _finding(code, upper, message, related, hint)
 
 
 def _wider(overlap: Overlap) -> bool:
@@ -157,13 +146,9 @@ def broken(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Expressions that do not parse: the gateway leaves their setting out, and a condition never holds."""
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         for one in broken_expressions(policy):
-            yield Diagnostic(
-                BROKEN,
-                f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}",
-                policy.position(one.path),
-                found=one.text if len(one.text) <= 80 else f"{one.text[:79]}…",
-                reference=policy.reference,
-            )
+            message = f"`{'.'.join(map(str, one.path[1:]))}` is not a valid CEL expression: {one.message}"
+            shown = one.text if len(one.text) <= 80 else f"{one.text[:79]}…"
+            yield policy.diagnostic(BROKEN, message, one.path, found=shown)
 
 
 def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -180,12 +165,8 @@ def profiles_that_differ(snapshot: Snapshot) -> Iterator[Diagnostic]:
                 seen.add((path, in_force))
                 names = [", ".join(str(source) for source, _ in found) or "not set" for found in in_force]
                 party = (one.get(path) or other[path]).taken[-1]
-                yield Diagnostic(
-                    PROFILES_DIFFER,
-                    f"`{path}` at {asked}: {names[0]} by the documentation, {names[1]} by the code of agentgateway",
-                    party.resource.position(party.path, key=True),
-                    reference=party.resource.reference,
-                )
+                words = f"`{path}` at {asked}: {names[0]} by the documentation, {names[1]} by the code of agentgateway"
+                yield _finding(PROFILES_DIFFER, party, words)
 
 
 def _phases(snapshot: Snapshot) -> tuple[Phase, ...]:
@@ -202,5 +183,9 @@ def _in_force(merged: Merged | None) -> tuple[tuple[Reference, int | None], ...]
     return tuple((candidate.source, candidate.entry) for candidate in merged.taken if candidate.sets)
 
 
-def _position(candidate: Candidate) -> Position | None:
-    return candidate.resource.position(candidate.path, key=True)
+def _finding(
+    code: str, setting: Candidate, message: str, related: Iterable[tuple[str, Candidate]] = (), hint: str = ""
+) -> Diagnostic:
+    """A finding about a setting; of the settings that it is related to it shows a few."""
+    places = tuple((words, other.resource.position(other.path, key=True)) for words, other in islice(related, _NAMED))
+    return setting.resource.diagnostic(code, message, setting.path, key=True, hint=hint, related=places)

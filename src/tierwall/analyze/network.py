@@ -70,20 +70,16 @@ def _selecting_nothing(this: Model) -> Iterator[Diagnostic]:
     for policy in this.policies:
         selected = rows.membership.subjects(policy.namespaces, policy.pods)
         if not selected:
-            place = policy.resource.position(
-                ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
-            )
-            words = f"{policy.reference} selects no pod that exists"
-            yield Diagnostic("TW204", words, place, reference=policy.reference)
+            path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
+            yield policy.resource.diagnostic("TW204", f"{policy.reference} selects no pod that exists", path)
             continue
         subjects = [one.one for one in rows.classes.members(selected)]
         for rule in policy.all_rules:
             for number, peer in enumerate(rule.peers or ()):
                 if _names_ends(peer) and not any(rows.membership.matching(peer, subject) for subject in subjects):
                     side = rule.direction.peers_key
-                    place = rule.resource.position((*rule.path, side, number))
                     words = f"{side}[{number}] of {rule} selects no pod or node that exists"
-                    yield Diagnostic("TW205", words, place, reference=policy.reference)
+                    yield rule.resource.diagnostic("TW205", words, (*rule.path, side, number))
 
 
 def _names_ends(peer: Peer) -> bool:
@@ -122,21 +118,12 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                     side = rule.direction.peers_key
                     shown = ", ".join(f"`{key}`" for key in keys)
                     named = listed(lacking, MOST_NAMED)
-                    yield Diagnostic(
-                        "TW206",
-                        f"notSameLabels of {rule} never selects namespaces without {shown}: {named}",
-                        rule.resource.position((*rule.path, side, number)),
-                        hint=f"label every namespace with {shown}, or add a rule for those that lack it"
-                        + _otherwise(bare),
-                        reference=policy.reference,
-                    )
-
-
-def _otherwise(bare: list[str]) -> str:
-    """Where the KEP's other wording, the peer has none of the labels, says something else."""
-    if not bare:
-        return ""
-    return f"; by the KEP's other wording (none of the labels) it would select {listed(bare, MOST_NAMED)}"
+                    words = f"notSameLabels of {rule} never selects namespaces without {shown}: {named}"
+                    hint = f"label every namespace with {shown}, or add a rule for those that lack it"
+                    if bare:
+                        bare_named = listed(bare, MOST_NAMED)
+                        hint += f"; by the KEP's other wording (none of the labels) it would select {bare_named}"
+                    yield rule.resource.diagnostic("TW206", words, (*rule.path, side, number), hint=hint)
 
 
 class Witness(NamedTuple):
@@ -292,13 +279,12 @@ class Walk:
 
     def _equal_priorities(self) -> Iterator[Diagnostic]:
         for (first, second), witness in list(self.clashes.items())[:MOST_PAIRS]:
-            yield Diagnostic(
+            yield second.resource.diagnostic(
                 "TW201",
                 f"{second} ({second.action}) and {first} ({first.action}) have the same priority and both match "
                 f"{self._words(witness)}; {first.policy.name} goes first by name",
-                second.resource.position(second.path),
+                second.path,
                 hint="give one of the two policies another priority",
-                reference=second.policy,
                 related=(("the other rule", first.resource.position(first.path)),),
             )
 
@@ -308,19 +294,17 @@ class Walk:
             by = ", ".join(str(denying) for denying in list(undone)[:MOST_NAMED])
             witness = next(iter(undone.values()))
             extent = "everything" if whole else "some of what"
-            yield Diagnostic(
+            yield rule.resource.diagnostic(
                 "TW202" if whole else "TW203",
                 f"{by} denies {extent} {rule} allows, such as {self._words(witness)}",
-                rule.resource.position(rule.path),
-                reference=rule.policy,
+                rule.path,
                 related=tuple(("overridden here", denying.resource.position(denying.path)) for denying in undone),
             )
         for (policy, rule), witness in self.opened.items():
-            yield Diagnostic(
+            yield policy.resource.diagnostic(
                 "TW203",
                 f"{rule} allows what {policy.reference} would drop, such as {self._words(witness)}",
-                policy.resource.position(("spec",)),
-                reference=policy.reference,
+                ("spec",),
                 related=(("overridden here", rule.resource.position(rule.path)),),
             )
 
@@ -334,11 +318,10 @@ class Walk:
 
     def _in_vain(self, rule: Rule, settlers: list[Settler]) -> Diagnostic:
         names = [settler.decider.short for settler in settlers]
-        return Diagnostic(
+        return rule.resource.diagnostic(
             "TW207",
             f"{rule} can never count: whatever it matches is settled before by {listed(names, MOST_NAMED)}",
-            rule.resource.position(rule.path),
-            reference=rule.policy,
+            rule.path,
             related=tuple(
                 ("settled here", settler.resource.position(settler.path)) for settler in settlers[:MOST_NAMED]
             ),

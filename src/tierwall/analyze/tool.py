@@ -14,9 +14,9 @@ from tierwall.attach.target import ACCESS_POLICIES, attachments
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import path_of
 from tierwall.core.diagnostics import Diagnostic, near_miss
-from tierwall.core.source import Path
 from tierwall.core.stack import Tier
 from tierwall.core.verdict import Verdict
+from tierwall.core.words import listed
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import declared_tools, offered_tools
@@ -39,18 +39,13 @@ def policies(snapshot: Snapshot) -> Iterator[Diagnostic]:
         yield from refusals(resource)
         for excess in excesses(snapshot, resource):
             words = f"{resource.reference} is rejected on all its targets: {excess}"
-            yield Diagnostic(OVER_LIMIT, words, resource.position(("spec", "targetRefs")), reference=resource.reference)
+            yield resource.diagnostic(OVER_LIMIT, words, ("spec", "targetRefs"))
         policy = policies.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)
             yield from _never(snapshot, policy, rule)
             yield from _portable(policy, rule)
         yield from _base(policy)
-
-
-def finding(code: str, policy: Policy, path: Path, message: str, hint: str = "") -> Diagnostic:
-    """A finding at a place of a policy."""
-    return Diagnostic(code, message, policy.resource.position(path), hint=hint, reference=policy.resource.reference)
 
 
 def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
@@ -60,14 +55,16 @@ def _source(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnost
             return
         case Nobody(why=why):
             words = f"the source of {rule} matches nobody: {why}"
-            yield finding(NEVER_SOURCE, policy, path, words, "give the member that `type` names, and no other")
+            yield policy.resource.diagnostic(
+                NEVER_SOURCE, words, path, hint="give the member that `type` names, and no other"
+            )
         case Identity(spiffe=spiffe):
             yield from _account(snapshot, policy, rule, spiffe)
             listeners = guarded_listeners(snapshot, policy)
             if listeners and all(listener.protocol == "HTTP" for listener in listeners):
                 words = f"{rule} asks for an identity, and {policy.reference} guards only listeners without TLS"
                 hint = "callers prove who they are by a client certificate, on HTTPS"
-                yield finding(NO_IDENTITY, policy, path, words, hint)
+                yield policy.resource.diagnostic(NO_IDENTITY, words, path, hint=hint)
         case _:
             assert_never(rule.source)
 
@@ -80,12 +77,12 @@ def _account(snapshot: Snapshot, policy: Policy, rule: Rule, spiffe: str) -> Ite
     namespace, name = parts[0], parts[2]
     if not name:
         words = f"the source of {rule} matches nobody: its ServiceAccount has no name"
-        yield finding(NEVER_SOURCE, policy, (*rule.path, "source"), words)
+        yield policy.resource.diagnostic(NEVER_SOURCE, words, (*rule.path, "source"))
         return
     known = [account.name for account in snapshot.in_namespace("", "ServiceAccount", namespace)]
     if known and name not in (*known, "default"):  # every namespace has `default`
         words = f"{rule} is about ServiceAccount `{namespace}/{name}`, which is not in the manifests"
-        yield finding(NO_ACCOUNT, policy, (*rule.path, "source"), words, near_miss(name, known))
+        yield policy.resource.diagnostic(NO_ACCOUNT, words, (*rule.path, "source"), hint=near_miss(name, known))
 
 
 def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
@@ -105,12 +102,16 @@ def guarded_listeners(snapshot: Snapshot, policy: Policy) -> list[Listener]:
 def _never(snapshot: Snapshot, policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
     if not rule.clauses:
         words = f"{rule} can never match: its expression is about tools/call, which its `mcp` leaves out"
-        yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "mcp"), words, "add the method tools/call")
+        yield policy.resource.diagnostic(
+            NEVER_RULE, words, (*rule.path, "authorization", "mcp"), hint="add the method tools/call"
+        )
     listeners = guarded_listeners(snapshot, policy)
     if rule.http.ports and listeners and not any(listener.port in rule.http.ports for listener in listeners):
         ports = ", ".join(map(str, sorted({listener.port for listener in listeners})))
         words = f"{rule} can never match: no listener of what it guards has one of its ports"
-        yield finding(NEVER_RULE, policy, (*rule.path, "authorization", "ports"), words, f"the listeners have {ports}")
+        yield policy.resource.diagnostic(
+            NEVER_RULE, words, (*rule.path, "authorization", "ports"), hint=f"the listeners have {ports}"
+        )
 
 
 def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
@@ -118,7 +119,7 @@ def _portable(policy: Policy, rule: Rule) -> Iterator[Diagnostic]:
         if method.condition is not None and _uses_arguments(method.condition.program.tree):
             words = f"{rule} looks at `request.mcp.arguments`, which other implementations do not have"
             path = (*rule.path, "authorization", "cel", "expression")
-            yield finding(NOT_PORTABLE, policy, path, words)
+            yield policy.resource.diagnostic(NOT_PORTABLE, words, path)
 
 
 def _uses_arguments(tree: ast.Expr) -> bool:
@@ -142,7 +143,7 @@ def _base(policy: Policy) -> Iterator[Diagnostic]:
         if not _opens(policy.allows.of(named_caller(source))):
             words = f"{rule} lets {source} call tools, but no rule of {policy.reference} lets it initialize"
             hint = "set mcpBaseProtocolMethodsOption: MATCH_BASE_PROTOCOL_METHODS in a rule for the same source"
-            yield finding(NO_BASE, policy, rule.path, words, hint)
+            yield policy.resource.diagnostic(NO_BASE, words, rule.path, hint=hint)
 
 
 def _grants_calls(clause: Clause) -> bool:
@@ -264,11 +265,11 @@ def _dead(stacks: Levels, ways: list[Passage], level: Level, rule: Rule, tool: S
 
 def _one_level(policy: Policy, rule: Rule, dead: list[Scoped | str], ways: list[Passage], level: Level) -> Diagnostic:
     on_gateway = level is Level.GATEWAY
-    names = ", ".join(f"`{tool}`" for tool in dead[:MOST_SHOWN]) + (" and more" if len(dead) > MOST_SHOWN else "")
+    names = listed([f"`{tool}`" for tool in dead], MOST_SHOWN)
     others = {str(way.backend) if on_gateway else str(way.gateway.reference) for way in ways}
     where = "no backend behind the Gateway" if on_gateway else "no Gateway in front of the backend"
     words = f"{rule} grants {names} to {rule.source}, but {where} does: {', '.join(sorted(others)[:MOST_SHOWN])}"
-    return finding(ONE_LEVEL, policy, rule.path, words, "both levels must allow a request")
+    return policy.resource.diagnostic(ONE_LEVEL, words, rule.path, hint="both levels must allow a request")
 
 
 def names(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -306,8 +307,8 @@ def _ambiguous(policy: Policy, rule: Rule, tool: str, offering: list[Resource]) 
         first = offering[0]
         is_near = first.namespace == policy.resource.namespace
         scope = first.name if is_near else f"{first.namespace}/{first.name}"
-        yield finding(
-            AMBIGUOUS, policy, rule.path, words, f"write `{scope}/{tool}` to mean the tool of that one backend"
+        yield policy.resource.diagnostic(
+            AMBIGUOUS, words, rule.path, hint=f"write `{scope}/{tool}` to mean the tool of that one backend"
         )
 
 
@@ -321,4 +322,4 @@ def _no_scope(snapshot: Snapshot, policy: Policy, rule: Rule, tool: str) -> Diag
             if backend.namespace == namespace:
                 known.add(backend.name)
     words = f"{rule} names `{tool}`, but there is no XBackend `{scope}`: it is read as the tool's own name"
-    return finding(NO_SCOPE, policy, rule.path, words, near_miss(scope, known))
+    return policy.resource.diagnostic(NO_SCOPE, words, rule.path, hint=near_miss(scope, known))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.order import Seniority, seniority
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path, Position
@@ -93,6 +94,21 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     def position(self, path: Path = (), key: bool = False) -> Position | None:
         """Where the node at `path` of this object, or its key, was written."""
         return self.origin.position((*self.prefix, *path), key) if self.origin is not None else None
+
+    def diagnostic(
+        self,
+        code: str,
+        message: str,
+        path: Path = (),
+        *,
+        key: bool = False,
+        expected: str = "",
+        found: str = "",
+        hint: str = "",
+        related: tuple[tuple[str, Position | None], ...] = (),
+    ) -> Diagnostic:
+        """A problem with this object, at the node at `path` or at its key."""
+        return Diagnostic(code, message, self.position(path, key), expected, found, hint, self.reference, related)
 
 
 def maps(value: object) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ import msgspec
 
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.core.words import listed
 from tierwall.resources.admission import Problem, admit, with_defaults
 from tierwall.resources.admission.problem import WARNING
 from tierwall.resources.admission.validate import MOST_PROBLEMS
@@ -32,7 +33,6 @@ DIFFERS = "TW111"
 UNREADABLE = "TW112"
 UNUSABLE = "TW113"
 PASSED_OVER = "TW114"
-_MOST_DIFFERENCES = 3
 
 
 def problems(snapshot: Snapshot, resource: Resource) -> Diagnostics:
@@ -142,19 +142,18 @@ def _differences(resource: Resource) -> Iterator[Diagnostic]:
     own = {name: kind for name, kind in versions_of(*definition.key).items() if kind.is_crd}
     found = list(differences(definition.kinds, own)) if own else []
     if found:
-        more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
-        message = f"differs from the definition that Tierwall knows: {'; '.join(found[:_MOST_DIFFERENCES])}{more}"
+        message = f"differs from the definition that Tierwall knows: {listed(found)}"
         hint = f"the installed definition is the one that {definition.key[1]} objects are judged by"
-        yield Diagnostic(DIFFERS, message, resource.position(), hint=hint, reference=resource.reference)
+        yield resource.diagnostic(DIFFERS, message, hint=hint)
 
 
 def _diagnostic(resource: Resource, problem: Problem) -> Diagnostic:
-    return Diagnostic(
+    return resource.diagnostic(
         problem.code,
         problem.message,
-        resource.position(problem.path, key=CATALOGUE[problem.code].at_key),
-        problem.expected,
-        problem.found,
-        problem.hint,
-        resource.reference,
+        problem.path,
+        key=CATALOGUE[problem.code].at_key,
+        expected=problem.expected,
+        found=problem.found,
+        hint=problem.hint,
     )

@@ -115,7 +115,7 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     from tierwall.network.reach.classes import Classes
     from tierwall.network.reach.listing import entries
     from tierwall.network.reach.matrix import matrix
-    from tierwall.render import network_text
+    from tierwall.render import connections
     from tierwall.render.formats import View
     from tierwall.resources.load import load_objects
     from tierwall.resources.snapshot import Snapshot
@@ -135,7 +135,7 @@ def measure(pods: int, namespaces: int | None = None) -> dict[str, Any]:
     times["groups"] = float(len(found.groups))
     times["matrix s"] = time.process_time() - start
     start = time.process_time()
-    written = sum(len(line) + 1 for line in network_text.connections(entries(found), View()))
+    written = sum(len(line) + 1 for line in connections.text(entries(found), View()))
     times["text s"] = time.process_time() - start
     times["text MB"] = written / 1e6
     chance = random.Random(0)

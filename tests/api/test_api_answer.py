@@ -23,7 +23,8 @@ from tierwall.api.resource_names import resolve
 from tierwall.core.answer import DEFAULT, Decider, Reason
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.render import api_text, text
+from tierwall.render import text
+from tierwall.render.api import yes_or_no
 from tierwall.render.formats import View
 from tierwall.resources.snapshot import Snapshot
 
@@ -35,7 +36,7 @@ def shown(chain: Chain, attributes: Attributes, given: ConditionData | None = No
     """An answer in every form that it is shown in."""
     found = answer(decide(chain, attributes, given))
     assert list(text.answer(found, View()))
-    assert list(api_text.yes_or_no(found, View()))
+    assert list(yes_or_no(found, View()))
     return found.to_dict()
 
 

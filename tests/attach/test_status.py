@@ -14,7 +14,7 @@ from tierwall.attach.status import MOST_ANCESTORS
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import UnknownName
 from tierwall.gateway.standing import statuses
-from tierwall.render.json.gateway import status_document
+from tierwall.render.gateway import status_document
 from tierwall.resources.admission import admit
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot

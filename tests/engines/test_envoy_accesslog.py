@@ -20,7 +20,7 @@ from tierwall.engines.envoy.config.names import (
     place_of,
 )
 from tierwall.engines.envoy.control.accesslog import Settled, event, settled
-from tierwall.render.json.engines import request_document
+from tierwall.render.engines import request_document
 
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]
 ALLOW, DENY = StepVerdict.ALLOW, StepVerdict.DENY

@@ -27,11 +27,9 @@ from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.engines.nftables.table.compile import compile_model
 from tierwall.engines.nftables.table.options import Log, Options
 from tierwall.network.model.model import Model
-from tierwall.render import audit
-from tierwall.render.audit import event_line
+from tierwall.render import engines
+from tierwall.render.engines import event_document, event_line
 from tierwall.render.formats import View
-from tierwall.render.json import engines
-from tierwall.render.json.engines import event_document
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -121,9 +119,9 @@ def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) ->
     assert event_line(events[0]).endswith(f" by AdminNetworkPolicy/guard egress[0] ({shown})")
     with topology.router.entered():
         found = hits()
-    assert json.loads(engines.hits(found, View()))["hits"][0]["name"] == shown
-    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in audit.hits(found, View()))
-    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in audit.metrics(found, View())
+    assert json.loads(engines.hits_json(found, View()))["hits"][0]["name"] == shown
+    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in engines.hits(found, View()))
+    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in engines.metrics(found, View())
 
 
 @pytest.mark.parametrize("policy", ["guard", "g" * 80, "g" * 200])
@@ -200,7 +198,7 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     assert (
         'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",name="",direction="egress",'
         'action="Deny",mode="enforced"} 2\n'
-    ) in audit.metrics(found, View())
+    ) in engines.metrics(found, View())
     # Counts outlive a change of policies that leaves the rule as it was.
     with topology.router.entered():
         apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)

@@ -21,9 +21,9 @@ from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import InputError
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
 from tierwall.gateway.standing import statuses
-from tierwall.render import gateway_text, text
+from tierwall.render import text
 from tierwall.render.formats import View
-from tierwall.render.json.gateway import status_document
+from tierwall.render.gateway import status_document, status_lines
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
 
@@ -101,7 +101,7 @@ def test_spoiled_objects_are_answered_or_refused_in_words() -> None:
             assert diagnostic.message.strip()
             outcomes["findings"] += 1
         for status in statuses(snapshot):
-            written(status_document(status), gateway_text.status_lines(status))
+            written(status_document(status), status_lines(status))
             outcomes["statuses"] += 1
 
     spoiled()

@@ -26,7 +26,7 @@ from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import Process, find_envoy
 from tierwall.engines.envoy.control.server import Server
-from tierwall.render.json.engines import request_document
+from tierwall.render.engines import request_document
 from tierwall.resources.load import Loaded, load_objects
 from tierwall.resources.read import Read
 from tierwall.resources.snapshot import Snapshot

@@ -26,9 +26,9 @@ from tierwall.network.reach.listing import entries, pair_entries
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
 from tierwall.network.reach.picture import TooManyBlocks, picture
-from tierwall.render import network_text, reach_csv, reach_graph, reach_html
+from tierwall.render import connections as lists
+from tierwall.render import pictures
 from tierwall.render.formats import View
-from tierwall.render.json import network as network_json
 
 Object = dict[str, Any]
 
@@ -93,9 +93,7 @@ def test_a_list_does_not_depend_on_the_order_of_objects(objects: list[Object], c
     shuffled = list(objects)
     chance.shuffle(shuffled)
     first, second = (connections(snapshot(some), explain=True, denied=True).matrix for some in (objects, shuffled))
-    assert list(network_text.connections(entries(first, True), View())) == list(
-        network_text.connections(entries(second, True), View())
-    )
+    assert list(lists.text(entries(first, True), View())) == list(lists.text(entries(second, True), View()))
 
 
 CLUSTER = """
@@ -258,17 +256,17 @@ def hostile() -> list[Object]:
 
 def test_names_that_attack_the_format_stay_names() -> None:
     found = connections(snapshot(hostile()), explain=True, denied=True).matrix
-    page = "\n".join(reach_html.lines(picture(found, True), View()))
+    page = "\n".join(pictures.page(picture(found, True), View()))
     assert page.count("</script>") == 2
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     assert any("</script>" in flow["because"] for one in json.loads(data[1])["sets"] for flow in one["flows"])
-    for row in csv.reader(io.StringIO("\r\n".join(reach_csv.lines(pair_entries(found), View())))):
-        assert len(row) == len(reach_csv.HEADING)
+    for row in csv.reader(io.StringIO("\r\n".join(lists.comma_separated(pair_entries(found), View())))):
+        assert len(row) == len(lists.CSV_HEADING)
         assert all(cell[:1] not in ("=", "+", "-", "@") for cell in row)
-    assert all(line.count('"') % 2 == 0 for line in reach_graph.mermaid(picture(found), View()))
-    assert "\\n" not in "".join(reach_graph.dot(picture(found), View()))
-    assert json.loads("\n".join(network_json.connections(entries(found), View())))
+    assert all(line.count('"') % 2 == 0 for line in pictures.mermaid(picture(found), View()))
+    assert "\\n" not in "".join(pictures.dot(picture(found), View()))
+    assert json.loads("\n".join(lists.json(entries(found), View())))
 
 
 def test_a_picture_of_too_many_groups_is_refused(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Output: one module a format; all of them take the same documents."""
+"""Output: one module per subject, with every format of it (`formats.py` lists them)."""

@@ -1,18 +1,26 @@
-"""Answers of the api plane as text: what `explain api` and `can-i` print."""
+"""The api plane as text and as JSON: what `explain api`, `can-i` and `can-i --list` print.
+
+What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import Any
 
 from tierwall.api.algebra.condition import EXPRESSION, Condition, Effect
-from tierwall.api.detail import ApiDetail
+from tierwall.api.detail import ApiDetail, AuthorizerOpinion
 from tierwall.api.permissions import Permission
 from tierwall.api.sentence import readable
 from tierwall.core.answer import Answer, Step
+from tierwall.core.source import Position
 from tierwall.core.verdict import Verdict
 from tierwall.render.formats import Lines, View
+from tierwall.render.json import given, omission_documents, source_document
 from tierwall.render.text import phrase
+
+_EFFECTS = {Effect.ALLOW: "allows if", Effect.DENY: "denies if", Effect.NO_OPINION: "has no opinion if"}
+_HEADING = ("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION")
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
@@ -55,29 +63,22 @@ def opinions(detail: ApiDetail) -> Iterator[str]:
         mode = f", a failing Deny: {opinion.failure_mode}" if Effect.DENY in opinion.effects else ""
         yield f"{opinion.authorizer}: conditional{mode}"
         for condition in opinion.conditions:
-            yield f"  {_effect(condition.effect)} {readable(condition)}"
+            yield f"  {_EFFECTS[condition.effect]} {readable(condition)}"
             description = f"{condition.description}; " if condition.description else ""
             yield f"      {description}{_origin(condition)}"
-
-
-def _effect(effect: Effect) -> str:
-    match effect:
-        case Effect.ALLOW:
-            return "allows if"
-        case Effect.DENY:
-            return "denies if"
-        case Effect.NO_OPINION:
-            return "has no opinion if"
-        case _:
-            assert_never(effect)
 
 
 def _origin(condition: Condition) -> str:
     if condition.source is None:
         return f"condition {condition.id}"
-    origin = condition.source.origin
-    at = origin.position(EXPRESSION) if origin is not None else None
+    at = _position(condition)
     return f"{condition.source.policy}" + (f" at {at}" if at is not None else "")
+
+
+def _position(condition: Condition) -> Position | None:
+    """Where the expression of a condition is written."""
+    origin = condition.source.origin if condition.source is not None else None
+    return origin.position(EXPRESSION) if origin is not None else None
 
 
 def _step(step: Step) -> str:
@@ -88,28 +89,85 @@ def _step(step: Step) -> str:
     return f"{at}{step.tier}: {subject}{phrase(step.verdict, step.reason)}{note}"
 
 
+def detail_document(detail: ApiDetail) -> dict[str, Any]:
+    """The keys of the api plane; `conditionSets` is there also if it is empty."""
+    return {
+        **given(final=str(detail.final) if detail.final is not None else None),
+        "called": list(detail.called),
+        "conditionSets": [_set_document(opinion) for opinion in detail.condition_sets],
+        **given(
+            error=detail.error or None,
+            evaluationError=detail.evaluation_error,
+            reason=detail.reason,
+            conditions=[
+                _condition_document(opinion.authorizer, condition)
+                for opinion in detail.condition_sets
+                for condition in opinion.conditions
+            ]
+            or None,
+        ),
+    }
+
+
+def _set_document(opinion: AuthorizerOpinion) -> dict[str, Any]:
+    """One entry of `conditionSets`."""
+    if opinion.verdict is Verdict.CONDITIONAL:
+        effects = {str(effect): count for effect, count in opinion.effects.items()}
+        return {"authorizer": opinion.authorizer, "effects": effects}
+    return {"authorizer": opinion.authorizer, "allowed" if opinion.verdict is Verdict.ALLOW else "denied": True}
+
+
+def _condition_document(authorizer: str, condition: Condition) -> dict[str, Any]:
+    """One entry of `conditions`."""
+    return {
+        "authorizer": authorizer,
+        "id": condition.id,
+        "effect": str(condition.effect),
+        "condition": condition.text,
+        "type": condition.type,
+        **given(
+            description=condition.description,
+            policy=str(condition.source.policy) if condition.source is not None else None,
+            source=source_document(_position(condition)),
+        ),
+    }
+
+
 def permission_table(permissions: Iterable[Permission], view: View) -> Iterator[str]:
     """A line a permission, in columns."""
-    table = [("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION"), *map(_row, permissions)]
-    widths = [max(len(row[column]) for row in table) for column in range(6)]
+    table = [_HEADING, *map(_row, permissions)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True))
-        yield "  ".join((*cells, row[6])).rstrip()
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _row(permission: Permission) -> tuple[str, ...]:
     groups = [group for group in permission.groups if group] or [""]
     resources = [f"{name}.{group}" if group else name for name in permission.resources for group in groups]
     return (
-        _listed(resources),
-        _listed(permission.urls),
-        _listed(permission.names),
-        _listed(permission.verbs),
+        *(",".join(words) or "-" for words in (resources, permission.urls, permission.names, permission.verbs)),
         str(permission.effect),
         str(permission.policy or permission.authorizer),
         f"fails: {permission.error}" if permission.error else permission.condition or "-",
     )
 
 
-def _listed(words: Iterable[str]) -> str:
-    return ",".join(words) or "-"
+def permissions_document(permissions: Iterable[Permission], view: View) -> dict[str, Any]:
+    """What `tierwall can-i --list -o json` prints."""
+    documents = [_permission_document(permission) for permission in permissions]
+    return {"permissions": documents, "notConsidered": omission_documents(view.not_considered)}
+
+
+def _permission_document(permission: Permission) -> dict[str, Any]:
+    return given(
+        authorizer=permission.authorizer,
+        effect=str(permission.effect),
+        verbs=list(permission.verbs),
+        resources=list(permission.resources) or None,
+        groups=list(permission.groups) or None,
+        names=list(permission.names) or None,
+        urls=list(permission.urls) or None,
+        condition=permission.condition,
+        policy=str(permission.policy) if permission.policy is not None else None,
+        error=permission.error,
+    )

@@ -1,36 +1,116 @@
-"""Connections as CSV (RFC 4180): one line an entry and flow, with a heading."""
+"""Lists of connections, which `list` and `diff` print: as text, JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from tierwall.network.reach.listing import Entry
+from tierwall.network.reach.compare import ChangedFlow
+from tierwall.network.reach.listing import Entry, Flow
+from tierwall.network.reach.naming import Named
 from tierwall.render.formats import View
+from tierwall.render.json import decider_documents, line, omission_documents
 
-_END = "\r\n"
-HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
+SIGNS = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
+CSV_HEADING = ("change", "from", "to", "verdict", "ports", "domains", "egress", "ingress", "before")
+_CSV_END = "\r\n"
 
 
-def lines(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """The heading, then a line a flow."""
-    yield _line(HEADING)
+def text(entries: Iterable[Entry], view: View) -> Iterator[str]:
+    """`sources => destinations : ports`, one line an entry; with reasons, one more a flow."""
+    for entry in entries:
+        yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
+        for flow in entry.flows:
+            if because := flow.because():
+                yield f"    {flow}: {because}"
+
+
+def json(entries: Iterable[Entry], view: View) -> Iterator[str]:
+    """A document with one entry a line, so that a large matrix is never held as text."""
+    yield '{"connections": ['
+    before = ""
+    for entry in entries:
+        if before:
+            yield f"{before},"
+        before = f"  {line(_entry(entry))}"
+    if before:
+        yield before
+    yield f'], "notConsidered": {line(omission_documents(view.not_considered))}}}'
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """Sources, destinations and what passes between them; of a comparison, how it changes."""
+    change = {"change": entry.change} if entry.change else {}
+    flows = [_flow(flow) for flow in entry.flows]
+    return {**change, "from": _named(entry.sources), "to": _named(entry.destinations), "flows": flows}
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    """Ports that fare alike; `was` is what held before a change."""
+    ports = [{"protocol": ports.protocol, "first": ports.first, "last": ports.last} for ports in flow.ranges]
+    document: dict[str, Any] = {"verdict": str(flow.verdict), "ports": ports}
+    if flow.domains:
+        document["domains"] = list(flow.domains)
+    if flow.egress is not None and flow.ingress is not None:
+        document["egress"] = decider_documents(flow.egress)
+        document["ingress"] = decider_documents(flow.ingress)
+    if isinstance(flow, ChangedFlow) and flow.was is not None:
+        document["was"] = _flow(flow.was)
+    return document
+
+
+def _named(named: Named) -> dict[str, list[str]]:
+    parts = (("all", named.all), ("except", named.excepts), ("ends", named.ends))
+    return {key: list(names) for key, names in parts if names}
+
+
+def comma_separated(entries: Iterable[Entry], view: View) -> Iterator[str]:
+    """CSV (RFC 4180): a heading, then a line a flow."""
+    yield _csv_line(CSV_HEADING)
     for entry in entries:
         sources, destinations = str(entry.sources), str(entry.destinations)
         for flow in entry.flows:
             reasons = (", ".join(map(str, settled or ())) for settled in (flow.egress, flow.ingress))
             verdict, names = str(flow.verdict), " ".join(flow.domains)
-            yield _line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons, flow.before()))
+            yield _csv_line((entry.change, sources, destinations, verdict, flow.ports, names, *reasons, flow.before()))
 
 
-def _line(values: Iterable[str]) -> str:
+def _csv_line(values: Iterable[str]) -> str:
     out = io.StringIO()
     # The writer quotes a value for what could end its line, so it must know that.
-    csv.writer(out, lineterminator=_END).writerow([_tame(value) for value in values])
-    return out.getvalue().removesuffix(_END)
+    csv.writer(out, lineterminator=_CSV_END).writerow([_tame(value) for value in values])
+    return out.getvalue().removesuffix(_CSV_END)
 
 
 def _tame(value: str) -> str:
     """A text that a spreadsheet would take for a formula is quoted as text."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def markdown(entries: Iterable[Entry], view: View) -> Iterator[str]:
+    """A table; with reasons, a column for them; with changes, a column for those."""
+    heading: list[str] = []
+    for entry in entries:
+        if not heading:
+            reasons = any(flow.because() for flow in entry.flows)
+            heading = ["change"] * bool(entry.change) + ["from", "to", "ports"] + ["because"] * reasons
+            yield f"| {' | '.join(heading)} |"
+            yield f"|{'---|' * len(heading)}"
+        cells = {
+            "from": str(entry.sources),
+            "to": str(entry.destinations),
+            "ports": entry.ports,
+            "change": entry.change,
+        }
+        row = [_in_cell(cells[column]) for column in heading if column in cells]
+        if "because" in heading:
+            row.append("<br>".join(_in_cell(f"{flow}: {flow.because()}") for flow in entry.flows))
+        yield f"| {' | '.join(row)} |"
+    if not heading:
+        yield "No connections."
+
+
+def _in_cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<b", "&lt;b").replace("\n", " ")

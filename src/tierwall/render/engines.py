@@ -1,12 +1,12 @@
-"""What engines report, as JSON.
+"""What engines report, as text, JSON and metrics.
 
-The decision logs of Envoy and the authorizer (docs/run.md, docs/authorizer.md), the audit trail of the kernel
-(docs/enforce-network.md#audit), and the status page of `tierwall run`.
+The audit trail of the kernel and how often each rule was hit (docs/enforce-network.md#audit), the decision logs of
+Envoy and the authorizer (docs/run.md, docs/authorizer.md), and the status page of `tierwall run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,122 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.protocols import Event
 from tierwall.network.detail import ConnectionSeen, Hits, Seen
 from tierwall.render.formats import View
-from tierwall.render.json import decider_document, diagnostic_document, given, line
+from tierwall.render.json import decider_documents, diagnostic_document, given, line
 from tierwall.tool.request import RequestSeen
 
 if TYPE_CHECKING:
     from tierwall.engines.envoy.control.server import Condition, Standing
+
+_METRICS: tuple[tuple[str, str, Callable[[Hits], int]], ...] = (
+    ("tierwall_rule_packets_total", "Packets of new connections that a policy rule settled.", lambda hit: hit.packets),
+    ("tierwall_rule_bytes_total", "Bytes of those packets.", lambda hit: hit.bytes),
+)
+
+
+def events(events: Iterable[Event], view: View) -> Iterator[str]:
+    """A line for each decision, as it comes."""
+    return map(event_line, events)
+
+
+def events_json(events: Iterable[Event], view: View) -> Iterator[str]:
+    """A document a line, as decisions come."""
+    return (line(event_document(event)) for event in events)
+
+
+def event_line(event: Event) -> str:
+    """`<time> Deny ingress TCP shop/web-0 (…) -> data/db-0 (…) by NetworkPolicy/data/deny-all spec`."""
+    connection: ConnectionSeen = event.detail
+    what = f"would {event.verdict.lower()}" if event.shadow else str(event.verdict)
+    ends = f"{_end(connection.source)} -> {_end(connection.destination)}"
+    by = ", ".join(map(str, event.decided_by))
+    return f"{_time(event.time)} {what} {connection.direction} {connection.protocol} {ends} by {by}"
+
+
+def _end(end: Seen) -> str:
+    place = f"[{end.ip}]" if ":" in end.ip else end.ip
+    where = f"{place}:{end.port}" if end.port else place
+    if end.pod:
+        return f"{end.namespace}/{end.pod} ({where})"
+    return f"node:{end.node} ({where})" if end.node else where
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """One line of `tierwall audit -o json`."""
+    connection: ConnectionSeen = event.detail
+    return given(
+        time=_time(event.time),
+        verdict=str(event.verdict),
+        mode="shadow" if event.shadow else None,
+        direction=str(connection.direction),
+        decidedBy=decider_documents(event.decided_by),
+    ) | {
+        "from": _end_document(connection.source),
+        "to": _end_document(connection.destination),
+        "protocol": connection.protocol,
+    }
+
+
+def _end_document(end: Seen) -> dict[str, Any]:
+    return given(node=end.node, namespace=end.namespace, pod=end.pod, ip=end.ip, port=end.port or None)
+
+
+def _time(time: datetime) -> str:
+    """A time as logs have it: UTC, to the millisecond."""
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def hits(hits: Iterable[Hits], view: View) -> Iterator[str]:
+    """A heading, then how often each rule was hit."""
+    yield f"{'packets':>10} {'bytes':>14}  rule"
+    for hit in hits:
+        mode = " (shadow)" if hit.shadow else ""
+        by = ", ".join(map(str, hit.decided_by))
+        yield f"{hit.packets:>10} {hit.bytes:>14}  {hit.action}{mode}  {by}"
+
+
+def hits_json(hits: Iterable[Hits], view: View) -> str:
+    """The same as one document on one line."""
+    return line({"hits": [_hit_document(hit) for hit in hits]})
+
+
+def _hit_document(hit: Hits) -> dict[str, Any]:
+    rule = hit.decided_by[0]
+    return given(
+        policies=[str(decider.policy) for decider in hit.decided_by],
+        rule=rule.rule,
+        name=rule.name,
+        direction=str(hit.direction),
+        mode="shadow" if hit.shadow else None,
+        action=str(hit.action),
+        packets=hit.packets,
+        bytes=hit.bytes,
+    )
+
+
+def metrics(hits: Sequence[Hits], view: View) -> str:
+    """How often each rule was hit, in the text format of Prometheus (for the node exporter's textfile collector)."""
+    lines = []
+    for name, help_text, value in _METRICS:
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} counter"]
+        lines += [f"{name}{{{_labels(hit)}}} {value(hit)}" for hit in hits]
+    return "\n".join(lines)
+
+
+def _labels(hit: Hits) -> str:
+    rule = hit.decided_by[0]
+    labels = {
+        "policy": ", ".join(str(decider.policy) for decider in hit.decided_by),
+        "rule": rule.rule or "",
+        "name": rule.name or "",
+        "direction": str(hit.direction),
+        "action": str(hit.action),
+        "mode": "shadow" if hit.shadow else "enforced",
+    }
+    return ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def request_document(event: Event) -> dict[str, Any]:
@@ -28,7 +139,7 @@ def request_document(event: Event) -> dict[str, Any]:
     request: RequestSeen = event.detail
     (decider,) = event.decided_by
     return given(
-        time=time_text(event.time),
+        time=_time(event.time),
         plane=event.plane,
         caller=request.caller,
         gateway=request.gateway,
@@ -57,59 +168,6 @@ def review_document(record: msgspec.Struct, time: datetime, seconds: float) -> d
         **msgspec.to_builtins(record),
         "seconds": round(seconds, 6),
     }
-
-
-def time_text(time: datetime) -> str:
-    """A time as logs have it: UTC, to the millisecond."""
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def event_document(event: Event) -> dict[str, Any]:
-    """One line of `tierwall audit -o json`."""
-    connection: ConnectionSeen = event.detail
-    return given(
-        time=time_text(event.time),
-        verdict=str(event.verdict),
-        mode=_mode(event.shadow),
-        direction=str(connection.direction),
-        decidedBy=[decider_document(decider) for decider in event.decided_by],
-    ) | {
-        "from": _end(connection.source),
-        "to": _end(connection.destination),
-        "protocol": connection.protocol,
-    }
-
-
-def events(events: Iterable[Event], view: View) -> Iterator[str]:
-    """What `tierwall audit -o json` prints: a document a line, as decisions come."""
-    return (line(event_document(event)) for event in events)
-
-
-def hits(hits: Iterable[Hits], view: View) -> str:
-    """What `tierwall audit --hits -o json` prints, on one line."""
-    return line({"hits": [_hit(hit) for hit in hits]})
-
-
-def _hit(hit: Hits) -> dict[str, Any]:
-    rule = hit.decided_by[0]
-    return given(
-        policies=[str(decider.policy) for decider in hit.decided_by],
-        rule=rule.rule,
-        name=rule.name,
-        direction=str(hit.direction),
-        mode=_mode(hit.shadow),
-        action=str(hit.action),
-        packets=hit.packets,
-        bytes=hit.bytes,
-    )
-
-
-def _mode(shadow: bool) -> str | None:
-    return "shadow" if shadow else None
-
-
-def _end(end: Seen) -> dict[str, Any]:
-    return given(node=end.node, namespace=end.namespace, pod=end.pod, ip=end.ip, port=end.port or None)
 
 
 def proxies_document(

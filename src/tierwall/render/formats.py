@@ -34,12 +34,12 @@ class View(NamedTuple):
 
 # Of connections: entries in a list, and pictures of blocks of ends.
 LISTS = {
-    "text": "network_text:connections",
-    "json": "json.network:connections",
-    "csv": "reach_csv:lines",
-    "md": "reach_md:lines",
+    "text": "connections:text",
+    "json": "connections:json",
+    "csv": "connections:comma_separated",
+    "md": "connections:markdown",
 }
-PICTURES = {"dot": "reach_graph:dot", "mermaid": "reach_graph:mermaid", "html": "reach_html:lines"}
+PICTURES = {"dot": "pictures:dot", "mermaid": "pictures:mermaid", "html": "pictures:page"}
 
 # By command, or by command and the option that makes it print something else: `module:function` below `render`.
 FORMATS: Mapping[str, Mapping[str, str]] = {
@@ -53,14 +53,14 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "test": {"text": "cases:text", "json": "cases:document", "junit": "junit:cases"},
     "explain": {"text": "text:answer", "json": "json:answer_document"},
     "effective --all": {"text": "text:answers", "json": "json:answers_document"},
-    "can-i": {"text": "api_text:yes_or_no", "json": "json:answer_document"},
-    "can-i --list": {"text": "api_text:permission_table", "json": "json.api:permissions_document"},
-    "tools": {"text": "tool_text:tools", "json": "json.tool:tools_document"},
-    "status": {"text": "gateway_text:statuses", "json": "json.gateway:statuses_document"},
+    "can-i": {"text": "api:yes_or_no", "json": "json:answer_document"},
+    "can-i --list": {"text": "api:permission_table", "json": "api:permissions_document"},
+    "tools": {"text": "tool:tools", "json": "tool:tools_document"},
+    "status": {"text": "gateway:statuses", "json": "gateway:statuses_document"},
     "list": {**LISTS, **PICTURES},
-    "diff": {**LISTS, **PICTURES, "html": "reach_html:lines_of_changes"},
-    "audit": {"text": "audit:events", "json": "json.engines:events"},
-    "audit --hits": {"text": "audit:hits", "json": "json.engines:hits", "prometheus": "audit:metrics"},
+    "diff": {**LISTS, **PICTURES, "html": "pictures:page_of_changes"},
+    "audit": {"text": "engines:events", "json": "engines:events_json"},
+    "audit --hits": {"text": "engines:hits", "json": "engines:hits_json", "prometheus": "engines:metrics"},
     "compile envoy": {"yaml": "envoy:text", "json": "envoy:document"},
     "crds": {"yaml": "manifests:crds_yaml", "json": "manifests:crds_json"},
     "cel partial": {"text": "cel:residual", "json": "cel:residual_line"},

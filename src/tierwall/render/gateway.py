@@ -1,4 +1,7 @@
-"""What only a gateway answer has, as JSON (docs/reference/decision-document.md#keys-of-one-plane)."""
+"""The gateway plane as text and as JSON: what `explain gateway`, `effective` and `status` print.
+
+What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,79 @@ from typing import Any
 import msgspec
 
 from tierwall.attach.status import AncestorRef, Condition, PolicyStatus
-from tierwall.core.answer import Reason, Step
+from tierwall.core.answer import Answer, Reason, Step
 from tierwall.gateway.detail import FieldDetail, GatewayDetail, ProfileDifference, Setter, Setting
-from tierwall.render.formats import View
-from tierwall.render.json import items_document, source_document
+from tierwall.gateway.model.fields import PROFILES, Profile
+from tierwall.gateway.sentence import summary
+from tierwall.render.formats import Lines, View
+from tierwall.render.json import given, items_document, line, source_document
+from tierwall.render.text import shortened
+from tierwall.resources.resource import maps
 
 # A condition whose status was not there before has no time that a pure function could know.
 NO_TIME = "1970-01-01T00:00:00Z"
+
+
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
+    """One line what is in force, then field by field, then where the other profile differs."""
+    detail: GatewayDetail = answer.detail
+    yield summary(detail)
+    for field in detail.fields:
+        yield ""
+        yield from _field(field)
+    if detail.profiles_differ:
+        yield ""
+    (other,) = (profile for profile in PROFILES if profile != detail.profile)
+    for difference in detail.profiles_differ:
+        yield _difference(difference, other)
+    if detail.notes:
+        yield ""
+    for note in detail.notes:
+        yield f"note: {note}"
+
+
+def _field(field: FieldDetail) -> Iterator[str]:
+    yield field.field + ("  CONFLICT at equal precedence" if field.conflict else "")
+    for number, setter in enumerate(field.set_by):
+        yield f"  = {_value(field.setting, number)}"
+        yield from _setter(setter)
+    if not field.set_by:
+        yield "  = not set"
+    for step in field.over:
+        yield f"  over {step.policy} ({step.tier}): {step.note}{_at(step)}"
+
+
+def _value(setting: Setting | None, number: int) -> str:
+    if setting is None:
+        return "not set"
+    return _short(setting.value[number] if setting.union else setting.value)
+
+
+def _setter(setter: Setter) -> Iterator[str]:
+    words = f"    {setter.step.policy} ({setter.step.tier})"
+    words += ", Override" if setter.override else ""
+    words += f", entry {setter.entry}" if setter.entry is not None else ""
+    yield words + _at(setter.step)
+    if setter.step.reason is Reason.NO_ENTRY_SELECTED:
+        yield f"    {setter.step.note}"
+
+
+def _difference(difference: ProfileDifference, other: Profile) -> str:
+    setting = {"docs": difference.docs, "agentgateway": difference.agentgateway}[other]
+    words = f"profile {other} differs: {difference.field} "
+    if setting is None:
+        words += "is not set"
+    else:
+        words += f"= {_short(setting.value)} from {', '.join(map(str, setting.sources))}"
+    return words + (" (a conflict in one of the two)" if difference.disputed else "")
+
+
+def _short(value: Any) -> str:
+    return shortened(line(value), 160)
+
+
+def _at(step: Step) -> str:
+    return f"  {at.file}:{at.line}" if (at := step.at) is not None else ""
 
 
 def detail_document(detail: GatewayDetail) -> dict[str, Any]:
@@ -23,31 +92,31 @@ def detail_document(detail: GatewayDetail) -> dict[str, Any]:
         "place": detail.place,
         "profile": detail.profile,
         "phase": detail.phase,
-        "effective": {path: setting_document(setting) for path, setting in detail.effective.items()},
+        "effective": {path: _setting_document(setting) for path, setting in detail.effective.items()},
         "conflicts": list(detail.conflicts),
-        "fields": [_field(field) for field in detail.fields],
-        "profilesDiffer": [_difference(difference) for difference in detail.profiles_differ],
+        "fields": [_field_document(field) for field in detail.fields],
+        "profilesDiffer": [_difference_document(difference) for difference in detail.profiles_differ],
         "notes": list(detail.notes),
     }
 
 
-def setting_document(setting: Setting) -> dict[str, Any]:
+def _setting_document(setting: Setting) -> dict[str, Any]:
     """`{value, from}`; the value is a copy, since the setting's own belongs to the object that set it."""
     return {"value": msgspec.to_builtins(setting.value), "from": setting.written_from}
 
 
-def _field(field: FieldDetail) -> dict[str, Any]:
-    setting = setting_document(field.setting) if field.setting is not None else {"value": None, "from": None}
+def _field_document(field: FieldDetail) -> dict[str, Any]:
+    setting = _setting_document(field.setting) if field.setting is not None else {"value": None, "from": None}
     document: dict[str, Any] = {
         "field": field.field,
         **setting,
-        "set": [_setter(setter) for setter in field.set_by],
-        "over": [_where(step) | {"why": step.note} | _source(step) for step in field.over],
+        "set": [_setter_document(setter) for setter in field.set_by],
+        "over": [_where(step) | {"why": step.note} | given(source=source_document(step.at)) for step in field.over],
     }
     return document | ({"conflict": True} if field.conflict else {})
 
 
-def _setter(setter: Setter) -> dict[str, Any]:
+def _setter_document(setter: Setter) -> dict[str, Any]:
     document = _where(setter.step)
     if setter.override:
         document["inheritance"] = "Override"
@@ -55,15 +124,15 @@ def _setter(setter: Setter) -> dict[str, Any]:
         document["entry"] = setter.entry
     if setter.step.reason is Reason.NO_ENTRY_SELECTED:
         document["note"] = setter.step.note
-    return document | _source(setter.step)
+    return document | given(source=source_document(setter.step.at))
 
 
-def _difference(difference: ProfileDifference) -> dict[str, Any]:
+def _difference_document(difference: ProfileDifference) -> dict[str, Any]:
     docs, agentgateway = difference.docs, difference.agentgateway
     document: dict[str, Any] = {
         "field": difference.field,
-        "docs": setting_document(docs) if docs is not None else None,
-        "agentgateway": setting_document(agentgateway) if agentgateway is not None else None,
+        "docs": _setting_document(docs) if docs is not None else None,
+        "agentgateway": _setting_document(agentgateway) if agentgateway is not None else None,
     }
     if difference.disputed:
         document["conflict"] = {"docs": difference.docs_conflict, "agentgateway": difference.agentgateway_conflict}
@@ -74,9 +143,26 @@ def _where(step: Step) -> dict[str, Any]:
     return {"policy": str(step.policy), "level": str(step.tier)}
 
 
-def _source(step: Step) -> dict[str, Any]:
-    source = source_document(step.at)
-    return {"source": source} if source is not None else {}
+def statuses(statuses: Iterable[PolicyStatus], view: View) -> Iterator[str]:
+    """What `tierwall status` prints: an empty line between policies."""
+    for number, status in enumerate(statuses):
+        if number:
+            yield ""
+        yield from status_lines(status)
+
+
+def status_lines(status: PolicyStatus) -> Iterator[str]:
+    """The policy, each ancestor, and a line a condition that is said with respect to it."""
+    yield str(status.policy.reference)
+    for ancestor in status.ancestors:
+        ref = ancestor.ref
+        yield f"  {ref.kind}/{ref.namespace}/{ref.name}" if ref.namespace else f"  {ref.name}"
+        for condition in ancestor.conditions:
+            first, *rest = condition.message.split("\n")
+            yield f"    {condition.type:<13} {condition.status!s:<6} {condition.reason:<23} {first}"
+            yield from (f"{'':<49}{continued}" for continued in rest)
+    if not status.ancestors:
+        yield "  no target that could be read"
 
 
 def statuses_document(statuses: Iterable[PolicyStatus], view: View) -> dict[str, Any]:
@@ -90,11 +176,12 @@ def status_document(status: PolicyStatus) -> dict[str, Any]:
     A condition keeps its time from the status that the object has, as controllers do, if that says the same.
     """
     policy = status.policy
+    stored = policy.value.get("status")
     before = {
         (tuple(sorted(ancestor["ancestorRef"].items())), condition["type"]): condition
-        for ancestor in _maps(policy.value.get("status"), "ancestors")
+        for ancestor in maps(stored.get("ancestors") if isinstance(stored, dict) else None)
         if _is_reference(ancestor.get("ancestorRef"))
-        for condition in _maps(ancestor, "conditions")
+        for condition in maps(ancestor.get("conditions"))
         if isinstance(condition.get("type"), str)
     }
     generation = policy.metadata.get("generation")
@@ -133,8 +220,3 @@ def _ref(ref: AncestorRef) -> dict[str, str]:
 
 def _is_reference(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-def _maps(value: object, key: str) -> Iterator[Mapping[str, Any]]:
-    listed = value.get(key) if isinstance(value, dict) else None
-    yield from (item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict))

@@ -51,9 +51,9 @@ def answer_document(answer: Answer, view: View | None = None) -> dict[str, Any]:
     if answer.verdict is not None:
         document["verdict"] = str(answer.verdict)
     document["sentence"] = answer.sentence
-    document["decidedBy"] = [decider_document(decider) for decider in answer.decided_by]
+    document["decidedBy"] = decider_documents(answer.decided_by)
     if answer.detail is not None:
-        document |= importlib.import_module(f"tierwall.render.json.{answer.plane}").detail_document(answer.detail)
+        document |= importlib.import_module(f"tierwall.render.{answer.plane}").detail_document(answer.detail)
     document["trace"] = [step_document(step) for step in answer.steps]
     document["notConsidered"] = omission_documents(answer.not_considered)
     return document
@@ -69,14 +69,9 @@ def items_document(items: Iterable[dict[str, Any]], view: View) -> dict[str, Any
     return {"items": list(items), "notConsidered": omission_documents(view.not_considered)}
 
 
-def decider_document(decider: Decider) -> dict[str, str]:
-    """One entry of `decidedBy`."""
-    document = {"policy": str(decider.policy)}
-    if decider.rule:
-        document["rule"] = decider.rule
-    if decider.name:
-        document["name"] = decider.name
-    return document
+def decider_documents(deciders: Iterable[Decider]) -> list[dict[str, str]]:
+    """What `decidedBy` holds."""
+    return [given(policy=str(decider.policy), rule=decider.rule, name=decider.name) for decider in deciders]
 
 
 def step_document(step: Step) -> dict[str, Any]:
@@ -99,23 +94,21 @@ def step_document(step: Step) -> dict[str, Any]:
 
 def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
     """What `notConsidered` holds."""
-    return [omission_document(omission) for omission in omissions]
-
-
-def omission_document(omission: Omission) -> dict[str, Any]:
-    """One entry of `notConsidered`."""
-    return given(
-        reason=omission.reason,
-        kind=omission.kind,
-        group=omission.group,
-        owner=omission.owner,
-        count=omission.count,
-        examples=[str(reference) for reference in omission.examples] or None,
-        form=omission.form,
-        namespaces=list(omission.namespaces) or None,
-        source=source_document(omission.at),
-        effect=omission.effect,
-    )
+    return [
+        given(
+            reason=omission.reason,
+            kind=omission.kind,
+            group=omission.group,
+            owner=omission.owner,
+            count=omission.count,
+            examples=[str(reference) for reference in omission.examples] or None,
+            form=omission.form,
+            namespaces=list(omission.namespaces) or None,
+            source=source_document(omission.at),
+            effect=omission.effect,
+        )
+        for omission in omissions
+    ]
 
 
 def source_document(at: Position | None) -> dict[str, Any] | None:

@@ -1,100 +1,106 @@
-"""What only the network plane has, as JSON."""
+"""The network plane as text and as JSON: what `explain network` prints.
+
+What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
+from tierwall.core.answer import Answer, Reason
+from tierwall.core.verdict import StepVerdict
+from tierwall.network.detail import Judgement, Looked, NetworkDetail, Packet
+from tierwall.render.formats import Lines
+from tierwall.render.json import decider_documents, given
+from tierwall.render.text import phrase, shortened
 
-from tierwall.network.detail import Judgement, NetworkDetail, Packet, Shadow
-from tierwall.network.reach.compare import ChangedFlow
-from tierwall.network.reach.listing import Entry, Flow
-from tierwall.network.reach.naming import Named
-from tierwall.render.formats import View
-from tierwall.render.json import decider_document, omission_documents
-from tierwall.render.network_text import walk
+
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
+    """The sentence, the walk of each direction, then the lines of the manifests, which `source` gives."""
+    detail: NetworkDetail = answer.detail
+    yield answer.sentence
+    if detail.shadow is not None:
+        yield detail.shadow.sentence
+    yield ""
+    for judgement in (detail.egress, detail.ingress):
+        yield f"{judgement.direction:8} {judgement.verdict:14} {_walk(judgement)}"
+    notes = dict.fromkeys(step.note for step in answer.steps if step.note)
+    if notes:
+        yield ""
+        yield from (f"note: {note}" for note in notes)
+    written = [(step, at) for step in answer.steps if (at := step.at) is not None]
+    if written:
+        yield ""
+    for step, at in written:
+        yield f"{at}: {step} {phrase(step.verdict, step.reason)}"
+        text = source(at.file, at.line)
+        if text is not None and text.strip():
+            yield f"    {shortened(text.strip())}"
+
+
+def _walk(judgement: Judgement) -> str:
+    """`admin: AdminNetworkPolicy/deny-all egress[0] passed → namespace: NetworkPolicy/shop/web allowed`."""
+    if judgement.verdict is StepVerdict.NOT_APPLICABLE:
+        return "not under policy"
+    return " → ".join(_stations(judgement.looked))
+
+
+def _stations(looked: Sequence[Looked]) -> Iterator[str]:
+    silent = 0
+    for settler, verdict, reason in looked:
+        word = phrase(verdict, reason)
+        if verdict is StepVerdict.NO_MATCH and reason is Reason.NO_RULE_MATCHED:
+            silent += 1
+            continue
+        if silent:
+            yield _without_match(silent)
+            silent = 0
+        yield f"default: {word}" if settler is None else f"{settler.tier.lower()}: {settler.decider.short} {word}"
+    if silent:
+        yield _without_match(silent)
+
+
+def _without_match(number: int) -> str:
+    return f"{number} {'policy' if number == 1 else 'policies'} without a rule for it"
 
 
 def detail_document(detail: NetworkDetail) -> dict[str, Any]:
     """Both directions, the connection, and the domain names and shadow policies that matter to it."""
-    document: dict[str, Any] = {
-        "egress": _direction(detail.egress),
-        "ingress": _direction(detail.ingress),
-        "connection": {
+    shadow = detail.shadow
+    return given(
+        egress=_direction(detail.egress),
+        ingress=_direction(detail.ingress),
+        connection={
             "from": str(detail.source),
             "to": str(detail.destination),
             "protocol": detail.protocol,
             "port": detail.port,
         },
-    }
-    if detail.domains:
-        document["domains"] = list(detail.domains)
-    if detail.shadow is not None:
-        document["shadow"] = _shadow(detail.shadow)
-    if detail.packets:
-        document["packets"] = [_packet(packet) for packet in detail.packets]
-    return document
-
-
-def _packet(packet: Packet) -> dict[str, Any]:
-    document: dict[str, Any] = {"from": packet.source, "to": packet.destination}
-    if not packet.dropped_by:
-        return document | {"fate": "arrived"}
-    return document | {"fate": "dropped", "by": ", ".join(map(str, packet.dropped_by))}
+        domains=list(detail.domains) or None,
+        shadow={
+            "sentence": shadow.sentence,
+            "policies": list(shadow.policies),
+            "verdict": str(shadow.detail.verdict),
+            "decidedBy": decider_documents(shadow.detail.decided_by),
+        }
+        if shadow is not None
+        else None,
+        packets=[_packet(packet) for packet in detail.packets] or None,
+    )
 
 
 def _direction(judgement: Judgement) -> dict[str, Any]:
-    document: dict[str, Any] = {"verdict": str(judgement.verdict)}
-    if judgement.tier is not None:
-        document["tier"] = judgement.tier
-    deciders = [decider_document(decider) for decider in judgement.decided_by]
-    return document | {"decidedBy": deciders, "walk": walk(judgement)}
+    return given(
+        verdict=str(judgement.verdict),
+        tier=judgement.tier,
+        decidedBy=decider_documents(judgement.decided_by),
+        walk=_walk(judgement),
+    )
 
 
-def _shadow(shadow: Shadow) -> dict[str, Any]:
-    return {
-        "sentence": shadow.sentence,
-        "policies": list(shadow.policies),
-        "verdict": str(shadow.detail.verdict),
-        "decidedBy": [decider_document(decider) for decider in shadow.detail.decided_by],
-    }
-
-
-def connections(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """What `list` and `diff` print, one entry a line, so that a large matrix is never held as text."""
-    yield '{"connections": ['
-    before = ""
-    for entry in entries:
-        if before:
-            yield f"{before},"
-        before = f"  {msgspec.json.encode(entry_document(entry)).decode()}"
-    if before:
-        yield before
-    yield f'], "notConsidered": {msgspec.json.encode(omission_documents(view.not_considered)).decode()}}}'
-
-
-def entry_document(entry: Entry) -> dict[str, Any]:
-    """Sources, destinations and what passes between them; of a comparison, how it changes."""
-    change = {"change": entry.change} if entry.change else {}
-    flows = [flow_document(flow) for flow in entry.flows]
-    return {**change, "from": _named(entry.sources), "to": _named(entry.destinations), "flows": flows}
-
-
-def flow_document(flow: Flow) -> dict[str, Any]:
-    """Ports that fare alike; `was` is what held before a change."""
-    ports = [{"protocol": ports.protocol, "first": ports.first, "last": ports.last} for ports in flow.ranges]
-    document: dict[str, Any] = {"verdict": str(flow.verdict), "ports": ports}
-    if flow.domains:
-        document["domains"] = list(flow.domains)
-    if flow.egress is not None and flow.ingress is not None:
-        document["egress"] = [decider_document(decider) for decider in flow.egress]
-        document["ingress"] = [decider_document(decider) for decider in flow.ingress]
-    if isinstance(flow, ChangedFlow) and flow.was is not None:
-        document["was"] = flow_document(flow.was)
-    return document
-
-
-def _named(named: Named) -> dict[str, list[str]]:
-    parts = (("all", named.all), ("except", named.excepts), ("ends", named.ends))
-    return {key: list(names) for key, names in parts if names}
+def _packet(packet: Packet) -> dict[str, Any]:
+    document = {"from": packet.source, "to": packet.destination}
+    if not packet.dropped_by:
+        return document | {"fate": "arrived"}
+    return document | {"fate": "dropped", "by": ", ".join(map(str, packet.dropped_by))}

@@ -1,4 +1,7 @@
-"""Connections as one self-contained page: a matrix of sources and destinations, with the deciding rules on hover."""
+"""Pictures of connections: graphs for Graphviz and Mermaid, and one page with a matrix and the rules on hover.
+
+A node is a block of ends, an arrow stands where something passes.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-import msgspec
-
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.listing import Flow
-from tierwall.network.reach.picture import Picture
+from tierwall.network.reach.picture import Arrow, Picture
+from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
+from tierwall.render.json import line
 
-_WORDS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
+_COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
+_VERDICTS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
 
 # What the colours of cells mean, in the order of the key.
@@ -25,24 +29,71 @@ _KEY = {
     "none": "denied",
     "": "no policy is about it",
 }
-_KEY_OF_CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes", "": "no change listed"}
+_KEY_OF_CHANGES = {**_CHANGES, "": "no change listed"}
 
 
-def lines(picture: Picture, view: View) -> Iterator[str]:
+def dot(picture: Picture, view: View) -> Iterator[str]:
+    """A directed graph; conditional arrows are dashed, changes are coloured."""
+    yield "digraph connections {"
+    yield '  rankdir="LR"; node [shape=box, fontname="sans-serif"]; edge [fontname="sans-serif", fontsize=10];'
+    for number, named in enumerate(picture.nodes):
+        yield f"  n{number} [label={_in_dot(str(named))}];"
+    for arrow, passing in _passing(picture):
+        style = ", style=dashed" if _are_conditional(arrow.flows) else ""
+        if colour := _COLOURS.get(arrow.change):
+            style += f", color={colour}, fontcolor={colour}"
+        label = _in_dot(", ".join(map(str, passing)))
+        yield f"  n{arrow.source} -> n{arrow.destination} [label={label}{style}];"
+    yield "}"
+
+
+def mermaid(picture: Picture, view: View) -> Iterator[str]:
+    """A flowchart, for Markdown pages; conditional arrows are dotted, changes carry a sign."""
+    yield "flowchart LR"
+    for number, named in enumerate(picture.nodes):
+        yield f"  n{number}[{_in_mermaid(str(named))}]"
+    for arrow, passing in _passing(picture):
+        shaft = "-.->" if _are_conditional(passing) else "-->"
+        label = _in_mermaid(SIGNS[arrow.change] + ", ".join(map(str, passing)))
+        yield f"  n{arrow.source} {shaft}|{label}| n{arrow.destination}"
+
+
+def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[Flow, ...]]]:
+    """The arrows on which something passes, and what."""
+    for arrow in picture.arrows:
+        passing = tuple(flow for flow in arrow.flows if flow.verdict is not Verdict.DENY)
+        if passing:
+            yield arrow, passing
+
+
+def _are_conditional(flows: tuple[Flow, ...]) -> bool:
+    return all(flow.verdict is Verdict.CONDITIONAL for flow in flows)
+
+
+def _in_dot(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+
+
+def _in_mermaid(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'"{escaped}"'
+
+
+def page(picture: Picture, view: View) -> Iterator[str]:
     """The page, line by line."""
     return _page(picture, "Connections", changes=False)
 
 
-def lines_of_changes(picture: Picture, view: View) -> Iterator[str]:
+def page_of_changes(picture: Picture, view: View) -> Iterator[str]:
     """The page of a comparison: only the ends whose connections change."""
     return _page(picture, "Changed connections", changes=True)
 
 
 def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
-    page = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
+    template = files("tierwall.render").joinpath("reach_page.html").read_text(encoding="utf-8")
     # `</script` and `<!--` mean something inside a script, whatever the objects are called.
-    data = msgspec.json.encode(_data(picture, changes)).decode().replace("<", "\\u003c")
-    yield from page.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
+    data = line(_data(picture, changes)).replace("<", "\\u003c")
+    yield from template.replace("{{title}}", escape(title)).replace("{{data}}", data).split("\n")
 
 
 def _data(picture: Picture, changes: bool) -> dict[str, Any]:
@@ -82,5 +133,5 @@ def _kind(found: tuple[tuple[str, tuple[Flow, ...]], ...]) -> str:
 
 def _flow(flow: Flow, change: str) -> dict[str, str]:
     condition = f"if {' or '.join(flow.domains)}" if flow.domains else ""
-    word = _CHANGES.get(change) or _WORDS[flow.verdict]
+    word = _CHANGES.get(change) or _VERDICTS[flow.verdict]
     return {"word": word, "ports": flow.ports, "condition": condition, "because": flow.because()}

@@ -80,7 +80,7 @@ def shortened(text: str, most: int = 100) -> str:
 
 def answer(answer: Answer, view: View) -> Iterator[str]:
     """What `tierwall explain` prints; each plane has a module that says in which order and words."""
-    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}_text").lines(answer, view.line)
+    shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").lines(answer, view.line)
     return shown
 
 

@@ -1,15 +1,33 @@
-"""What only documents of the tool plane have (docs/reference/decision-document.md#keys-of-one-plane)."""
+"""The tool plane as text and as JSON: what `explain tool` and `tools` print.
+
+What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tierwall.core.answer import Answer
 from tierwall.core.verdict import Verdict
-from tierwall.render.formats import View
-from tierwall.render.json import decider_document, omission_documents
+from tierwall.render.formats import Lines, View
+from tierwall.render.json import decider_documents, given, omission_documents
+from tierwall.render.text import phrase, shortened
 from tierwall.tool.detail import RequestDetail, ToolDetail
 from tierwall.tool.grants import Grants, Permit, ToolRow
+
+
+def lines(answer: Answer, source: Lines) -> Iterator[str]:
+    """The sentence, then every policy that was evaluated, with the lines of the manifests from `source`."""
+    yield answer.sentence
+    yield ""
+    for step in answer.steps:
+        subject = f"{step} " if step.policy is not None else ""
+        yield f"{step.tier + ':':9}{subject}{phrase(step.verdict, step.reason)}"
+        if step.note:
+            yield f"         {step.note}"
+        if (at := step.at) is not None:
+            yield f"         {at}: {shortened((source(at.file, at.line) or '').strip())}"
 
 
 def detail_document(detail: ToolDetail) -> dict[str, Any]:
@@ -36,30 +54,61 @@ def _request(request: RequestDetail) -> dict[str, str]:
     return {key: value for key, value in entries.items() if value is not None}
 
 
+def tools(listed: tuple[Grants, bool], view: View) -> Iterator[str]:
+    """What a caller may use: a block for each way, a line for each tool, its conditions below.
+
+    Tools that are denied are left out unless `everything` is wanted, and so are ways without a tool.
+    """
+    grants, everything = listed
+    first = True
+    for rows in grants.ways:
+        shown = _shown(rows, everything)
+        if not shown:
+            continue
+        if not first:
+            yield ""
+        first = False
+        yield f"{rows[0].backend} through {rows[0].gateway}#{rows[0].listener}"
+        permits: list[tuple[str, Permit]] = [(row.tool, row) for row in shown]
+        if shown[0].initialize.verdict is Verdict.DENY:
+            permits.insert(0, ("(initialize)", shown[0].initialize))
+        yield from _block(permits)
+
+
+def _shown(rows: Sequence[ToolRow], everything: bool) -> list[ToolRow]:
+    return [row for row in rows if everything or row.verdict is not Verdict.DENY]
+
+
+def _block(permits: list[tuple[str, Permit]]) -> Iterator[str]:
+    width = max(len(name) for name, _ in permits)
+    for name, permit in permits:
+        yield f"  {name.ljust(width)}  {permit.verdict:11}  {', '.join(decider.short for decider in permit.decided_by)}"
+        for number, condition in enumerate(permit.conditions):
+            yield f"  {' ' * width}  {'and if' if number else 'if':>11}  {condition}"
+
+
 def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
     """What `tierwall tools -o json` prints; tools that are denied are left out unless `everything` is wanted."""
     grants, everything = listed
     return {
         "caller": grants.caller,
-        "ways": [_way(rows, everything) for rows in grants.ways],
+        "ways": [
+            {
+                "gateway": f"{rows[0].gateway.namespace}/{rows[0].gateway.name}",
+                "listener": rows[0].listener,
+                "backend": str(rows[0].backend),
+                "initialize": _permit(rows[0].initialize),
+                "tools": [{"tool": row.tool, **_permit(row)} for row in _shown(rows, everything)],
+            }
+            for rows in grants.ways
+        ],
         "notConsidered": omission_documents(view.not_considered),
     }
 
 
-def _way(rows: Sequence[ToolRow], everything: bool) -> dict[str, Any]:
-    first = rows[0]
-    return {
-        "gateway": f"{first.gateway.namespace}/{first.gateway.name}",
-        "listener": first.listener,
-        "backend": str(first.backend),
-        "initialize": _permit(first.initialize),
-        "tools": [{"tool": row.tool, **_permit(row)} for row in rows if everything or row.verdict is not Verdict.DENY],
-    }
-
-
 def _permit(permit: Permit) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "verdict": str(permit.verdict),
-        "decidedBy": [decider_document(decider) for decider in permit.decided_by],
-    }
-    return document | ({"conditions": list(permit.conditions)} if permit.conditions else {})
+    return given(
+        verdict=str(permit.verdict),
+        decidedBy=decider_documents(permit.decided_by),
+        conditions=list(permit.conditions) or None,
+    )

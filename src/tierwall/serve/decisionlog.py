@@ -41,7 +41,7 @@ class DecisionLog:
             raise InputError([Diagnostic("TW634", message)]) from error
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Append one decision, as `render.json.engines` writes it."""
+        """Append one decision, as `render.engines` writes it."""
         if self._stream is None:
             return
         line = self._encoder.encode({key: _cut(value) for key, value in document.items()}) + b"\n"

@@ -27,7 +27,7 @@ from tierwall.engines.envoy.config.options import Certificate, Options
 from tierwall.engines.envoy.control import accesslog, toolslist
 from tierwall.engines.envoy.control.process import Process, find_envoy
 from tierwall.engines.envoy.control.server import Server
-from tierwall.render.json.engines import proxies_document, request_document
+from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.envoy import Compilation, Controller
 from tierwall.serve.follower import Load, Source

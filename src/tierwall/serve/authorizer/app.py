@@ -19,8 +19,8 @@ import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tierwall.api.wire import condition_sets
+from tierwall.render.engines import review_document
 from tierwall.render.json import diagnostic_document
-from tierwall.render.json.engines import review_document
 from tierwall.serve.authorizer.metrics import Metrics
 from tierwall.serve.authorizer.policies import Store
 from tierwall.serve.authorizer.reviews import ADMIT, AUTHORIZE, CONDITIONS, MOST_OCTETS, Reply, Reviews, too_long

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -78,6 +76,9 @@ def comma_separated(entries: Iterable[Entry], view: View) -> Iterator[str]:
 
 
 def _csv_line(values: Iterable[str]) -> str:
+    import csv
+    import io
+
     out = io.StringIO()
     # The writer quotes a value for what could end its line, so it must know that.
     csv.writer(out, lineterminator=_CSV_END).writerow([_tame(value) for value in values])

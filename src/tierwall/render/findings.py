@@ -1,4 +1,4 @@
-"""What `tierwall check` found: as text, as JSON, and as workflow commands of GitHub."""
+"""What `tierwall check` found: as text, JSON, SARIF, and workflow commands of GitHub (`junit.py` has the rest)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tierwall.core.diagnostics import Diagnostics
+from tierwall.core.catalogue import CATALOGUE
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.core.source import Position
 from tierwall.core.words import count
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
 from tierwall.render.text import diagnostics
 from tierwall.resources.definition.installed import is_judged
 from tierwall.resources.load import Loaded
+from tierwall.version import __version__
 
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -65,6 +68,55 @@ def document(checked: Checked, view: View) -> dict[str, Any]:
         "passedOver": checked.passed_over,
         "diagnostics": [diagnostic_document(finding) for finding in checked.findings],
         "notConsidered": omission_documents(view.not_considered),
+    }
+
+
+def sarif(checked: Checked, view: View) -> dict[str, Any]:
+    """SARIF 2.1.0, which code hosts show beside the code: one run, the rules that were broken, a result a problem."""
+    findings = checked.findings
+    codes = sorted({finding.code for finding in findings})
+    rules = [
+        {
+            "id": code,
+            "name": CATALOGUE[code].title,
+            "shortDescription": {"text": CATALOGUE[code].title},
+            "defaultConfiguration": {"level": str(CATALOGUE[code].severity)},
+        }
+        for code in codes
+    ]
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "tierwall", "version": __version__, "rules": rules}},
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, codes.index(finding.code)) for finding in findings],
+            }
+        ],
+    }
+
+
+def _result(finding: Diagnostic, rule: int) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": rule,
+        "level": str(finding.severity),
+        "message": {"text": finding.told},
+        "locations": [_location(finding.at)] if finding.at else [],
+    }
+    related = [{**_location(at), "message": {"text": word}} for word, at in finding.related if at is not None]
+    if related:
+        out["relatedLocations"] = related
+    return out
+
+
+def _location(position: Position) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": position.file.replace("\\", "/")},
+            "region": {"startLine": position.line, "startColumn": position.column},
+        }
     }
 
 

@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "check": {
         "text": "findings:text",
         "json": "findings:document",
-        "sarif": "sarif:document",
+        "sarif": "findings:sarif",
         "github": "findings:github",
         "junit": "junit:findings",
     },

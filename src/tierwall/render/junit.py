@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from xml.etree import ElementTree
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
-from tierwall.policytest.report import CaseResult, TestReport
+from tierwall.policytest.report import CaseResult
 from tierwall.render.findings import Checked
 from tierwall.render.formats import View
 from tierwall.render.text import trace
@@ -18,24 +18,18 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 def cases(results: Iterable[CaseResult], view: View) -> str:
     """The results of a test run; one suite for each PolicyTest."""
-    report = TestReport(tuple(results))
-    root = _root(len(report.cases), report.failed, report.skipped)
-    suites: dict[tuple[str, str], list[CaseResult]] = {}
-    for case in report.cases:
-        suites.setdefault((case.file, case.test), []).append(case)
-    for (file, test), members in suites.items():
-        suite = _suite(root, test, members)
-        for case in members:
-            element = ElementTree.SubElement(suite, "testcase", name=_text(case.case), classname=_text(test))
-            element.set("file", _text(file))
-            if case.ok is None:
-                ElementTree.SubElement(element, "skipped", message=_text(case.skipped))
-            elif not case.ok:
-                lines = [*case.mismatches, *([case.error] if case.error else [])]
-                failure = ElementTree.SubElement(element, "failure", message=_text(lines[0] if lines else "failed"))
-                steps = case.answer.steps if case.answer is not None else ()
-                failure.text = _text("\n".join([*lines, *trace(steps)]))
-    return _dump(root)
+    suites: dict[tuple[str, str], list[Element]] = {}
+    for case in results:
+        element = Element("testcase", name=_text(case.case), classname=_text(case.test), file=_text(case.file))
+        if case.ok is None:
+            SubElement(element, "skipped", message=_text(case.skipped))
+        elif not case.ok:
+            lines = [*case.mismatches, *([case.error] if case.error else [])]
+            failure = SubElement(element, "failure", message=_text(lines[0] if lines else "failed"))
+            steps = case.answer.steps if case.answer is not None else ()
+            failure.text = _text("\n".join([*lines, *trace(steps)]))
+        suites.setdefault((case.file, case.test), []).append(element)
+    return _written((test, members) for (_, test), members in suites.items())
 
 
 def findings(checked: Checked, view: View) -> str:
@@ -43,37 +37,31 @@ def findings(checked: Checked, view: View) -> str:
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
     for finding in checked.findings:
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
-    failed = sum(bool(Diagnostics(members).serious) for members in by_file.values())
-    root = _root(len(by_file), failed, 0)
-    suite = ElementTree.SubElement(
-        root, "testsuite", name="tierwall check", tests=str(len(by_file)), failures=str(failed), skipped="0"
-    )
-    for file, members in by_file.items():
-        element = ElementTree.SubElement(suite, "testcase", name=_text(file or "input"), classname="tierwall.check")
-        for finding in Diagnostics(members).serious:
-            failure = ElementTree.SubElement(element, "failure", message=_text(finding.message), type=finding.code)
+    members = []
+    for file, diagnostics in by_file.items():
+        element = Element("testcase", name=_text(file or "input"), classname="tierwall.check")
+        for finding in Diagnostics(diagnostics).serious:
+            failure = SubElement(element, "failure", message=_text(finding.message), type=finding.code)
             failure.text = _text(f"{finding.at or ''} {finding.message} {finding.hint}".strip())
-    return _dump(root)
+        members.append(element)
+    return _written([("tierwall check", members)])
 
 
-def _root(tests: int, failures: int, skipped: int) -> ElementTree.Element:
-    return ElementTree.Element(
-        "testsuites", name="tierwall", tests=str(tests), failures=str(failures), skipped=str(skipped)
-    )
+def _written(suites: Iterable[tuple[str, list[Element]]]) -> str:
+    """Test cases by the name of their suite, with how many there are of each outcome."""
+    root = Element("testsuites", name="tierwall")
+    for name, members in suites:
+        suite = SubElement(root, "testsuite", {"name": _text(name), **_counts(members)})
+        suite.extend(members)
+    root.attrib |= _counts(root.findall("testsuite/testcase"))
+    indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode")
 
 
-def _suite(root: ElementTree.Element, name: str, members: Sequence[CaseResult]) -> ElementTree.Element:
-    failures = sum(case.ok is False for case in members)
-    skipped = sum(case.ok is None for case in members)
-    return ElementTree.SubElement(
-        root, "testsuite", name=_text(name), tests=str(len(members)), failures=str(failures), skipped=str(skipped)
-    )
+def _counts(cases: list[Element]) -> dict[str, str]:
+    failures, skipped = (sum(case.find(tag) is not None for case in cases) for tag in ("failure", "skipped"))
+    return {"tests": str(len(cases)), "failures": str(failures), "skipped": str(skipped)}
 
 
 def _text(value: object) -> str:
     return _UNWRITABLE.sub("\ufffd", str(value))
-
-
-def _dump(root: ElementTree.Element) -> str:
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode")

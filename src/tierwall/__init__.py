@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tierwall.network.detail import NetworkDetail as NetworkDetail
     from tierwall.network.question import NetworkQuestion as NetworkQuestion
     from tierwall.network.reach.connections import Connections as Connections
-    from tierwall.policytest.report import TestReport as TestReport
+    from tierwall.policytest.run import TestReport as TestReport
     from tierwall.resources.admission.question import AdmitQuestion as AdmitQuestion
     from tierwall.resources.resource import Resource as Resource
     from tierwall.tool.detail import ToolDetail as ToolDetail
@@ -81,7 +81,7 @@ _HOMES = {
     "Permission": "api.permissions",
     "Resource": "resources.resource",
     "Difference": "analyze.diff",
-    "TestReport": "policytest.report",
+    "TestReport": "policytest.run",
 }
 
 __all__ = ["__version__", "cel", *_HOMES]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import Entry
-    from tierwall.policytest.report import CaseResult, TestReport
+    from tierwall.policytest.run import CaseResult, TestReport
     from tierwall.tool.grants import ToolRow
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -87,8 +87,7 @@ def run_tests(
 ) -> TestReport:
     """Run the policy tests in files and folders; with a world, its objects lie under those of every test."""
     from tierwall.engines import table
-    from tierwall.policytest.report import TestReport
-    from tierwall.policytest.run import run
+    from tierwall.policytest.run import TestReport, run
     from tierwall.policytest.suite import suites
 
     known = table.offered_by("test")

@@ -8,8 +8,7 @@ import pytest
 
 from tests import ROOT
 from tests.labs.nft_kernel import nft_engine
-from tierwall.policytest.report import CaseResult
-from tierwall.policytest.run import run
+from tierwall.policytest.run import CaseResult, run
 from tierwall.policytest.suite import suites
 from tierwall.serve.nftables import Nftables
 

@@ -12,7 +12,7 @@ from tierwall.cli.objects import take_stdin, worlds_from
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
-    from tierwall.policytest.report import CaseResult
+    from tierwall.policytest.run import CaseResult
 
 
 class TestParams(Params):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tierwall.policytest.report import CaseResult, TestReport
+from tierwall.policytest.run import CaseResult, TestReport
 from tierwall.render.formats import View
 from tierwall.render.json import answer_document, given
 from tierwall.render.text import paint, trace

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
-from tierwall.policytest.report import CaseResult
+from tierwall.policytest.run import CaseResult
 from tierwall.render.findings import Checked
 from tierwall.render.formats import View
 from tierwall.render.text import trace

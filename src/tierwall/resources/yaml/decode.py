@@ -7,11 +7,13 @@ limits as in Go. Nothing here recurses, so depth costs no stack.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.resources.yaml.compose import K, Node, Tree, compose
 from tierwall.resources.yaml.errors import UnfitKey, YamlError
+from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, Tree, parse
 from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_text, plain_scalar, tagged_scalar
+from tierwall.resources.yaml.tokens import ALIAS, SCALAR
 
 # The nesting that Go's JSON reader takes, through which every document passes.
 MAX_DEPTH = 10_000
@@ -32,25 +34,13 @@ class Decoded(NamedTuple):
     repeats: list[Repeat]
 
 
-class _Frame:
-    """A collection that is being read. `merge` is the offset of the `<<` whose map is read into another's entries."""
-
-    __slots__ = ("index", "key", "merge", "node", "out")
-
-    def __init__(self, node: Node, out: Any, merge: int = -1) -> None:
-        self.node = node
-        self.out = out
-        self.merge = merge
-        self.index = 0
-        self.key: str | None = None
-
-
-_NOTHING = object()
+# Reads a node or an entry; what it yields is read first, and its value is given back.
+_Walk: TypeAlias = Generator["_Walk", Any, Any]
 
 
 def is_merge(node: Node) -> bool:
     """Is this key the merge key?"""
-    return node.kind == K.SCALAR and node.value == "<<" and (node.plain or node.tag == MERGE_TAG)
+    return node.kind == SCALAR and node.value == "<<" and (node.plain or node.tag == MERGE_TAG)
 
 
 def resolve(node: Node) -> Scalar:
@@ -62,26 +52,25 @@ def resolve(node: Node) -> Scalar:
 
 def key_of(node: Node) -> str:
     """The string that a key node is in JSON."""
-    target = node.target if node.kind == K.ALIAS else node
-    if target is None or target.kind != K.SCALAR:
+    target = node.target if node.kind == ALIAS else node
+    if target is None or target.kind != SCALAR:
         raise YamlError("a key may not be a list or a map", node.start)
     return key_text(resolve(target), node.start)
 
 
 def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
     """The value of a document's text, as Go reads it; raises `YamlError`."""
-    tree = compose(text)
-    return _Decoder(tree, max_depth).run() if tree.root is not None else Decoded(None, [])
+    tree = parse(text)
+    return _Decoder(tree, max_depth).run(tree.root) if tree.root is not None else Decoded(None, [])
 
 
 class _Decoder:
     def __init__(self, tree: Tree, max_depth: int) -> None:
-        assert tree.root is not None
-        self.root = tree.root
         self.max_depth = max_depth
-        self.counting = tree.aliases
-        self.frames: list[_Frame] = []
+        self.counting = tree.has_aliases
         self.depth = 0
+        # The keys and indexes that lead to what is being read.
+        self.path: list[str | int] = []
         self.repeats: list[Repeat] = []
         self.not_finite: list[int] = []
         # Maps with a key that JSON cannot have; like the above they count only if they are not overwritten.
@@ -91,23 +80,28 @@ class _Decoder:
         self.decoded = 1
         self.through_alias = 0
 
-    def run(self) -> Decoded:
-        value = self._enter(self.root)
-        while self.frames:
-            if value is not _NOTHING:
-                value = self._deliver(value)
-                continue
-            value = self._advance(self.frames[-1])
-        if self.not_finite and _has_not_finite(value):
+    def run(self, root: Node) -> Decoded:
+        value: Any = None
+        walks = [self._value(root)]
+        while walks:
+            try:
+                walks.append(walks[-1].send(value))
+                value = None
+            except StopIteration as end:
+                walks.pop()
+                value = end.value
+        if self.not_finite and any(isinstance(part, float) and part - part != 0 for part in _parts(value)):
             raise YamlError("a number that is not finite has no place in JSON", self.not_finite[0])
         if self.refused:
-            left = _maps(value)
+            maps = {id(part) for part in _parts(value) if isinstance(part, dict)}
             for out, error in self.refused:
-                if id(out) in left:
+                if id(out) in maps:
                     raise error
         return Decoded(value, self.repeats)
 
     def _count(self, node: Node) -> None:
+        if not self.counting:
+            return
         self.decoded += 1
         if self.active:
             self.through_alias += 1
@@ -117,28 +111,28 @@ class _Decoder:
             if self.through_alias / self.decoded > allowed:
                 raise YamlError("the document consists mostly of aliases", node.start, "TW003", "write the values out")
 
-    def _enter(self, node: Node) -> Any:
-        """Begin a node: a scalar's value at once, otherwise nothing yet."""
-        if self.counting:
-            self._count(node)
-        if node.kind == K.SCALAR:
+    def _value(self, node: Node) -> _Walk:
+        self._count(node)
+        if node.kind == SCALAR:
             return self._scalar(node)
-        if node.kind == K.ALIAS:
-            return self._enter(self._follow(node))
+        if node.kind == ALIAS:
+            value = yield self._value(self._follow(node))
+            self.active.discard(node)
+            return value
         self.depth += 1
         if self.depth > self.max_depth:
             raise YamlError(f"nested deeper than {self.max_depth} levels", node.start, "TW003")
-        self.frames.append(_Frame(node, {} if node.kind == K.MAPPING else []))
-        return _NOTHING
-
-    def _follow(self, alias: Node) -> Node:
-        """Push an alias as a frame of its own, which is popped when what it names has been read."""
-        if alias in self.active:
-            raise YamlError(f"the value of anchor `{alias.value}` contains itself", alias.start)
-        self.active.add(alias)
-        self.frames.append(_Frame(alias, None))
-        assert alias.target is not None
-        return alias.target
+        out: Any = {}
+        if node.kind == MAPPING:
+            yield self._entries(node, out)
+        else:
+            out = []
+            for index, child in enumerate(node.children):
+                self.path.append(index)
+                out.append((yield self._value(child)))
+                self.path.pop()
+        self.depth -= 1
+        return out
 
     def _scalar(self, node: Node) -> Any:
         value = resolve(node)
@@ -149,118 +143,61 @@ class _Decoder:
             return json_number(value)
         return value
 
-    def _deliver(self, value: Any) -> Any:
-        """Give a finished value to the collection it belongs to; a finished alias passes it on."""
-        frame = self.frames[-1]
-        kind = frame.node.kind
-        if kind == K.ALIAS:
-            self.active.discard(frame.node)
-            self.frames.pop()
-            return value
-        if kind == K.SEQUENCE:
-            frame.out.append(value)
-        else:
-            key = frame.key
-            assert key is not None
-            if key in frame.out:
-                offset = frame.merge if frame.merge >= 0 else frame.node.children[frame.index - 2].start
-                self.repeats.append(Repeat(self._path(), offset))
-            frame.out[key] = value
-        return _NOTHING
+    def _follow(self, alias: Node) -> Node:
+        """What an alias names; the alias is active until that has been read."""
+        if alias in self.active:
+            raise YamlError(f"the value of anchor `{alias.value}` contains itself", alias.start)
+        self.active.add(alias)
+        assert alias.target is not None
+        return alias.target
 
-    def _advance(self, frame: _Frame) -> Any:
-        """Begin the next child of the innermost collection, or finish it."""
-        node = frame.node
-        if node.kind == K.ALIAS:
-            # What a merge key names has been read into the entries; there is no value to pass on.
-            self.active.discard(node)
-            self.frames.pop()
-            return _NOTHING
-        if frame.index >= len(node.children):
-            self.frames.pop()
-            if frame.merge >= 0:
-                return _NOTHING
-            self.depth -= 1
-            return frame.out
-        if node.kind == K.SEQUENCE:
-            frame.index += 1
-            if frame.merge >= 0:
-                # Earlier maps take precedence, so the last is read first.
-                self._merge(node.children[-frame.index], frame.out, frame.merge, nested=True)
-                return _NOTHING
-            return self._enter(node.children[frame.index - 1])
-        key_node, child = node.children[frame.index], node.children[frame.index + 1]
-        frame.index += 2
-        if is_merge(key_node):
-            frame.key = None
-            self._merge(child, frame.out, frame.merge if frame.merge >= 0 else key_node.start)
-            return _NOTHING
-        if self.counting:
-            self._count_key(key_node)
-        try:
-            frame.key = key_of(key_node)
-        except UnfitKey as error:
-            self.refused.append((frame.out, error))
-            frame.key = f"\0{key_node.start}"
-        return self._enter(child)
+    def _entries(self, node: Node, out: dict[str, Any], merge: int = -1) -> _Walk:
+        """Read the entries of a map into `out`; `merge` is the offset of the `<<` that asks for them, if one does."""
+        for key_node, child in zip(node.children[::2], node.children[1::2], strict=True):
+            start = key_node.start if merge < 0 else merge
+            if is_merge(key_node):
+                yield self._merge(child, out, start)
+                continue
+            self._count(key_node)
+            if key_node.kind == ALIAS:
+                self._count(self._follow(key_node))
+                self.active.discard(key_node)
+            try:
+                key = key_of(key_node)
+            except UnfitKey as error:
+                self.refused.append((out, error))
+                key = f"\0{key_node.start}"
+            self.path.append(key)
+            value = yield self._value(child)
+            if key in out:
+                self.repeats.append(Repeat(tuple(self.path), start))
+            out[key] = value
+            self.path.pop()
 
-    def _count_key(self, node: Node) -> None:
-        self._count(node)
-        if node.kind == K.ALIAS and node.target is not None:
-            self.active.add(node)
-            self._count(node.target)
-            self.active.discard(node)
-
-    def _merge(self, node: Node, out: dict[str, Any], offset: int, nested: bool = False) -> None:
-        """Read the map of a merge key into `out`."""
-        target = node.target if node.kind == K.ALIAS else node
-        assert target is not None
-        if node.kind == K.SEQUENCE and not nested:
-            self.frames.append(_Frame(node, out, offset))
+    def _merge(self, node: Node, out: dict[str, Any], offset: int, nested: bool = False) -> _Walk:
+        """Read the map or maps of a merge key into `out`."""
+        if node.kind == SEQUENCE and not nested:
+            # Earlier maps take precedence, so the last is read first.
+            for item in reversed(node.children):
+                yield self._merge(item, out, offset, nested=True)
             return
-        if target.kind != K.MAPPING:
+        target = node.target if node.kind == ALIAS else node
+        if target is None or target.kind != MAPPING:
             raise YamlError("the value of `<<` must be a map or a list of maps", node.start)
-        if self.counting:
-            self._count(node)
-        if node.kind == K.ALIAS:
-            self._follow(node)
-            if self.counting:
-                self._count(target)
-        self.frames.append(_Frame(target, out, offset))
-
-    def _path(self) -> tuple[str | int, ...]:
-        parts: list[str | int] = []
-        for frame in self.frames:
-            if frame.node.kind == K.MAPPING and frame.key is not None:
-                parts.append(frame.key)
-            elif frame.node.kind == K.SEQUENCE and frame.merge < 0:
-                parts.append(frame.index - 1)
-        return tuple(parts)
+        self._count(node)
+        if node.kind == ALIAS:
+            self._count(self._follow(node))
+        yield self._entries(target, out, offset)
+        self.active.discard(node)
 
 
-def _maps(value: Any) -> set[int]:
-    """The identities of all maps in a value."""
-    found: set[int] = set()
+def _parts(value: Any) -> Iterator[Any]:
+    """A value and everything in it."""
     todo = [value]
     while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            found.add(id(one))
-            todo += one.values()
-        elif isinstance(one, list):
-            todo += one
-    return found
-
-
-def _has_not_finite(value: Any) -> bool:
-    """Did a number that is not finite stay in the value? It may have been overwritten."""
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            todo += one.values()
-        elif isinstance(one, list):
-            todo += one
-        elif isinstance(one, float) and one - one != 0:
-            return True
-    return False
+        part = todo.pop()
+        yield part
+        if isinstance(part, dict):
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part

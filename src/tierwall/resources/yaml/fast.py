@@ -4,7 +4,7 @@ libyaml differs from the Go scanner in a few places (`scan` says which). Nothing
 read here: the reader gives up, and the exact one takes over. It gives up as well on everything that needs more than
 one look: tags, anchors, aliases, merge keys, and every error.
 
-INVARIANT: where this module returns a value it is the value that `exact.read_exactly` returns. Random tests hold the
+INVARIANT: where this module returns a value it is the value that `decode.read_exactly` returns. Random tests hold the
 two equal.
 """
 

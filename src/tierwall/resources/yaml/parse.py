@@ -1,4 +1,6 @@
-"""From tokens to events, as go.yaml.in/yaml/v2 parses (`parserc.go`); only the first document of a text is asked for.
+"""From tokens to a tree of nodes that know where they stand, as go.yaml.in/yaml/v2 parses (`parserc.go`).
+
+Only the first document of a text is read; aliases point at what they name.
 
 block_node       ::= ALIAS | properties block_content? | block_content
 flow_node        ::= ALIAS | properties flow_content? | flow_content
@@ -13,372 +15,315 @@ entry            ::= flow_node | KEY flow_node? (VALUE flow_node?)?
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
+from tierwall.resources.yaml import tokens
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.scan import Scanner
-from tierwall.resources.yaml.token import T, Token
+from tierwall.resources.yaml.tokens import ALIAS, SCALAR, Token
+from tierwall.values.pattern import pattern
 
+MAPPING: Final = "a mapping"
+SEQUENCE: Final = "a sequence"
 
-class E(IntEnum):
-    """Kinds of event."""
-
-    SCALAR = 0
-    MAPPING_START = 1
-    MAPPING_END = 2
-    SEQUENCE_START = 3
-    SEQUENCE_END = 4
-    ALIAS = 5
-    DOCUMENT_START = 6
-    DOCUMENT_END = 7
-    STREAM_END = 8
-
-
-class Event(NamedTuple):
-    """An event; `plain` says that a scalar's type is to be found from its text (`implicit` in Go)."""
-
-    kind: E
-    start: int
-    value: str = ""
-    tag: str = ""
-    anchor: str = ""
-    plain: bool = False
-
-
-_State: TypeAlias = Callable[[], Event]
-_DIRECTIVES = (T.VERSION_DIRECTIVE, T.TAG_DIRECTIVE)
+# Octets that the Go reader decodes ahead of the scanner (`input_raw_buffer_size`).
+_READ_AHEAD = 512
+# `readerc.go`: everything else is a control character or not a character.
+# One range a set: Python takes forty times as long to compile them as one set.
+_FORBIDDEN = pattern("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
 _DEFAULT_TAGS = {"!": "!", "!!": "tag:yaml.org,2002:"}
 
 
-class Parser:
-    """The events of one text, produced on demand."""
+class Node:
+    """A SCALAR, ALIAS, MAPPING or SEQUENCE; the children of a mapping are key, value, key, value and so on.
+
+    `plain` says that a scalar's type is to be found from its text (`implicit` in Go).
+    """
+
+    __slots__ = ("children", "kind", "plain", "start", "tag", "target", "value")
+
+    def __init__(self, kind: str, start: int, value: str = "", tag: str = "", plain: bool = False) -> None:
+        self.kind = kind
+        self.start = start
+        self.value = value
+        self.tag = tag
+        self.plain = plain
+        self.children: list[Node] = []
+        self.target: Node | None = None
+
+
+class Tree(NamedTuple):
+    """The first document of a text; `root` is None for a text without one."""
+
+    root: Node | None
+    has_aliases: bool
+
+
+def parse(text: str) -> Tree:
+    """The nodes of the first document of a text without a byte order mark; raises `YamlError`."""
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden is None:
+        return _Parser(text).document()
+    bad = forbidden.start()
+    parser = _Parser(text[:bad])
+    problem = YamlError(f"found character U+{ord(text[bad]):04X}, which may not occur in YAML", bad)
+    try:
+        tree = parser.document()
+    except YamlError:
+        raise problem from None
+    # The Go reader finds the character only if it gets that far: far behind the end of the document it is no error.
+    reached = len(text[: parser.scanner.at + 4].encode())
+    if len(text[:bad].encode()) < (reached // _READ_AHEAD + 1) * _READ_AHEAD:
+        raise problem
+    return tree
+
+
+def root_offset(text: str) -> int:
+    """Where the value of a document begins; nothing behind that is read."""
+    root = _Parser(text).root()
+    return root.start if root is not None else 0
+
+
+# Reads the entries of a collection, and yields after each so that the entry's own children are read first.
+_Entries: TypeAlias = Iterator[None]
+
+
+class _Parser:
+    """Reads one text. Collections are read from a stack of iterators, so depth costs no stack of Python's."""
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
-        self._states: list[_State] = []
-        self._tags: dict[str, str] = {}
-        # Where open collections began, for the errors of unclosed ones.
-        self._marks: list[int] = []
+        self._tags = _DEFAULT_TAGS
+        self._anchors: dict[str, Node] = {}
+        self._has_aliases = False
+        # The collections that are open, the innermost last.
+        self._open: list[_Entries] = []
+
+    def document(self) -> Tree:
+        """The first document, and whether it has aliases."""
+        root = self.root()
+        while self._open:
+            # Entries yield None until the collection is at its end.
+            if next(self._open[-1], True):
+                self._open.pop()
+        # What follows the document is not read, but a token has to follow.
         self.scanner.peek()
-        self.scanner.skip()
-        self._state: _State = self._implicit_document_start
+        return Tree(root, self._has_aliases)
 
-    def next(self) -> Event:
-        """The next event."""
-        return self._state()
+    def root(self) -> Node | None:
+        """The root of the first document, whose children are still to be read; None for a text without a document."""
+        token = self.scanner.peek()
+        if token.kind == tokens.STREAM_END:
+            return None
+        if token.kind in (tokens.DIRECTIVE, tokens.DOCUMENT_START):
+            token = self._document_start()
+            if token.kind in (tokens.DIRECTIVE, tokens.DOCUMENT_START, tokens.DOCUMENT_END, tokens.STREAM_END):
+                return _empty(token.start)
+        return self._node(block=True)
 
-    def _peek(self) -> Token:
-        return self.scanner.peek()
-
-    def _after_skip(self) -> Token:
+    def _next(self) -> Token:
+        """The token after the one that was peeked at."""
         self.scanner.skip()
         return self.scanner.peek()
 
     def _error(self, problem: str, offset: int, hint: str = "") -> YamlError:
         return YamlError(problem, min(offset, self.scanner.size), hint=hint)
 
-    # Documents -------------------------------------------------------------------------------------------------------
-
-    def _implicit_document_start(self) -> Event:
-        token = self._peek()
-        if token.kind not in (*_DIRECTIVES, T.DOCUMENT_START, T.STREAM_END):
-            self._tags = dict(_DEFAULT_TAGS)
-            self._states.append(self._document_end)
-            self._state = self._block_node
-            return Event(E.DOCUMENT_START, token.start)
-        if token.kind == T.STREAM_END:
-            return Event(E.STREAM_END, token.start)
-        start = token.start
-        self._process_directives()
-        token = self._peek()
-        if token.kind != T.DOCUMENT_START:
-            hint = "a line that starts with `%` is a directive; put it in quotes or indent it"
-            raise self._error("expected `---` after a directive", token.start, hint)
-        self._states.append(self._document_end)
-        self._state = self._document_content
-        self.scanner.skip()
-        return Event(E.DOCUMENT_START, start)
-
-    def _process_directives(self) -> None:
+    def _document_start(self) -> Token:
+        """Read directives and `---`; the token that follows."""
         tags: dict[str, str] = {}
-        version = False
-        while (token := self._peek()).kind in _DIRECTIVES:
-            if token.kind == T.VERSION_DIRECTIVE:
-                if version:
+        has_version = False
+        while (token := self.scanner.peek()).kind == tokens.DIRECTIVE:
+            if not token.value.startswith("!"):
+                if has_version:
                     raise self._error("found a second `%YAML` directive", token.start)
                 if token.value != "1.1":
                     raise self._error(f"expected YAML version `1.1`, found `{token.value}`", token.start)
-                version = True
+                has_version = True
             elif token.value in tags:
                 raise self._error(f"found a second `%TAG` directive for `{token.value}`", token.start)
             else:
                 tags[token.value] = token.suffix
             self.scanner.skip()
         self._tags = _DEFAULT_TAGS | tags
-
-    def _document_content(self) -> Event:
-        token = self._peek()
-        if token.kind in (*_DIRECTIVES, T.DOCUMENT_START, T.DOCUMENT_END, T.STREAM_END):
-            self._state = self._states.pop()
-            return self._empty(token.start)
-        return self._node(True, False)
-
-    def _document_end(self) -> Event:
-        token = self._peek()
-        return Event(E.DOCUMENT_END, token.start)
+        if token.kind != tokens.DOCUMENT_START:
+            hint = "a line that starts with `%` is a directive; put it in quotes or indent it"
+            raise self._error("expected `---` after a directive", token.start, hint)
+        return self._next()
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
-    def _block_node(self) -> Event:
-        return self._node(True, False)
-
-    def _empty(self, offset: int) -> Event:
-        return Event(E.SCALAR, offset, plain=True)
-
-    def _node(self, block: bool, indentless: bool) -> Event:
-        token = self._peek()
-        kind = token.kind
-        if kind == T.ALIAS:
-            self._state = self._states.pop()
+    def _node(self, block: bool = False, indentless: bool = False) -> Node:
+        """Begin a node; a collection is opened, so that its entries are read next."""
+        token = self.scanner.peek()
+        if token.kind == ALIAS:
             self.scanner.skip()
-            return Event(E.ALIAS, token.start, anchor=token.value)
+            return self._alias(token)
         start = token.start
         anchor = tag = ""
-        if kind in (T.ANCHOR, T.TAG):
-            for _ in range(2):
-                if token.kind == T.ANCHOR and not anchor:
-                    anchor = token.value
-                elif token.kind == T.TAG and not tag:
-                    tag = self._tag(token)
-                else:
-                    break
-                token = self._after_skip()
-            kind = token.kind
-        if indentless and kind == T.BLOCK_ENTRY:
-            self._state = self._indentless_entry
-            return Event(E.SEQUENCE_START, start, tag=tag, anchor=anchor)
-        if kind == T.SCALAR:
-            self._state = self._states.pop()
+        for _ in range(2):
+            if token.kind == tokens.ANCHOR and not anchor:
+                anchor = token.value
+            elif token.kind == tokens.TAG and not tag:
+                tag = self._tag(token)
+            else:
+                break
+            token = self._next()
+        kind = token.kind
+        if kind == SCALAR:
             self.scanner.skip()
-            return Event(E.SCALAR, start, token.value, tag, anchor, (not tag and token.plain) or tag == "!")
-        if kind == T.FLOW_SEQUENCE_START:
-            self._state = self._flow_sequence_first
-            return Event(E.SEQUENCE_START, start, tag=tag, anchor=anchor)
-        if kind == T.FLOW_MAPPING_START:
-            self._state = self._flow_mapping_first
-            return Event(E.MAPPING_START, start, tag=tag, anchor=anchor)
-        if block and kind == T.BLOCK_SEQUENCE_START:
-            self._state = self._block_sequence_first
-            return Event(E.SEQUENCE_START, start, tag=tag, anchor=anchor)
-        if block and kind == T.BLOCK_MAPPING_START:
-            self._state = self._block_mapping_first
-            return Event(E.MAPPING_START, start, tag=tag, anchor=anchor)
-        if anchor or tag:
-            self._state = self._states.pop()
-            return Event(E.SCALAR, start, "", tag, anchor, not tag)
-        raise self._error(f"expected a value, found {_named(token)}", token.start)
+            node = Node(SCALAR, start, token.value, tag, (not tag and token.plain) or tag == "!")
+        elif (entries := self._collection(kind, block, indentless)) is not None:
+            node = Node(MAPPING if kind in (tokens.FLOW_MAPPING_START, tokens.BLOCK_MAPPING_START) else SEQUENCE, start)
+            self._open.append(entries(node.children))
+        elif anchor or tag:
+            node = Node(SCALAR, start, "", tag, not tag)
+        else:
+            raise self._error(f"expected a value, found {token}", token.start)
+        if anchor:
+            self._anchors[anchor] = node
+        return node
+
+    def _collection(self, kind: str, block: bool, indentless: bool) -> Callable[[list[Node]], _Entries] | None:
+        """What reads the collection that a token starts."""
+        if kind == tokens.FLOW_SEQUENCE_START:
+            return self._flow_sequence
+        if kind == tokens.FLOW_MAPPING_START:
+            return self._flow_mapping
+        if kind == tokens.BLOCK_SEQUENCE_START and block:
+            return self._block_sequence
+        if kind == tokens.BLOCK_MAPPING_START and block:
+            return self._block_mapping
+        return self._indentless_sequence if kind == tokens.BLOCK_ENTRY and indentless else None
+
+    def _alias(self, token: Token) -> Node:
+        self._has_aliases = True
+        node = Node(ALIAS, token.start, token.value)
+        node.target = self._anchors.get(token.value)
+        if node.target is None:
+            from tierwall.core.diagnostics import near_miss
+
+            hint = near_miss(token.value, self._anchors)
+            hint = hint or "an anchor has to stand before its aliases, in the same document"
+            raise YamlError(f"unknown anchor `{token.value}`", token.start, hint=hint)
+        return node
 
     def _tag(self, token: Token) -> str:
         if not token.value:
             return token.suffix
-        tag = self._tags.get(token.value, "") + token.suffix if token.value in self._tags else ""
-        if not tag:
+        if not (tag := self._tags[token.value] + token.suffix if token.value in self._tags else ""):
             raise self._error(f"found undefined tag handle `{token.value}`", token.start)
         return tag
 
     # Block collections -----------------------------------------------------------------------------------------------
 
-    def _block_sequence_first(self) -> Event:
-        self._marks.append(self._peek().start)
+    def _behind(self, indicator: Token, *nothing: str, indentless: bool = False) -> Node:
+        """The node behind an indicator of a block; an empty one if the next token says that there is nothing."""
+        then = self._next()
+        return _empty(indicator.end) if then.kind in nothing else self._node(block=True, indentless=indentless)
+
+    def _block_sequence(self, items: list[Node]) -> _Entries:
+        token = self._next()
+        while token.kind == tokens.BLOCK_ENTRY:
+            items.append(self._behind(token, tokens.BLOCK_ENTRY, tokens.BLOCK_END))
+            yield
+            token = self.scanner.peek()
+        if token.kind != tokens.BLOCK_END:
+            hint = "items of one list start in the same column"
+            raise self._error(f"expected `-` for the next item of a list, found {token}", token.start, hint)
         self.scanner.skip()
-        return self._block_sequence_entry()
 
-    def _block_sequence_entry(self) -> Event:
-        token = self._peek()
-        if token.kind == T.BLOCK_ENTRY:
-            then = self._after_skip()
-            if then.kind not in (T.BLOCK_ENTRY, T.BLOCK_END):
-                self._states.append(self._block_sequence_entry)
-                return self._node(True, False)
-            self._state = self._block_sequence_entry
-            return self._empty(token.end)
-        if token.kind == T.BLOCK_END:
-            return self._collection_end(E.SEQUENCE_END)
-        hint = "items of one list start in the same column"
-        raise self._error(f"expected `-` for the next item of a list, found {_named(token)}", token.start, hint)
+    def _indentless_sequence(self, items: list[Node]) -> _Entries:
+        while (token := self.scanner.peek()).kind == tokens.BLOCK_ENTRY:
+            items.append(self._behind(token, tokens.BLOCK_ENTRY, tokens.KEY, tokens.VALUE, tokens.BLOCK_END))
+            yield
 
-    def _indentless_entry(self) -> Event:
-        token = self._peek()
-        if token.kind == T.BLOCK_ENTRY:
-            then = self._after_skip()
-            if then.kind not in (T.BLOCK_ENTRY, T.KEY, T.VALUE, T.BLOCK_END):
-                self._states.append(self._indentless_entry)
-                return self._node(True, False)
-            self._state = self._indentless_entry
-            return self._empty(token.end)
-        self._state = self._states.pop()
-        return Event(E.SEQUENCE_END, token.start)
-
-    def _block_mapping_first(self) -> Event:
-        self._marks.append(self._peek().start)
+    def _block_mapping(self, children: list[Node]) -> _Entries:
+        token = self._next()
+        while token.kind == tokens.KEY:
+            children.append(self._behind(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
+            yield
+            token = self.scanner.peek()
+            if token.kind == tokens.VALUE:
+                children.append(self._behind(token, tokens.KEY, tokens.VALUE, tokens.BLOCK_END, indentless=True))
+            else:
+                children.append(_empty(token.start))
+            yield
+            token = self.scanner.peek()
+        if token.kind != tokens.BLOCK_END:
+            hint = "keys of one map start in the same column"
+            raise self._error(f"expected a key, found {token}", token.start, hint)
         self.scanner.skip()
-        return self._block_mapping_key()
-
-    def _block_mapping_key(self) -> Event:
-        token = self._peek()
-        if token.kind == T.KEY:
-            then = self._after_skip()
-            if then.kind not in (T.KEY, T.VALUE, T.BLOCK_END):
-                self._states.append(self._block_mapping_value)
-                return self._node(True, True)
-            self._state = self._block_mapping_value
-            return self._empty(token.end)
-        if token.kind == T.BLOCK_END:
-            return self._collection_end(E.MAPPING_END)
-        hint = "keys of one map start in the same column"
-        raise self._error(f"expected a key, found {_named(token)}", token.start, hint)
-
-    def _block_mapping_value(self) -> Event:
-        token = self._peek()
-        self._state = self._block_mapping_key
-        if token.kind == T.VALUE:
-            then = self._after_skip()
-            if then.kind not in (T.KEY, T.VALUE, T.BLOCK_END):
-                self._states.append(self._block_mapping_key)
-                return self._node(True, True)
-            return self._empty(token.end)
-        return self._empty(token.start)
-
-    def _collection_end(self, kind: E) -> Event:
-        token = self._peek()
-        self._state = self._states.pop()
-        self._marks.pop()
-        self.scanner.skip()
-        return Event(kind, token.start)
 
     # Flow collections ------------------------------------------------------------------------------------------------
 
-    def _flow_sequence_first(self) -> Event:
-        self._marks.append(self._peek().start)
+    def _after_entry(self, began: int, closing: str, what: str) -> Token:
+        """Behind an entry: the token that closes the collection, or the one after a comma."""
+        token = self.scanner.peek()
+        if token.kind == closing:
+            return token
+        if token.kind == tokens.FLOW_ENTRY:
+            return self._next()
+        text = self.scanner.text
+        earlier = text.count("\n", 0, began) != text.count("\n", 0, token.start)
+        hint = f"the {what} began on an earlier line" if earlier else ""
+        raise self._error(f"expected `,` or {closing}, found {token}", token.start, hint)
+
+    def _flow_sequence(self, items: list[Node]) -> _Entries:
+        began = self.scanner.peek().start
+        token = self._next()
+        while token.kind != tokens.FLOW_SEQUENCE_END:
+            if token.kind == tokens.KEY:
+                pair = Node(MAPPING, token.start)
+                items.append(pair)
+                self._open.append(self._flow_pair(pair.children))
+            else:
+                items.append(self._node())
+            yield
+            token = self._after_entry(began, tokens.FLOW_SEQUENCE_END, "list")
         self.scanner.skip()
-        return self._flow_sequence_entry(True)
 
-    def _flow_sequence_next(self) -> Event:
-        return self._flow_sequence_entry(False)
+    def _flow_pair(self, children: list[Node]) -> _Entries:
+        """The one entry of a map without braces: `[key: value]`."""
+        token = self._next()
+        if token.kind in (tokens.VALUE, tokens.FLOW_ENTRY, tokens.FLOW_SEQUENCE_END):
+            # As in Go the token is lost.
+            self.scanner.skip()
+            children.append(_empty(token.end))
+        else:
+            children.append(self._node())
+        yield
+        children.append(self._flow_value(tokens.FLOW_SEQUENCE_END))
+        yield
 
-    def _flow_sequence_entry(self, first: bool) -> Event:
-        token = self._peek()
-        if token.kind != T.FLOW_SEQUENCE_END:
-            if not first:
-                token = self._after_comma(token, "]", "list")
-            if token.kind == T.KEY:
-                self._state = self._flow_pair_key
-                self.scanner.skip()
-                return Event(E.MAPPING_START, token.start)
-            if token.kind != T.FLOW_SEQUENCE_END:
-                self._states.append(self._flow_sequence_next)
-                return self._node(False, False)
-        return self._collection_end(E.SEQUENCE_END)
-
-    def _after_comma(self, token: Token, closing: str, what: str) -> Token:
-        if token.kind == T.FLOW_ENTRY:
-            return self._after_skip()
-        began = self.scanner.text.count("\n", 0, self._marks[-1]) != self.scanner.text.count("\n", 0, token.start)
-        hint = f"the {what} began on an earlier line" if began else ""
-        raise self._error(f"expected `,` or `{closing}`, found {_named(token)}", token.start, hint)
-
-    def _flow_pair_key(self) -> Event:
-        token = self._peek()
-        if token.kind not in (T.VALUE, T.FLOW_ENTRY, T.FLOW_SEQUENCE_END):
-            self._states.append(self._flow_pair_value)
-            return self._node(False, False)
+    def _flow_mapping(self, children: list[Node]) -> _Entries:
+        began = self.scanner.peek().start
+        token = self._next()
+        while token.kind != tokens.FLOW_MAPPING_END:
+            if token.kind == tokens.KEY:
+                token = self._next()
+                is_empty = token.kind in (tokens.VALUE, tokens.FLOW_ENTRY, tokens.FLOW_MAPPING_END)
+                children.append(_empty(token.start) if is_empty else self._node())
+                yield
+                children.append(self._flow_value(tokens.FLOW_MAPPING_END))
+            else:
+                children.append(self._node())
+                yield
+                children.append(_empty(self.scanner.peek().start))
+            yield
+            token = self._after_entry(began, tokens.FLOW_MAPPING_END, "map")
         self.scanner.skip()
-        self._state = self._flow_pair_value
-        return self._empty(token.end)
 
-    def _flow_pair_value(self) -> Event:
-        token = self._peek()
-        if token.kind == T.VALUE:
-            token = self._after_skip()
-            if token.kind not in (T.FLOW_ENTRY, T.FLOW_SEQUENCE_END):
-                self._states.append(self._flow_pair_end)
-                return self._node(False, False)
-        self._state = self._flow_pair_end
-        return self._empty(token.start)
-
-    def _flow_pair_end(self) -> Event:
-        token = self._peek()
-        self._state = self._flow_sequence_next
-        return Event(E.MAPPING_END, token.start)
-
-    def _flow_mapping_first(self) -> Event:
-        self._marks.append(self._peek().start)
-        self.scanner.skip()
-        return self._flow_mapping_entry(True)
-
-    def _flow_mapping_next(self) -> Event:
-        return self._flow_mapping_entry(False)
-
-    def _flow_mapping_entry(self, first: bool) -> Event:
-        token = self._peek()
-        if token.kind != T.FLOW_MAPPING_END:
-            if not first:
-                token = self._after_comma(token, "}", "map")
-            if token.kind == T.KEY:
-                token = self._after_skip()
-                if token.kind not in (T.VALUE, T.FLOW_ENTRY, T.FLOW_MAPPING_END):
-                    self._states.append(self._flow_mapping_value)
-                    return self._node(False, False)
-                self._state = self._flow_mapping_value
-                return self._empty(token.start)
-            if token.kind != T.FLOW_MAPPING_END:
-                self._states.append(self._flow_mapping_empty_value)
-                return self._node(False, False)
-        return self._collection_end(E.MAPPING_END)
-
-    def _flow_mapping_value(self) -> Event:
-        token = self._peek()
-        self._state = self._flow_mapping_next
-        if token.kind == T.VALUE:
-            token = self._after_skip()
-            if token.kind not in (T.FLOW_ENTRY, T.FLOW_MAPPING_END):
-                self._states.append(self._flow_mapping_next)
-                return self._node(False, False)
-        return self._empty(token.start)
-
-    def _flow_mapping_empty_value(self) -> Event:
-        token = self._peek()
-        self._state = self._flow_mapping_next
-        return self._empty(token.start)
+    def _flow_value(self, closing: str) -> Node:
+        """What follows a key: a value, or nothing."""
+        token = self.scanner.peek()
+        if token.kind == tokens.VALUE:
+            token = self._next()
+            if token.kind not in (tokens.FLOW_ENTRY, closing):
+                return self._node()
+        return _empty(token.start)
 
 
-_NAMES = {
-    T.STREAM_END: "the end of the document",
-    T.BLOCK_END: "the end of the block",
-    T.BLOCK_SEQUENCE_START: "a list",
-    T.BLOCK_MAPPING_START: "a map",
-    T.FLOW_SEQUENCE_START: "`[`",
-    T.FLOW_SEQUENCE_END: "`]`",
-    T.FLOW_MAPPING_START: "`{`",
-    T.FLOW_MAPPING_END: "`}`",
-    T.BLOCK_ENTRY: "`-`",
-    T.FLOW_ENTRY: "`,`",
-    T.KEY: "a key",
-    T.VALUE: "`:`",
-    T.DOCUMENT_START: "`---`",
-    T.DOCUMENT_END: "`...`",
-    T.VERSION_DIRECTIVE: "a directive",
-    T.TAG_DIRECTIVE: "a directive",
-    T.ALIAS: "an alias",
-    T.ANCHOR: "an anchor",
-    T.TAG: "a tag",
-}
-
-
-def _named(token: Token) -> str:
-    if token.kind == T.SCALAR:
-        text = token.value if len(token.value) <= 24 else token.value[:24] + "…"
-        return f"`{text}`".replace("\n", " ")
-    return _NAMES.get(token.kind, "something else")
+def _empty(offset: int) -> Node:
+    return Node(SCALAR, offset, plain=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.resources.yaml.compose import K, Node, compose, root_offset
 from tierwall.resources.yaml.decode import is_merge, key_of
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_offset
+from tierwall.resources.yaml.tokens import ALIAS
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
@@ -81,14 +82,14 @@ class YamlPlaces:
         place, root = self._entry
         if place != (path[0], index):
             # Blanks before the entry put it into the column in which it stands.
-            root = compose(" " * column + self._text[start:end]).root
+            root = parse(" " * column + self._text[start:end]).root
             self._entry = (path[0], index), root
         return start if root is None else start - column + _locate(root, within, key)
 
 
 def _read(text: str) -> _Reading:
     outline = _outline_of(text) if len(text) > _SMALL else None
-    return _Reading(outline, compose(text).root if outline is None and len(text) <= _LARGE else None)
+    return _Reading(outline, parse(text).root if outline is None and len(text) <= _LARGE else None)
 
 
 def _outline_of(text: str) -> _Outline | None:
@@ -162,14 +163,14 @@ def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
     node = root
     found = root.start
     for part in path:
-        target = node.target if node.kind == K.ALIAS and node.target is not None else node
-        if isinstance(part, str) and target.kind == K.MAPPING:
+        target = node.target if node.kind == ALIAS and node.target is not None else node
+        if isinstance(part, str) and target.kind == MAPPING:
             entry = _entry(target, part)
             if entry is None:
                 return node.start
             node = entry.node
             found = entry.key.start if key and entry.key is not None else node.start
-        elif isinstance(part, int) and target.kind == K.SEQUENCE and 0 <= part < len(target.children):
+        elif isinstance(part, int) and target.kind == SEQUENCE and 0 <= part < len(target.children):
             node = target.children[part]
             found = node.start
         else:
@@ -193,10 +194,10 @@ def _entry(mapping: Node, name: str, depth: int = 0) -> _Found | None:
 
 def _merged(node: Node) -> Iterator[Node]:
     """The maps of a merge key, the one that takes precedence first."""
-    target = node.target if node.kind == K.ALIAS and node.target is not None else node
-    for one in target.children if target.kind == K.SEQUENCE else (target,):
-        final = one.target if one.kind == K.ALIAS and one.target is not None else one
-        if final.kind == K.MAPPING:
+    target = node.target if node.kind == ALIAS and node.target is not None else node
+    for one in target.children if target.kind == SEQUENCE else (target,):
+        final = one.target if one.kind == ALIAS and one.target is not None else one
+        if final.kind == MAPPING:
             yield final
 
 

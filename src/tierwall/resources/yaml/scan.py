@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from tierwall.resources.yaml import tokens
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.scalar_text import scan_block_scalar, scan_plain_scalar, scan_quoted_scalar
 from tierwall.resources.yaml.tag import scan_directive, scan_tag
-from tierwall.resources.yaml.token import T, Token
+from tierwall.resources.yaml.tokens import Token
 from tierwall.values.pattern import pattern
 
 # `exceeded max depth`: max_flow_level and max_indents of the Go scanner.
@@ -32,6 +33,8 @@ _NAME = pattern("[0-9A-Za-z_-]*")
 # A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
 _AFTER_ANCHOR = frozenset(BLANKZ + "?:,]}%@`")
+_FLOW_STARTS = {"[": tokens.FLOW_SEQUENCE_START, "{": tokens.FLOW_MAPPING_START}
+_FLOW_ENDS = {"]": tokens.FLOW_SEQUENCE_END, "}": tokens.FLOW_MAPPING_END}
 
 
 class _SimpleKey:
@@ -62,10 +65,10 @@ class Scanner:
         self.parsed = 0
         self.tokens: deque[Token] = deque()
         self._indents: list[int] = []
-        self._started = False
         self._available = False
         self._simple_key_allowed = True
-        self._simple_keys: list[_SimpleKey] = []
+        # One for the block, and one for each flow collection that is open.
+        self._simple_keys = [_SimpleKey(False, False, 0, 0, 0, 0)]
         self._key_of_token: dict[int, int] = {}
 
     def peek(self) -> Token:
@@ -115,11 +118,6 @@ class Scanner:
         self._available = True
 
     def _fetch_next(self) -> None:
-        if not self._started:
-            self._started = True
-            self._simple_keys.append(_SimpleKey(False, False, 0, 0, 0, 0))
-            self.tokens.append(Token(T.STREAM_START, 0, 0))
-            return None
         self._to_next_token()
         self._unroll_indent(self.at - self.line_start)
         text, at = self.text, self.at
@@ -131,19 +129,15 @@ class Scanner:
             if char == "%":
                 return self._fetch_directive()
             if self.at_document_indicator():
-                return self._fetch_document_indicator(T.DOCUMENT_START if char == "-" else T.DOCUMENT_END)
-        if char == "[":
-            return self._fetch_flow_start(T.FLOW_SEQUENCE_START)
-        if char == "{":
-            return self._fetch_flow_start(T.FLOW_MAPPING_START)
-        if char == "]":
-            return self._fetch_flow_end(T.FLOW_SEQUENCE_END)
-        if char == "}":
-            return self._fetch_flow_end(T.FLOW_MAPPING_END)
+                return self._fetch_document_indicator(tokens.DOCUMENT_START if char == "-" else tokens.DOCUMENT_END)
+        if char in _FLOW_STARTS:
+            return self._fetch_flow_start(_FLOW_STARTS[char])
+        if char in _FLOW_ENDS:
+            return self._fetch_flow_end(_FLOW_ENDS[char])
         if char == ",":
             self._remove_simple_key()
             self._simple_key_allowed = True
-            return self._indicator(T.FLOW_ENTRY)
+            return self._indicator(tokens.FLOW_ENTRY)
         if char == "-" and then in BLANKZ:
             return self._fetch_block_entry()
         if char == "?" and (in_flow or then in BLANKZ):
@@ -152,21 +146,21 @@ class Scanner:
             return self._fetch_value()
         if char in "*&":
             self._start_scalar_or_property()
-            self.tokens.append(self._scan_anchor(T.ALIAS if char == "*" else T.ANCHOR))
+            self.tokens.append(self._scan_anchor(tokens.ALIAS if char == "*" else tokens.ANCHOR))
         elif char == "!":
             self._start_scalar_or_property()
             start = at
             handle, suffix = scan_tag(self)
-            self.tokens.append(Token(T.TAG, start, self.at, handle, suffix=suffix))
+            self.tokens.append(Token(tokens.TAG, start, self.at, handle, suffix=suffix))
         elif char in "|>" and not in_flow:
             self._remove_simple_key()
             self._simple_key_allowed = True
             value, end = scan_block_scalar(self, char == "|")
-            self.tokens.append(Token(T.SCALAR, at, end, value))
+            self.tokens.append(Token(tokens.SCALAR, at, end, value))
         elif char in "'\"":
             self._start_scalar_or_property()
             value = scan_quoted_scalar(self, char)
-            self.tokens.append(Token(T.SCALAR, at, self.at, value))
+            self.tokens.append(Token(tokens.SCALAR, at, self.at, value))
         elif (
             char not in _NOT_PLAIN
             or (char == "-" and then not in " \t")
@@ -174,7 +168,7 @@ class Scanner:
         ):
             self._start_scalar_or_property()
             value, end, ended_in_break = scan_plain_scalar(self)
-            self.tokens.append(Token(T.SCALAR, at, end, value, True))
+            self.tokens.append(Token(tokens.SCALAR, at, end, value, True))
             if ended_in_break:
                 self._simple_key_allowed = True
         else:
@@ -246,7 +240,7 @@ class Scanner:
 
     # Indentation -----------------------------------------------------------------------------------------------------
 
-    def _roll_indent(self, column: int, number: int, kind: T, offset: int) -> None:
+    def _roll_indent(self, column: int, number: int, kind: str, offset: int) -> None:
         if self.flow_level or self.indent >= column:
             return
         self._indents.append(self.indent)
@@ -259,12 +253,12 @@ class Scanner:
         if self.flow_level:
             return
         while self.indent > column:
-            self.tokens.append(Token(T.BLOCK_END, self.at, self.at))
+            self.tokens.append(Token(tokens.BLOCK_END, self.at, self.at))
             self.indent = self._indents.pop()
 
     # One fetcher a token ---------------------------------------------------------------------------------------------
 
-    def _indicator(self, kind: T, length: int = 1) -> None:
+    def _indicator(self, kind: str, length: int = 1) -> None:
         start = self.at
         self.at += length
         self.tokens.append(Token(kind, start, self.at))
@@ -285,20 +279,19 @@ class Scanner:
         if self.at != self.line_start:
             self.line += 1
         self._reset_block()
-        self.tokens.append(Token(T.STREAM_END, self.at, self.at))
+        self.tokens.append(Token(tokens.STREAM_END, self.at, self.at))
 
     def _fetch_directive(self) -> None:
         self._reset_block()
         start = self.at
-        name, value, suffix = scan_directive(self)
-        kind = T.VERSION_DIRECTIVE if name == "YAML" else T.TAG_DIRECTIVE
-        self.tokens.append(Token(kind, start, self.at, value, suffix=suffix))
+        value, suffix = scan_directive(self)
+        self.tokens.append(Token(tokens.DIRECTIVE, start, self.at, value, suffix=suffix))
 
-    def _fetch_document_indicator(self, kind: T) -> None:
+    def _fetch_document_indicator(self, kind: str) -> None:
         self._reset_block()
         self._indicator(kind, 3)
 
-    def _fetch_flow_start(self, kind: T) -> None:
+    def _fetch_flow_start(self, kind: str) -> None:
         self._save_simple_key()
         number = self.parsed + len(self.tokens)
         self._simple_keys.append(_SimpleKey(False, False, number, self.at, self.line, self.at - self.line_start))
@@ -308,7 +301,7 @@ class Scanner:
         self._simple_key_allowed = True
         self._indicator(kind)
 
-    def _fetch_flow_end(self, kind: T) -> None:
+    def _fetch_flow_end(self, kind: str) -> None:
         self._remove_simple_key()
         if self.flow_level:
             self.flow_level -= 1
@@ -320,25 +313,25 @@ class Scanner:
         if not self.flow_level:
             if not self._simple_key_allowed:
                 raise YamlError("block sequence entries are not allowed in this context", self.at)
-            self._roll_indent(self.at - self.line_start, -1, T.BLOCK_SEQUENCE_START, self.at)
+            self._roll_indent(self.at - self.line_start, -1, tokens.BLOCK_SEQUENCE_START, self.at)
         self._remove_simple_key()
         self._simple_key_allowed = True
-        self._indicator(T.BLOCK_ENTRY)
+        self._indicator(tokens.BLOCK_ENTRY)
 
     def _fetch_key(self) -> None:
         if not self.flow_level:
             if not self._simple_key_allowed:
                 raise YamlError("mapping keys are not allowed in this context", self.at)
-            self._roll_indent(self.at - self.line_start, -1, T.BLOCK_MAPPING_START, self.at)
+            self._roll_indent(self.at - self.line_start, -1, tokens.BLOCK_MAPPING_START, self.at)
         self._remove_simple_key()
         self._simple_key_allowed = not self.flow_level
-        self._indicator(T.KEY)
+        self._indicator(tokens.KEY)
 
     def _fetch_value(self) -> None:
         key = self._simple_keys[-1]
         if self._key_is_valid(key):
-            self._insert(key.number - self.parsed, Token(T.KEY, key.offset, key.offset))
-            self._roll_indent(key.column, key.number, T.BLOCK_MAPPING_START, key.offset)
+            self._insert(key.number - self.parsed, Token(tokens.KEY, key.offset, key.offset))
+            self._roll_indent(key.column, key.number, tokens.BLOCK_MAPPING_START, key.offset)
             key.possible = False
             self._key_of_token.pop(key.number, None)
             self._simple_key_allowed = False
@@ -347,16 +340,16 @@ class Scanner:
                 if not self._simple_key_allowed:
                     hint = "put the value in quotes, or start the key on its own line"
                     raise YamlError("mapping values are not allowed in this context", self.at, hint=hint)
-                self._roll_indent(self.at - self.line_start, -1, T.BLOCK_MAPPING_START, self.at)
+                self._roll_indent(self.at - self.line_start, -1, tokens.BLOCK_MAPPING_START, self.at)
             self._simple_key_allowed = not self.flow_level
-        self._indicator(T.VALUE)
+        self._indicator(tokens.VALUE)
 
-    def _scan_anchor(self, kind: T) -> Token:
+    def _scan_anchor(self, kind: str) -> Token:
         start = self.at
         self.at = _match_end(_NAME, self.text, start + 1)
         name = self.text[start + 1 : self.at]
         if not name or self.text[self.at] not in _AFTER_ANCHOR:
-            what = "an alias" if kind is T.ALIAS else "an anchor"
+            what = "an alias" if kind == tokens.ALIAS else "an anchor"
             problem = f"expected a letter or digit while scanning {what}, found {_shown(self.text[self.at])}"
             hint = f"put the text that starts with `{self.text[start]}` in quotes"
             raise YamlError(problem, min(self.at, self.size), hint=hint)

@@ -93,8 +93,8 @@ def _escaped_character(scanner: Scanner) -> bytes:
     return bytes(octets)
 
 
-def scan_directive(scanner: Scanner) -> tuple[str, str, str]:
-    """A `%YAML` or `%TAG` line: name, then version or handle, then prefix."""
+def scan_directive(scanner: Scanner) -> tuple[str, str]:
+    """A `%YAML` or `%TAG` line: the version, or the handle and the prefix."""
     text = scanner.text
     start = scanner.at
     name_found = _NAME.match(text, start + 1)
@@ -125,7 +125,7 @@ def scan_directive(scanner: Scanner) -> tuple[str, str, str]:
         raise YamlError("expected a comment or the end of the line after a directive", scanner.at)
     if text[scanner.at] != "\0":
         scanner.skip_line()
-    return name, value, prefix
+    return value, prefix
 
 
 def _blanks_end(text: str, at: int) -> int:

@@ -1,0 +1,43 @@
+"""The tokens of YAML, between the scanner and the parser. A kind of token is the words for it in messages."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+STREAM_END: Final = "the end of the document"
+# `%YAML`, whose value is a version, or `%TAG`, whose value is a handle.
+DIRECTIVE: Final = "a directive"
+DOCUMENT_START: Final = "`---`"
+DOCUMENT_END: Final = "`...`"
+BLOCK_SEQUENCE_START: Final = "a list"
+BLOCK_MAPPING_START: Final = "a map"
+BLOCK_END: Final = "the end of the block"
+FLOW_SEQUENCE_START: Final = "`[`"
+FLOW_SEQUENCE_END: Final = "`]`"
+FLOW_MAPPING_START: Final = "`{`"
+FLOW_MAPPING_END: Final = "`}`"
+BLOCK_ENTRY: Final = "`-`"
+FLOW_ENTRY: Final = "`,`"
+KEY: Final = "a key"
+VALUE: Final = "`:`"
+ALIAS: Final = "an alias"
+ANCHOR: Final = "an anchor"
+TAG: Final = "a tag"
+SCALAR: Final = "a scalar"
+
+
+class Token(NamedTuple):
+    """A token; `plain` is for scalars, `suffix` is a tag's suffix or a tag directive's prefix."""
+
+    kind: str
+    start: int
+    end: int
+    value: str = ""
+    plain: bool = False
+    suffix: str = ""
+
+    def __str__(self) -> str:
+        if self.kind != SCALAR:
+            return self.kind
+        text = self.value if len(self.value) <= 24 else self.value[:24] + "…"
+        return f"`{text}`".replace("\n", " ")

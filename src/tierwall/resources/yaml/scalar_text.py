@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.tokens import BLANKZ, BREAKS
 from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.yaml.scan import Scanner
 
-_BLANKZ = " \t\r\n\x85\u2028\u2029\0"
-_BREAKS = "\r\n\x85\u2028\u2029"
-_PLAIN_BLOCK = pattern(f"(?:[^{_BLANKZ}:]+|:(?![{_BLANKZ}]))+")
-_PLAIN_FLOW = pattern(rf"(?:[^{_BLANKZ}:,?\[\]{{}}]+|:(?![{_BLANKZ}]))+")
-_BLANKS = pattern("[ \t]+")
-_SINGLE = pattern(f"[^{_BLANKZ}']+")
-_DOUBLE = pattern(rf'[^{_BLANKZ}"\\]+')
+_PLAIN_BLOCK = pattern(f"(?:[^{BLANKZ}:]+|:(?![{BLANKZ}]))+")
+_PLAIN_FLOW = pattern(rf"(?:[^{BLANKZ}:,?\[\]{{}}]+|:(?![{BLANKZ}]))+")
+_WHITE = f" \t{BREAKS}"
+_BLANKS = pattern("[ \t]*")
+_SINGLE = pattern(f"[^{BLANKZ}']+")
+_DOUBLE = pattern(rf'[^{BLANKZ}"\\]+')
 _HEX = pattern("[0-9A-Fa-f]*")
 _BLOCK_HEADER = pattern("([+-]?)([0-9]?)([+-]?)")
-_LINE = pattern(f"[^{_BREAKS}\0]*")
+_LINE = pattern(f"[^{BREAKS}\0]*")
 
 _ESCAPES = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
@@ -41,44 +41,39 @@ def scan_plain_scalar(scanner: Scanner) -> tuple[str, int, bool]:
     blanks = ""
     breaks: list[str] = []
     end = scanner.at
-    while True:
-        if scanner.at_document_indicator() or text[scanner.at] == "#":
+    while not scanner.at_document_indicator() and text[scanner.at] != "#":
+        if word := scanner.take(run):
+            parts += (_folded(blanks, breaks), word)
+            breaks = []
+            end = scanner.at
+        if text[scanner.at] not in _WHITE:
             break
-        found = run.match(text, scanner.at)
-        if found:
-            parts.append(_folded(breaks) if breaks else blanks)
-            blanks, breaks = "", []
-            parts.append(found.group())
-            scanner.at = end = found.end()
-        if text[scanner.at] not in " \t\r\n\x85\u2028\u2029":
-            break
-        while True:
-            char = text[scanner.at]
-            if char in " \t":
-                blank = _BLANKS.match(text, scanner.at)
-                assert blank is not None
-                if breaks:
-                    tab = text.find("\t", scanner.at, blank.end())
-                    if tab >= 0 and tab - scanner.line_start < indent:
-                        raise YamlError("found a tab character that violates indentation", tab, hint="use spaces")
-                else:
-                    blanks += blank.group()
-                scanner.at = blank.end()
-            elif char in _BREAKS:
-                blanks = ""
-                breaks.append(scanner.read_line())
-            else:
-                break
+        blanks, breaks = _white_space(scanner, indent)
         if not in_flow and scanner.at - scanner.line_start < indent:
             break
     return "".join(parts), end, bool(breaks)
 
 
-def _folded(breaks: list[str]) -> str:
-    """What a line break and the empty lines after it stand for."""
+def _white_space(scanner: Scanner, indent: int = 0) -> tuple[str, list[str]]:
+    """Step over blanks and line breaks: the blanks before the first break, and the breaks. No tab may indent."""
+    blanks = scanner.take(_BLANKS)
+    breaks: list[str] = []
+    while scanner.text[scanner.at] in BREAKS:
+        breaks.append(scanner.read_line())
+        tab = scanner.take(_BLANKS).find("\t")
+        if 0 <= tab < indent:
+            problem = "found a tab character that violates indentation"
+            raise YamlError(problem, scanner.line_start + tab, hint="use spaces")
+    return blanks, breaks
+
+
+def _folded(blanks: str, breaks: list[str]) -> str:
+    """What blanks, or a line break and the empty lines after it, stand for inside a scalar."""
+    if not breaks:
+        return blanks
     if breaks[0] != "\n":
         return "".join(breaks)
-    return "".join(breaks[1:]) if len(breaks) > 1 else " "
+    return "".join(breaks[1:]) or " "
 
 
 def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
@@ -96,17 +91,15 @@ def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
                 f"quoted text is not closed: no `{quote}` before the end", start, hint=f"add the closing `{quote}`"
             )
         escaped_break = False
-        while (char := text[scanner.at]) not in _BLANKZ:
-            found = run.match(text, scanner.at)
-            if found:
-                parts.append(found.group())
-                scanner.at = found.end()
+        while (char := text[scanner.at]) not in BLANKZ:
+            if word := scanner.take(run):
+                parts.append(word)
             elif char == "'" and text[scanner.at + 1] == "'":
                 parts.append("'")
                 scanner.at += 2
             elif char == quote:
                 break
-            elif text[scanner.at + 1] in _BREAKS:
+            elif text[scanner.at + 1] in BREAKS:
                 scanner.at += 1
                 scanner.skip_line()
                 escaped_break = True
@@ -115,24 +108,9 @@ def scan_quoted_scalar(scanner: Scanner, quote: str) -> str:
                 parts.append(_escape(scanner))
         if text[scanner.at] == quote:
             break
-        blanks = ""
-        breaks: list[str] = []
-        while True:
-            char = text[scanner.at]
-            if char in " \t":
-                blank = _BLANKS.match(text, scanner.at)
-                assert blank is not None
-                blanks += blank.group()
-                scanner.at = blank.end()
-            elif char in _BREAKS:
-                breaks.append(scanner.read_line())
-            else:
-                break
-        if escaped_break:
-            # The escaped break is the first one and stands for nothing; those after it are kept.
-            parts.append("".join(breaks))
-        else:
-            parts.append(_folded(breaks) if breaks else blanks)
+        blanks, breaks = _white_space(scanner)
+        # An escaped break is the first one and stands for nothing; those after it are kept.
+        parts.append("".join(breaks) if escaped_break else _folded(blanks, breaks))
     scanner.at += 1
     return "".join(parts)
 
@@ -168,11 +146,11 @@ def scan_block_scalar(scanner: Scanner, literal: bool) -> tuple[str, int]:
     start = scanner.at
     chomping, increment = _header(scanner)
     scanner.skip_blanks_and_comment()
-    if text[scanner.at] not in _BREAKS + "\0":
+    if text[scanner.at] not in BREAKS + "\0":
         what = f"`{text[start]}`"
         hint = f"put the text that starts with {what} in quotes, or start it on the next line"
         raise YamlError(f"expected a comment or the end of the line after {what}", scanner.at, hint=hint)
-    if text[scanner.at] in _BREAKS:
+    if text[scanner.at] in BREAKS:
         scanner.skip_line()
 
     indent = (max(scanner.indent, 0) + increment) if increment else 0
@@ -189,11 +167,8 @@ def scan_block_scalar(scanner: Scanner, literal: bool) -> tuple[str, int]:
             parts.append(leading)
         parts += trailing
         leading_blank = blank
-        line = _LINE.match(text, scanner.at)
-        assert line is not None
-        parts.append(line.group())
-        scanner.at = line.end()
-        leading = scanner.read_line() if text[scanner.at] in _BREAKS else ""
+        parts.append(scanner.take(_LINE))
+        leading = scanner.read_line() if text[scanner.at] in BREAKS else ""
         indent, trailing, end = _breaks(scanner, indent)
     if chomping != "-":
         parts.append(leading)
@@ -229,7 +204,7 @@ def _breaks(scanner: Scanner, indent: int) -> tuple[int, list[str], int]:
         widest = max(widest, column)
         if (not indent or column < indent) and text[scanner.at] == "\t":
             raise YamlError("found a tab character where an indentation space is expected", scanner.at)
-        if text[scanner.at] not in _BREAKS:
+        if text[scanner.at] not in BREAKS:
             break
         breaks.append(scanner.read_line())
         end = scanner.at

@@ -17,18 +17,16 @@ from tierwall.resources.yaml import tokens
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.scalar_text import scan_block_scalar, scan_plain_scalar, scan_quoted_scalar
 from tierwall.resources.yaml.tag import scan_directive, scan_tag
-from tierwall.resources.yaml.tokens import Token
+from tierwall.resources.yaml.tokens import BLANKZ, BREAKS, Token
 from tierwall.values.pattern import pattern
 
 # `exceeded max depth`: max_flow_level and max_indents of the Go scanner.
 MAX_DEPTH = 10_000
-BLANKZ = " \t\r\n\x85\u2028\u2029\0"
-BREAKS = "\r\n\x85\u2028\u2029"
-END = "\0" * 12
+_END = "\0" * 12
 
 _SPACES = pattern(" *")
 _BLANKS = pattern("[ \t]*")
-_COMMENT = pattern("[^\r\n\x85\u2028\u2029\0]*")
+_COMMENT = pattern(f"[^{BREAKS}\0]*")
 _NAME = pattern("[0-9A-Za-z_-]*")
 # A plain scalar starts with none of these; `-`, `?` and `:` are looked at more closely.
 _NOT_PLAIN = frozenset(BLANKZ + "-?:,[]{}#&*!|>'\"%@`")
@@ -56,7 +54,7 @@ class Scanner:
 
     def __init__(self, text: str) -> None:
         self.size = len(text)
-        self.text = text + END
+        self.text = text + _END
         self.at = 0
         self.line = 0
         self.line_start = 0
@@ -83,6 +81,14 @@ class Scanner:
         self.parsed += 1
         self.tokens.popleft()
 
+    def take(self, run: re.Pattern[str]) -> str:
+        """Step over what a pattern matches at this place, and give it; nothing if it does not match."""
+        match = run.match(self.text, self.at)
+        if match is None:
+            return ""
+        self.at = match.end()
+        return match.group()
+
     def skip_line(self) -> None:
         """Step over the line break at this place."""
         self.at += 2 if self.text.startswith("\r\n", self.at) else 1
@@ -97,9 +103,9 @@ class Scanner:
 
     def skip_blanks_and_comment(self) -> None:
         """Step to the end of a line on which nothing but a comment may stand."""
-        self.at = _match_end(_BLANKS, self.text, self.at)
+        self.take(_BLANKS)
         if self.text[self.at] == "#":
-            self.at = _match_end(_COMMENT, self.text, self.at)
+            self.take(_COMMENT)
 
     def at_document_indicator(self) -> bool:
         """Is there a `---` or `...` at the start of this line?"""
@@ -187,10 +193,9 @@ class Scanner:
             if self.at == self.line_start and text[0] == "\ufeff":
                 # The Go scanner looks for a byte order mark at the start of its buffer, not at this place.
                 self.at += 1
-            blanks = _BLANKS if self.flow_level or not self._simple_key_allowed else _SPACES
-            self.at = _match_end(blanks, text, self.at)
+            self.take(_BLANKS if self.flow_level or not self._simple_key_allowed else _SPACES)
             if text[self.at] == "#":
-                self.at = _match_end(_COMMENT, text, self.at)
+                self.take(_COMMENT)
             if text[self.at] not in BREAKS:
                 return
             self.skip_line()
@@ -346,19 +351,13 @@ class Scanner:
 
     def _scan_anchor(self, kind: str) -> Token:
         start = self.at
-        self.at = _match_end(_NAME, self.text, start + 1)
-        name = self.text[start + 1 : self.at]
+        self.at += 1
+        name = self.take(_NAME)
         if not name or self.text[self.at] not in _AFTER_ANCHOR:
-            what = "an alias" if kind == tokens.ALIAS else "an anchor"
-            problem = f"expected a letter or digit while scanning {what}, found {_shown(self.text[self.at])}"
+            problem = f"expected a letter or digit while scanning {kind}, found {_shown(self.text[self.at])}"
             hint = f"put the text that starts with `{self.text[start]}` in quotes"
             raise YamlError(problem, min(self.at, self.size), hint=hint)
         return Token(kind, start, self.at, name)
-
-
-def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
 
 
 def _shown(char: str) -> str:

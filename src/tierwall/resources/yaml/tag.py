@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.tokens import BLANKZ, BREAKS
 from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.resources.yaml.scan import Scanner
 
-_BLANKZ = " \t\r\n\x85\u2028\u2029\0"
-_BREAKZ = "\r\n\x85\u2028\u2029\0"
 _HANDLE = pattern("![0-9A-Za-z_-]*!?")
 _URI_CHARS = pattern(r"[0-9A-Za-z_\-;/?:@&=+$,.!~*'()\[\]]+")
 _OCTET = pattern("%([0-9A-Fa-f]{2})")
@@ -39,7 +38,7 @@ def scan_tag(scanner: Scanner) -> tuple[str, str]:
             handle = "!"
             if not suffix:
                 handle, suffix = "", "!"
-    if text[scanner.at] not in _BLANKZ:
+    if text[scanner.at] not in BLANKZ:
         hint = "put the text that starts with `!` in quotes"
         raise YamlError("expected a space or the end of the line after a tag", scanner.at, hint=hint)
     return handle, suffix
@@ -61,9 +60,8 @@ def _scan_uri(scanner: Scanner, head: str, start: int) -> str:
     parts = [head[1:].encode()]
     begin = scanner.at
     while True:
-        if found := _URI_CHARS.match(scanner.text, scanner.at):
-            parts.append(found.group().encode())
-            scanner.at = found.end()
+        if characters := scanner.take(_URI_CHARS):
+            parts.append(characters.encode())
         elif scanner.text[scanner.at] == "%":
             parts.append(_escaped_character(scanner))
         else:
@@ -97,11 +95,9 @@ def scan_directive(scanner: Scanner) -> tuple[str, str]:
     """A `%YAML` or `%TAG` line: the version, or the handle and the prefix."""
     text = scanner.text
     start = scanner.at
-    name_found = _NAME.match(text, start + 1)
-    assert name_found is not None
-    name = name_found.group()
-    scanner.at = name_found.end()
-    if name not in ("YAML", "TAG") or text[scanner.at] not in _BLANKZ:
+    scanner.at += 1
+    name = scanner.take(_NAME)
+    if name not in ("YAML", "TAG") or text[scanner.at] not in BLANKZ:
         hint = "put the text that starts with `%` in quotes"
         raise YamlError(f"expected a `%YAML` or `%TAG` directive, found `%{name}`", start, hint=hint)
     value = prefix = ""
@@ -112,22 +108,17 @@ def scan_directive(scanner: Scanner) -> tuple[str, str]:
         scanner.at = version.end()
         value = f"{int(version.group(1))}.{int(version.group(2))}"
     else:
-        scanner.at = _blanks_end(text, scanner.at)
+        scanner.take(_BLANKS)
         value = _scan_handle(scanner, True)
         if text[scanner.at] not in " \t":
             raise YamlError("expected a space after a tag handle", scanner.at)
-        scanner.at = _blanks_end(text, scanner.at)
+        scanner.take(_BLANKS)
         prefix = _scan_uri(scanner, "", start)
-        if text[scanner.at] not in _BLANKZ:
+        if text[scanner.at] not in BLANKZ:
             raise YamlError("expected a space or the end of the line after a tag prefix", scanner.at)
     scanner.skip_blanks_and_comment()
-    if text[scanner.at] not in _BREAKZ:
+    if text[scanner.at] not in BREAKS + "\0":
         raise YamlError("expected a comment or the end of the line after a directive", scanner.at)
     if text[scanner.at] != "\0":
         scanner.skip_line()
     return value, prefix
-
-
-def _blanks_end(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return found.end() if found else at

@@ -1,9 +1,14 @@
-"""The tokens of YAML, between the scanner and the parser. A kind of token is the words for it in messages."""
+"""The tokens of YAML, between the scanner and the parser, and the characters that end them."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+BREAKS: Final = "\r\n\x85\u2028\u2029"
+# NUL stands behind the end of a text.
+BLANKZ: Final = f" \t{BREAKS}\0"
+
+# A kind of token is the words for it in messages.
 STREAM_END: Final = "the end of the document"
 # `%YAML`, whose value is a version, or `%TAG`, whose value is a handle.
 DIRECTIVE: Final = "a directive"

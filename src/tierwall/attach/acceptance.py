@@ -30,7 +30,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.once import per_resource, per_snapshot
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
 
@@ -59,33 +59,21 @@ def refusals(policy: Resource) -> tuple[Diagnostic, ...]:
 
 
 def _refusals(policy: Resource) -> Iterator[Diagnostic]:
-    listed = policy.spec.get("rules")
-    for index, rule in enumerate(listed if isinstance(listed, list) else ()):
-        authorization = rule.get("authorization") if isinstance(rule, dict) else None
-        if not isinstance(authorization, dict):
-            continue
+    def refusal(code: str, message: str, path: Path, expected: str, hint: str = "") -> Diagnostic:
+        return Diagnostic(code, message, policy.position(path), expected, hint=hint, reference=policy.reference)
+
+    for index, rule in enumerate(maps(policy.spec.get("rules"))):
+        authorization = inside(rule, "authorization")
         place: Path = ("spec", "rules", index, "authorization")
-        cel = authorization.get("cel")
-        text = cel.get("expression") if isinstance(cel, dict) else None
-        if isinstance(text, str):
-            for message, hint in expression_problems(text):
-                position = policy.position((*place, "cel", "expression"))
-                yield Diagnostic(
-                    BAD_EXPRESSION,
-                    message,
-                    position,
-                    "a CEL expression of type bool",
-                    hint=hint,
-                    reference=policy.reference,
-                )
+        text = inside(authorization, "cel").get("expression")
+        for message, hint in expression_problems(text) if isinstance(text, str) else ():
+            path = (*place, "cel", "expression")
+            yield refusal(BAD_EXPRESSION, message, path, "a CEL expression of type bool", hint)
         for field in ("paths", "headers"):
             for number, matcher in enumerate(maps(authorization.get(field))):
-                pattern = matcher.get("value")
-                if matcher.get("type") == "RegularExpression" and isinstance(pattern, str):
-                    problem = pattern_problem(pattern)
-                    if problem:
-                        position = policy.position((*place, field, number, "value"))
-                        yield Diagnostic(BAD_PATTERN, problem, position, "an RE2 pattern", reference=policy.reference)
+                pattern = matcher.get("value") if matcher.get("type") == "RegularExpression" else None
+                if isinstance(pattern, str) and (problem := pattern_problem(pattern)):
+                    yield refusal(BAD_PATTERN, problem, (*place, field, number, "value"), "an RE2 pattern")
 
 
 @lru_cache(maxsize=1024)

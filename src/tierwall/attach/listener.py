@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -32,10 +32,9 @@ class Listener(NamedTuple):
 
 def listeners(owner: Resource) -> tuple[Listener, ...]:
     """The listeners of a Gateway or ListenerSet; a port that is left out, or no number, is 0."""
-    listed = owner.spec.get("listeners")
     out = []
-    for index, value in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(value, dict) and isinstance(value.get("name"), str):
+    for index, value in enumerate(maps(owner.spec.get("listeners"))):
+        if isinstance(value.get("name"), str):
             port, protocol, hostname = value.get("port"), value.get("protocol"), value.get("hostname")
             out.append(
                 Listener(
@@ -53,8 +52,7 @@ def listeners(owner: Resource) -> tuple[Listener, ...]:
 
 def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource | None, str]:
     """The Gateway that a ListenerSet adds to, or None and the reason."""
-    parent = listener_set.spec.get("parentRef")
-    parent = parent if isinstance(parent, dict) else {}
+    parent = inside(listener_set.spec, "parentRef")
     if (parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")) != GATEWAY:
         return None, "parentRef is no Gateway"
     namespace, name = parent.get("namespace") or listener_set.namespace, parent.get("name")
@@ -68,13 +66,11 @@ def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource
 
 def lets_listeners_in(gateway: Resource) -> bool:
     """Whether ListenerSets of any namespace may add listeners to a Gateway."""
-    namespaces = _allowed(gateway)
-    return isinstance(namespaces, dict) and namespaces.get("from", "None") != "None"
+    return bool(_allowed(gateway).get("from", "None") != "None")
 
 
-def _allowed(gateway: Resource) -> Any:
-    allowed = gateway.spec.get("allowedListeners")
-    return allowed.get("namespaces") if isinstance(allowed, dict) else None
+def _allowed(gateway: Resource) -> Mapping[str, Any]:
+    return inside(gateway.spec, "allowedListeners", "namespaces")
 
 
 def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]:
@@ -108,9 +104,8 @@ def namespace_labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
     return {**(declared.labels if declared is not None else {}), NAME_LABEL: namespace}
 
 
-def namespace_allowed(snapshot: Snapshot, namespaces: object, default: str, own: str, other: str) -> bool:
-    """Whether `namespaces` (`{from, selector}`) of an owner in namespace `own` lets `other` in."""
-    rule = namespaces if isinstance(namespaces, dict) else {}
+def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str, own: str, other: str) -> bool:
+    """Whether a rule `{from, selector}` of an owner in namespace `own` lets the namespace `other` in."""
     source = rule.get("from", default)
     if source == "Selector":
         try:

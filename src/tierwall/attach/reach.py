@@ -18,7 +18,7 @@ from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 # Routes may delegate to routes that delegate; real chains are short.
@@ -165,8 +165,7 @@ def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]
 
 def _selected_services(snapshot: Snapshot, backend: Resource) -> Iterator[tuple[Place, int]]:
     """The Services that the selectors of an MCP backend's targets select; without `namespaces`, in its own."""
-    mcp = backend.spec.get("mcp")
-    for target in maps(mcp.get("targets") if isinstance(mcp, dict) else None):
+    for target in maps(inside(backend.spec, "mcp").get("targets")):
         selector: Any = target.get("selector")
         if not isinstance(selector, dict):
             continue

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tierwall.attach.listener import Listener, listeners, namespace_allowed, parent_gateway, shared
 from tierwall.attach.place import GATEWAY, GATEWAY_API, LISTENER_SET, X_LISTENER_SET
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 # The route kinds that a protocol takes where `allowedRoutes.kinds` does not say.
@@ -91,9 +91,8 @@ def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[st
 
 def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
     """Whether a listener's `allowedRoutes` and protocol let a route attach."""
-    rule = listener.value.get("allowedRoutes")
-    rule = rule if isinstance(rule, dict) else {}
-    if not namespace_allowed(snapshot, rule.get("namespaces"), "Same", listener.owner.namespace, route.namespace):
+    rule = inside(listener.value, "allowedRoutes")
+    if not namespace_allowed(snapshot, inside(rule, "namespaces"), "Same", listener.owner.namespace, route.namespace):
         return False
     kinds = [(one.get("group", GATEWAY_API), one.get("kind")) for one in maps(rule.get("kinds"))]
     by_protocol = _BY_PROTOCOL.get(listener.protocol)

@@ -7,12 +7,12 @@ targets, the providers of its groups, or the literal `backend` for its single pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tierwall.attach.listener import gateway_listeners, listeners
 from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET, Place
 from tierwall.resources.once import per_resource
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 WORDS = {
@@ -25,19 +25,10 @@ WORDS = {
 }
 
 
-def inside(value: object, *path: str) -> Mapping[str, Any]:
-    """The map at a path inside another one; an empty one where there is none."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
 @per_resource
 def rules(route: Resource) -> tuple[Mapping[str, Any], ...]:
     """The rules of a route, by number; an HTTPRoute without rules has one, which the API server fills in."""
-    listed = route.spec.get("rules")
-    found = tuple(item if isinstance(item, dict) else {} for item in listed) if isinstance(listed, list) else ()
-    return found or (({},) if route.kind == "HTTPRoute" else ())
+    return tuple(maps(route.spec.get("rules"))) or (({},) if route.kind == "HTTPRoute" else ())
 
 
 def rule_name(rule: Mapping[str, Any]) -> str:
@@ -51,40 +42,29 @@ def service_ports(service: Resource) -> tuple[int, ...]:
     return tuple(port["port"] for port in maps(service.spec.get("ports")) if type(port.get("port")) is int)
 
 
-class SubBackend:
+class SubBackend(NamedTuple):
     """A part of an AgentgatewayBackend that has a name: with its inline policies and where they stand."""
 
-    __slots__ = ("name", "path", "policies", "value")
-
-    def __init__(self, name: str, value: Mapping[str, Any], policies: object, path: tuple[str | int, ...]) -> None:
-        self.name = name
-        self.value = value
-        self.policies: Mapping[str, Any] = policies if isinstance(policies, dict) else {}
-        self.path = path
+    name: str
+    value: Mapping[str, Any]
+    policies: Mapping[str, Any]
+    path: tuple[str | int, ...]
 
 
 def sub_backends(backend: Resource) -> Iterator[SubBackend]:
     """MCP targets, AI providers of groups, or the single provider; in the order they are written."""
-    mcp, ai = backend.spec.get("mcp"), backend.spec.get("ai")
-    if isinstance(mcp, dict) and isinstance(mcp.get("targets"), list):
-        for index, target in enumerate(mcp["targets"]):
-            if isinstance(target, dict) and isinstance(target.get("name"), str):
-                static = target.get("static")
-                inline = static.get("policies") if isinstance(static, dict) else None
-                yield SubBackend(
-                    target["name"], target, inline, ("spec", "mcp", "targets", index, "static", "policies")
-                )
-    if not isinstance(ai, dict):
-        return
+    for index, target in enumerate(maps(inside(backend.spec, "mcp").get("targets"))):
+        if isinstance(target.get("name"), str):
+            path: tuple[str | int, ...] = ("spec", "mcp", "targets", index, "static", "policies")
+            yield SubBackend(target["name"], target, inside(target, "static", "policies"), path)
+    ai = inside(backend.spec, "ai")
     if isinstance(ai.get("provider"), dict):
-        yield SubBackend("backend", ai["provider"], None, ("spec", "ai", "provider"))
-    groups = ai.get("groups")
-    for outer, group in enumerate(groups if isinstance(groups, list) else ()):
-        providers = group.get("providers") if isinstance(group, dict) else None
-        for inner, provider in enumerate(providers if isinstance(providers, list) else ()):
-            if isinstance(provider, dict) and isinstance(provider.get("name"), str):
+        yield SubBackend("backend", ai["provider"], {}, ("spec", "ai", "provider"))
+    for outer, group in enumerate(maps(ai.get("groups"))):
+        for inner, provider in enumerate(maps(group.get("providers"))):
+            if isinstance(provider.get("name"), str):
                 path = ("spec", "ai", "groups", outer, "providers", inner, "policies")
-                yield SubBackend(provider["name"], provider, provider.get("policies"), path)
+                yield SubBackend(provider["name"], provider, inside(provider, "policies"), path)
 
 
 def sections(resource: Resource) -> tuple[str, ...]:

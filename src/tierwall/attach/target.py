@@ -18,7 +18,7 @@ from tierwall.attach.place import AGENTGATEWAY, INFERENCE_POOL, SERVICE, Place, 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.core.order import Seniority
 from tierwall.resources.once import per_snapshot, provide
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_understood
 
@@ -46,9 +46,8 @@ class Target(NamedTuple):
 def entries(policy: Resource) -> Iterator[Entry]:
     """The entries of both lists, in order; what cannot be read is left out."""
     for field in ("targetRefs", "targetSelectors"):
-        listed = policy.spec.get(field)
-        for index, value in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(value, dict) and (entry := _entry(field, index, value)) is not None:
+        for index, value in enumerate(maps(policy.spec.get(field))):
+            if (entry := _entry(field, index, value)) is not None:
                 yield entry
 
 

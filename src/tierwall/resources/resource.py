@@ -111,6 +111,13 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
         return Diagnostic(code, message, self.position(path, key), expected, found, hint, self.reference, related)
 
 
+def inside(value: object, *path: str) -> Mapping[str, Any]:
+    """The map at a path inside another one; an empty one where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 def maps(value: object) -> Sequence[Mapping[str, Any]]:
     """The maps in a list, by number; what is not a map counts as an empty one, what is not a list as an empty list."""
     return [item if isinstance(item, dict) else {} for item in value] if isinstance(value, list) else ()

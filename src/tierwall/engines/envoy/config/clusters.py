@@ -19,11 +19,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
-from tierwall.attach.section import inside
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster
 from tierwall.engines.envoy.config.options import Address, Options
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, inside
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"

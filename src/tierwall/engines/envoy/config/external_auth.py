@@ -19,9 +19,8 @@ from envoy.type.matcher.v3 import string_pb2
 
 from tierwall.attach.backend import permitted, refer
 from tierwall.attach.place import SERVICE
-from tierwall.attach.section import inside
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, MCP, RBAC, Slot, authorizer_cluster
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 TIMEOUT_S = 5

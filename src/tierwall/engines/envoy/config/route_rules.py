@@ -17,10 +17,9 @@ from envoy.extensions.filters.http.cors.v3 import cors_pb2
 from envoy.type.matcher.v3 import regex_pb2, string_pb2
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.section import inside
 from tierwall.engines.envoy.config.matchers import packed, quoted, refused
 from tierwall.engines.envoy.config.names import CORS
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 
 _RANK = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
 _NEVER = r"[^\s\S]"  # no character at all

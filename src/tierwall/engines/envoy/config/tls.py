@@ -21,11 +21,10 @@ from msgspec import Struct
 from tierwall.attach.backend import permitted
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import Place
-from tierwall.attach.section import inside
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate, Options
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 
 BAD_CERTIFICATE, NO_AUTHORITY = "TW653", "TW654"

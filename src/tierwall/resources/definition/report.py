@@ -43,6 +43,7 @@ class Report:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.nodes = 0  # how many have been looked at
 
     @property
     def is_full(self) -> bool:

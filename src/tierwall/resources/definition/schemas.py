@@ -21,7 +21,7 @@ from tierwall.resources.admission.expression import reads_old_self
 from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, Metered, Problem
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
 from tierwall.resources.definition.report import Path, Report, Words, field
-from tierwall.resources.definition.structure import Structure, alternatives
+from tierwall.resources.definition.structure import alternatives, check_node
 from tierwall.resources.schema import Reader
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -39,7 +39,6 @@ def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
     spec = document.get("spec")
     versions = spec.get("versions") if isinstance(spec, dict) else None
     report = Report()
-    structure = Structure(report)
     for index, version in enumerate(versions if isinstance(versions, list) else ()):
         schema = version.get("schema") if isinstance(version, dict) else None
         words = schema.get("openAPIV3Schema") if isinstance(schema, dict) else None
@@ -47,17 +46,16 @@ def schema_problems(document: Mapping[str, Any]) -> list[Problem]:
             continue
         subresources = version.get("subresources")
         has_status = isinstance(subresources, dict) and subresources.get("status") is not None
-        _judge(structure, words, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
+        _judge(report, words, ("spec", "versions", index, "schema", "openAPIV3Schema"), has_status)
         if not report.problems and isinstance(version.get("selectableFields"), list):
             _selectable(report, version["selectableFields"], words, ("spec", "versions", index, "selectableFields"))
     return [*report.problems, *report.warnings][:MOST_PROBLEMS]
 
 
-def _judge(structure: Structure, words: Any, path: Path, has_status: bool) -> None:
+def _judge(report: Report, words: Any, path: Path, has_status: bool) -> None:
     """All of one version's schema. Defaults and rules are looked at where the schema itself is sound."""
-    report = structure.report
     before = len(report.problems)
-    structure.node(words, path, "root")
+    check_node(report, words, path, "root")
     if len(report.problems) > before:
         return
     if has_status:

@@ -77,232 +77,224 @@ _QUIET = re2.Options()
 _QUIET.log_errors = False
 
 
-class Structure:
-    """Goes through the schemas of one definition and reports what is wrong with them."""
+def check_node(report: Report, given: Any, path: Path, level: Level, *, nested: bool = False) -> None:
+    """Report what is wrong with a node and all below it; `nested` are those inside anyOf and its like."""
+    report.nodes += 1
+    if report.nodes == _MOST_NODES + 1:
+        report.problems.append(Problem(COUNT, path, f"{field(path)}: Too many: more than {_MOST_NODES} schemas"))
+    if report.is_full or report.nodes > _MOST_NODES:
+        return
+    words = _shaped(report, given, path, SCHEMA_WORDS)
+    if words is None:
+        return
+    _standard(report, words, path)
+    if nested:
+        _nested(report, words, path)
+    else:
+        _structural(report, words, path, level)
+    _lists(report, words, path)
+    _rules(report, words, path)
+    _below(report, words, path, nested)
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
-        self._nodes = 0
 
-    def node(self, given: Any, path: Path, level: Level, *, nested: bool = False) -> None:
-        """A node and all below it; `nested` are those inside anyOf and its like."""
-        self._nodes += 1
-        if self._nodes == _MOST_NODES + 1:
-            self.report.problems.append(
-                Problem(COUNT, path, f"{field(path)}: Too many: more than {_MOST_NODES} schemas")
-            )
-        if self.report.is_full or self._nodes > _MOST_NODES:
-            return
-        words = self._shaped(given, path, SCHEMA_WORDS)
-        if words is None:
-            return
-        self._standard(words, path)
-        if nested:
-            self._nested(words, path)
-        else:
-            self._structural(words, path, level)
-        self._lists(words, path)
-        self._rules(words, path)
-        self._below(words, path, nested)
+def _shaped(report: Report, given: Any, path: Path, shapes: Mapping[str, str]) -> Words | None:
+    """The words that hold what they must; null is as if the word were not there."""
+    if type(given) is not dict:
+        report.wrong_type(path, "object", given)
+        return None
+    out: dict[str, Any] = {}
+    for word, value in given.items():
+        shape = shapes.get(word)
+        if shape is None:
+            report.unknown((*path, word), near_miss(word[:100], shapes))
+        elif value is not None and not _FITS[shape](value):
+            report.wrong_type((*path, word), shape, value)
+        elif value is not None:
+            out[word] = value
+    return out
 
-    def _shaped(self, given: Any, path: Path, shapes: Mapping[str, str]) -> Words | None:
-        """The words that hold what they must; null is as if the word were not there."""
-        if type(given) is not dict:
-            self.report.wrong_type(path, "object", given)
-            return None
-        out: dict[str, Any] = {}
-        for word, value in given.items():
-            shape = shapes.get(word)
-            if shape is None:
-                self.report.unknown((*path, word), near_miss(word[:100], shapes))
-            elif value is not None and not _FITS[shape](value):
-                self.report.wrong_type((*path, word), shape, value)
-            elif value is not None:
-                out[word] = value
-        return out
 
-    def _standard(self, words: Words, path: Path) -> None:
-        """What OpenAPI knows and definitions do not."""
-        if "externalDocs" in words:
-            self._shaped(words["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
-        for word in _NOT_SUPPORTED:
-            if words.get(word) not in (None, "", {}):
-                self.report.forbidden((*path, word), f"{word} is not supported")
-        kind = words.get("type", "")
-        if kind and kind not in _TYPES:
-            self.report.unsupported((*path, "type"), kind, _TYPES)
-        if isinstance(words.get("items"), list):
-            self.report.forbidden((*path, "items"), "items must be a schema object and not an array")
-        if words.get("uniqueItems"):
-            detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-            self.report.forbidden((*path, "uniqueItems"), detail)
-        if "additionalProperties" in words and words.get("properties") and words["additionalProperties"] is not True:
-            self.report.forbidden(
-                (*path, "additionalProperties"), "additionalProperties and properties are mutual exclusive"
-            )
-        if words.get("x-kubernetes-preserve-unknown-fields") is False:
-            self.report.invalid((*path, "x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
-        if pattern := words.get("pattern"):
-            try:
-                re2.compile(pattern, _QUIET)
-                reason = "invalid escape sequence: `\\C`" if _has_byte(pattern) else ""
-            except re2.error as error:
-                reason = error.args[0].decode("utf-8", "replace")
-            if reason:
-                detail = f"must be a valid regular expression, but isn't: {reason}"
-                self.report.invalid((*path, "pattern"), pattern, detail)
+def _standard(report: Report, words: Words, path: Path) -> None:
+    """What OpenAPI knows and definitions do not."""
+    if "externalDocs" in words:
+        _shaped(report, words["externalDocs"], (*path, "externalDocs"), _EXTERNAL_DOCS)
+    for word in _NOT_SUPPORTED:
+        if words.get(word) not in (None, "", {}):
+            report.forbidden((*path, word), f"{word} is not supported")
+    kind = words.get("type", "")
+    if kind and kind not in _TYPES:
+        report.unsupported((*path, "type"), kind, _TYPES)
+    if isinstance(words.get("items"), list):
+        report.forbidden((*path, "items"), "items must be a schema object and not an array")
+    if words.get("uniqueItems"):
+        detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        report.forbidden((*path, "uniqueItems"), detail)
+    if "additionalProperties" in words and words.get("properties") and words["additionalProperties"] is not True:
+        report.forbidden((*path, "additionalProperties"), "additionalProperties and properties are mutual exclusive")
+    if words.get("x-kubernetes-preserve-unknown-fields") is False:
+        report.invalid((*path, "x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
+    if pattern := words.get("pattern"):
+        try:
+            re2.compile(pattern, _QUIET)
+            reason = "invalid escape sequence: `\\C`" if _has_byte(pattern) else ""
+        except re2.error as error:
+            reason = error.args[0].decode("utf-8", "replace")
+        if reason:
+            detail = f"must be a valid regular expression, but isn't: {reason}"
+            report.invalid((*path, "pattern"), pattern, detail)
 
-    def _nested(self, words: Words, path: Path) -> None:
-        """Inside anyOf and its like only values are judged; what a value is, is said outside."""
-        for word, wanted in _NOT_NESTED.items():
-            value = words.get(word)
-            if value is not None and (word == "default" or value not in ("", False, [])):
-                self.report.forbidden((*path, word), f"must be {wanted} to be structural")
-        if "metadata" in words.get("properties", ()):
-            self.report.forbidden((*path, "properties", "metadata"), "must not be specified in a nested context")
 
-    def _structural(self, words: Words, path: Path, level: Level) -> None:
-        """The invariants of a structural schema."""
-        kind = words.get("type", "")
-        embedded = words.get("x-kubernetes-embedded-resource", False)
-        preserves = words.get("x-kubernetes-preserve-unknown-fields", False)
-        either = words.get("x-kubernetes-int-or-string", False)
-        if kind == "array" and not isinstance(words.get("items"), dict | list):
-            self.report.required((*path, "items"), "must be specified")
-        if embedded and kind != "object":
-            self.report.invalid((*path, "type"), kind, "must be object if x-kubernetes-embedded-resource is true")
-        elif not kind and not either and not preserves:
-            where = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
-            self.report.required((*path, "type"), f"must not be empty {where[level]}")
-        if level == "root" and kind not in ("", "object"):
-            self.report.invalid((*path, "type"), kind, "must be object at the root")
-        for word, value in (
-            ("x-kubernetes-preserve-unknown-fields", preserves),
-            ("x-kubernetes-embedded-resource", embedded),
-        ):
-            if either and value:
-                self.report.invalid((*path, word), value, "must be false if x-kubernetes-int-or-string is true")
-        if "additionalProperties" in words and (level == "root" or embedded):
-            where_not = "at the root" if level == "root" else "if x-kubernetes-embedded-resource is set"
-            self.report.forbidden((*path, "additionalProperties"), f"must not be used {where_not}")
-        if embedded and not preserves and not words.get("properties"):
-            detail = "must not be empty if x-kubernetes-embedded-resource is true"
-            self.report.required((*path, "properties"), f"{detail} without x-kubernetes-preserve-unknown-fields")
-        if level == "root" or embedded:
-            self._head(words.get("properties", {}), (*path, "properties"), level == "root")
+def _nested(report: Report, words: Words, path: Path) -> None:
+    """Inside anyOf and its like only values are judged; what a value is, is said outside."""
+    for word, wanted in _NOT_NESTED.items():
+        value = words.get(word)
+        if value is not None and (word == "default" or value not in ("", False, [])):
+            report.forbidden((*path, word), f"must be {wanted} to be structural")
+    if "metadata" in words.get("properties", ()):
+        report.forbidden((*path, "properties", "metadata"), "must not be specified in a nested context")
 
-    def _head(self, properties: Words, path: Path, is_root: bool) -> None:
-        """What may be said about what every object has."""
-        for name, wanted in (("apiVersion", "string"), ("kind", "string"), ("metadata", "object")):
-            described = properties.get(name)
-            if isinstance(described, dict) and described.get("type") != wanted:
-                self.report.invalid((*path, name, "type"), described.get("type", ""), f"must be {wanted}")
-        metadata = properties.get("metadata")
-        if is_root and isinstance(metadata, dict):
-            others = {word for word, value in metadata.items() if value} - {"type", "properties"}
-            limits = metadata.get("properties")
-            if others or (isinstance(limits, dict) and limits.keys() - {"name", "generateName"}):
-                detail = "must not specify anything other than name and generateName"
-                self.report.forbidden((*path, "metadata"), f"{detail}, but metadata is implicitly specified")
 
-    def _lists(self, words: Words, path: Path) -> None:
-        """`x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
-        list_type, map_type = words.get("x-kubernetes-list-type"), words.get("x-kubernetes-map-type")
-        keys, kind = words.get("x-kubernetes-list-map-keys", []), words.get("type", "")
-        for word, value, wanted, supported in (
-            ("x-kubernetes-map-type", map_type, "object", ("atomic", "granular")),
-            ("x-kubernetes-list-type", list_type, "array", ("atomic", "set", "map")),
-        ):
-            if value is not None and kind != wanted:
-                self.report.invalid((*path, "type"), kind, f"must be {wanted} if {word} is specified")
-            if value is not None and value not in supported:
-                self.report.unsupported((*path, word), value, supported)
-        if keys and list_type != "map":
-            detail = "must be map if x-kubernetes-list-map-keys is non-empty"
-            self.report.invalid((*path, "x-kubernetes-list-type"), list_type or "", detail)
-        items = words.get("items")
-        if list_type not in ("set", "map") or not isinstance(items, dict):
-            return
-        at_items = (*path, "items")
-        if items.get("nullable"):
-            self.report.forbidden(
-                (*at_items, "nullable"), f"cannot be nullable when x-kubernetes-list-type is {list_type}"
-            )
-        if list_type == "set":
-            which = {"array": "list", "object": "map"}.get(str(items.get("type")))
-            implied = "atomic" if which == "list" else "granular"
-            if which is not None and items.get(f"x-kubernetes-{which}-type", implied) != "atomic":
-                detail = "must be atomic as item of a list with x-kubernetes-list-type=set"
-                self.report.invalid((*at_items, f"x-kubernetes-{which}-type"), None, detail)
-        else:
-            self._keys(keys, items, path)
+def _structural(report: Report, words: Words, path: Path, level: Level) -> None:
+    """The invariants of a structural schema."""
+    kind = words.get("type", "")
+    embedded = words.get("x-kubernetes-embedded-resource", False)
+    preserves = words.get("x-kubernetes-preserve-unknown-fields", False)
+    either = words.get("x-kubernetes-int-or-string", False)
+    if kind == "array" and not isinstance(words.get("items"), dict | list):
+        report.required((*path, "items"), "must be specified")
+    if embedded and kind != "object":
+        report.invalid((*path, "type"), kind, "must be object if x-kubernetes-embedded-resource is true")
+    elif not kind and not either and not preserves:
+        where = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
+        report.required((*path, "type"), f"must not be empty {where[level]}")
+    if level == "root" and kind not in ("", "object"):
+        report.invalid((*path, "type"), kind, "must be object at the root")
+    for word, value in (
+        ("x-kubernetes-preserve-unknown-fields", preserves),
+        ("x-kubernetes-embedded-resource", embedded),
+    ):
+        if either and value:
+            report.invalid((*path, word), value, "must be false if x-kubernetes-int-or-string is true")
+    if "additionalProperties" in words and (level == "root" or embedded):
+        where_not = "at the root" if level == "root" else "if x-kubernetes-embedded-resource is set"
+        report.forbidden((*path, "additionalProperties"), f"must not be used {where_not}")
+    if embedded and not preserves and not words.get("properties"):
+        detail = "must not be empty if x-kubernetes-embedded-resource is true"
+        report.required((*path, "properties"), f"{detail} without x-kubernetes-preserve-unknown-fields")
+    if level == "root" or embedded:
+        _head(report, words.get("properties", {}), (*path, "properties"), level == "root")
 
-    def _keys(self, keys: list[str], items: Words, path: Path) -> None:
-        """The keys of a list that is a map."""
-        at_keys, at_items = (*path, "x-kubernetes-list-map-keys"), (*path, "items")
-        if not keys:
-            self.report.required(at_keys, "must not be empty if x-kubernetes-list-type is map")
-        if len(set(keys)) < len(keys):
-            self.report.invalid(at_keys, keys, "must not contain duplicate entries")
-        if items.get("type") != "object":
-            detail = "must be object if parent array's x-kubernetes-list-type is map"
-            self.report.invalid((*at_items, "type"), items.get("type", ""), detail)
-            return
-        properties, needed = items.get("properties"), items.get("required")
-        for key in dict.fromkeys(keys):
-            described = properties.get(key) if isinstance(properties, dict) else None
-            at_key = (*at_items, "properties", key)
-            if not isinstance(described, dict):
-                self.report.invalid(at_keys, keys, "entries must all be names of item properties")
-                continue
-            if described.get("type") in ("array", "object"):
-                detail = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-                self.report.invalid((*at_key, "type"), described["type"], detail)
-            property_of = "this property is in x-kubernetes-list-map-keys, so it"
-            if not (isinstance(needed, list) and key in needed) and described.get("default") is None:
-                self.report.required(
-                    (*at_key, "default"), f"{property_of} must have a default or be a required property"
-                )
-            if described.get("nullable"):
-                self.report.forbidden((*at_key, "nullable"), f"{property_of} cannot be nullable")
 
-    def _rules(self, words: Words, path: Path) -> None:
-        """The texts of rules, before anybody reads them as CEL."""
-        shapes = {word: _RULE_SHAPES.get(word, "string") for word in RULE_WORDS if not word.startswith("x-tierwall-")}
-        for index, given in enumerate(words.get("x-kubernetes-validations", ())):
-            at_rule = (*path, "x-kubernetes-validations", index)
-            rule = self._shaped(given, at_rule, shapes)
-            if rule is None:
-                continue
-            text, message = rule.get("rule", "").strip(), rule.get("message", "")
-            if not text:
-                self.report.required((*at_rule, "rule"), "rule is not specified")
-            elif message and not message.strip():
-                self.report.invalid((*at_rule, "message"), message, "must be non-empty if specified")
-            elif _has_line_break(message.strip()):
-                self.report.invalid((*at_rule, "message"), message, "must not contain line breaks")
-            elif _has_line_break(text) and not message:
-                self.report.required((*at_rule, "message"), "message must be specified if rule contains line breaks")
-            if rule.get("messageExpression") and not rule["messageExpression"].strip():
-                self.report.required(
-                    (*at_rule, "messageExpression"), "messageExpression must be non-empty if specified"
-                )
-            if rule.get("reason", _REASONS[0]) not in _REASONS:
-                self.report.unsupported((*at_rule, "reason"), rule["reason"], _REASONS)
-            if rule.get("fieldPath") and not _leads_somewhere(rule["fieldPath"], words):
-                self.report.invalid((*at_rule, "fieldPath"), rule["fieldPath"], "must be a valid path")
+def _head(report: Report, properties: Words, path: Path, is_root: bool) -> None:
+    """What may be said about what every object has."""
+    for name, wanted in (("apiVersion", "string"), ("kind", "string"), ("metadata", "object")):
+        described = properties.get(name)
+        if isinstance(described, dict) and described.get("type") != wanted:
+            report.invalid((*path, name, "type"), described.get("type", ""), f"must be {wanted}")
+    metadata = properties.get("metadata")
+    if is_root and isinstance(metadata, dict):
+        others = {word for word, value in metadata.items() if value} - {"type", "properties"}
+        limits = metadata.get("properties")
+        if others or (isinstance(limits, dict) and limits.keys() - {"name", "generateName"}):
+            detail = "must not specify anything other than name and generateName"
+            report.forbidden((*path, "metadata"), f"{detail}, but metadata is implicitly specified")
 
-    def _below(self, words: Words, path: Path, nested: bool) -> None:
-        """The nodes inside a node."""
-        properties = words.get("properties", {})
-        for name, inner in properties.items():
-            self.node(inner, (*path, "properties", name), "field", nested=nested)
-        if isinstance(words.get("items"), dict):
-            self.node(words["items"], (*path, "items"), "item", nested=nested)
-        if isinstance(words.get("additionalProperties"), dict):
-            self.node(words["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested)
-        for at, part in alternatives(words):
-            self.node(part, (*path, *at), "field", nested=True)
+
+def _lists(report: Report, words: Words, path: Path) -> None:
+    """`x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
+    list_type, map_type = words.get("x-kubernetes-list-type"), words.get("x-kubernetes-map-type")
+    keys, kind = words.get("x-kubernetes-list-map-keys", []), words.get("type", "")
+    for word, value, wanted, supported in (
+        ("x-kubernetes-map-type", map_type, "object", ("atomic", "granular")),
+        ("x-kubernetes-list-type", list_type, "array", ("atomic", "set", "map")),
+    ):
+        if value is not None and kind != wanted:
+            report.invalid((*path, "type"), kind, f"must be {wanted} if {word} is specified")
+        if value is not None and value not in supported:
+            report.unsupported((*path, word), value, supported)
+    if keys and list_type != "map":
+        detail = "must be map if x-kubernetes-list-map-keys is non-empty"
+        report.invalid((*path, "x-kubernetes-list-type"), list_type or "", detail)
+    items = words.get("items")
+    if list_type not in ("set", "map") or not isinstance(items, dict):
+        return
+    at_items = (*path, "items")
+    if items.get("nullable"):
+        report.forbidden((*at_items, "nullable"), f"cannot be nullable when x-kubernetes-list-type is {list_type}")
+    if list_type == "set":
+        which = {"array": "list", "object": "map"}.get(str(items.get("type")))
+        implied = "atomic" if which == "list" else "granular"
+        if which is not None and items.get(f"x-kubernetes-{which}-type", implied) != "atomic":
+            detail = "must be atomic as item of a list with x-kubernetes-list-type=set"
+            report.invalid((*at_items, f"x-kubernetes-{which}-type"), None, detail)
+    else:
+        _keys(report, keys, items, path)
+
+
+def _keys(report: Report, keys: list[str], items: Words, path: Path) -> None:
+    """The keys of a list that is a map."""
+    at_keys, at_items = (*path, "x-kubernetes-list-map-keys"), (*path, "items")
+    if not keys:
+        report.required(at_keys, "must not be empty if x-kubernetes-list-type is map")
+    if len(set(keys)) < len(keys):
+        report.invalid(at_keys, keys, "must not contain duplicate entries")
+    if items.get("type") != "object":
+        detail = "must be object if parent array's x-kubernetes-list-type is map"
+        report.invalid((*at_items, "type"), items.get("type", ""), detail)
+        return
+    properties, needed = items.get("properties"), items.get("required")
+    for key in dict.fromkeys(keys):
+        described = properties.get(key) if isinstance(properties, dict) else None
+        at_key = (*at_items, "properties", key)
+        if not isinstance(described, dict):
+            report.invalid(at_keys, keys, "entries must all be names of item properties")
+            continue
+        if described.get("type") in ("array", "object"):
+            detail = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            report.invalid((*at_key, "type"), described["type"], detail)
+        property_of = "this property is in x-kubernetes-list-map-keys, so it"
+        if not (isinstance(needed, list) and key in needed) and described.get("default") is None:
+            report.required((*at_key, "default"), f"{property_of} must have a default or be a required property")
+        if described.get("nullable"):
+            report.forbidden((*at_key, "nullable"), f"{property_of} cannot be nullable")
+
+
+def _rules(report: Report, words: Words, path: Path) -> None:
+    """The texts of rules, before anybody reads them as CEL."""
+    shapes = {word: _RULE_SHAPES.get(word, "string") for word in RULE_WORDS if not word.startswith("x-tierwall-")}
+    for index, given in enumerate(words.get("x-kubernetes-validations", ())):
+        at_rule = (*path, "x-kubernetes-validations", index)
+        rule = _shaped(report, given, at_rule, shapes)
+        if rule is None:
+            continue
+        text, message = rule.get("rule", "").strip(), rule.get("message", "")
+        if not text:
+            report.required((*at_rule, "rule"), "rule is not specified")
+        elif message and not message.strip():
+            report.invalid((*at_rule, "message"), message, "must be non-empty if specified")
+        elif _has_line_break(message.strip()):
+            report.invalid((*at_rule, "message"), message, "must not contain line breaks")
+        elif _has_line_break(text) and not message:
+            report.required((*at_rule, "message"), "message must be specified if rule contains line breaks")
+        if rule.get("messageExpression") and not rule["messageExpression"].strip():
+            report.required((*at_rule, "messageExpression"), "messageExpression must be non-empty if specified")
+        if rule.get("reason", _REASONS[0]) not in _REASONS:
+            report.unsupported((*at_rule, "reason"), rule["reason"], _REASONS)
+        if rule.get("fieldPath") and not _leads_somewhere(rule["fieldPath"], words):
+            report.invalid((*at_rule, "fieldPath"), rule["fieldPath"], "must be a valid path")
+
+
+def _below(report: Report, words: Words, path: Path, nested: bool) -> None:
+    """The nodes inside a node."""
+    properties = words.get("properties", {})
+    for name, inner in properties.items():
+        check_node(report, inner, (*path, "properties", name), "field", nested=nested)
+    if isinstance(words.get("items"), dict):
+        check_node(report, words["items"], (*path, "items"), "item", nested=nested)
+    if isinstance(words.get("additionalProperties"), dict):
+        check_node(report, words["additionalProperties"], (*path, "additionalProperties"), "field", nested=nested)
+    for at, part in alternatives(words):
+        check_node(report, part, (*path, *at), "field", nested=True)
 
 
 def alternatives(words: Words) -> Iterator[tuple[Path, Words]]:

@@ -29,10 +29,10 @@ from tests.resources.test_kinds_access_policy import PAIRS as ACCESS
 from tests.resources.test_kinds_agentgateway import PAIRS as AGENTGATEWAY
 from tests.resources.test_kinds_gateway import PAIRS as GATEWAY
 from tierwall.resources.admission import admit
-from tierwall.resources.definition.installed import judge
 from tierwall.resources.definition.structure import SCHEMA_WORDS
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

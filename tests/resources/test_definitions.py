@@ -14,11 +14,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.admission import admit
 from tierwall.resources.admission.question import AdmitQuestion, ask
 from tierwall.resources.crd import crd_documents
-from tierwall.resources.definition.installed import is_judged
 from tierwall.resources.kinds.registry import all_kinds
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import has_other_defaults, is_valid, problems, unread
+from tierwall.resources.validity import has_other_defaults, is_judged, is_valid, problems, unread
 
 KNOWN = {one["metadata"]["name"]: one for one in crd_documents(all_kinds())}
 GATEWAYS = "gateways.gateway.networking.k8s.io"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.resources.definition.installed import definitions
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import built_in_problems, problems
+from tierwall.resources.validity import built_in_problems, definitions, problems
 
 
 def admission(snapshot: Snapshot) -> Iterator[Diagnostic]:

@@ -15,11 +15,10 @@ import msgspec
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.planes import PLANES
 from tierwall.resources.admission.question import Written
-from tierwall.resources.definition.installed import Definition, definition_of
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import built_in_problems, problems
+from tierwall.resources.validity import Definition, built_in_problems, definition_of, problems
 
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 

@@ -13,8 +13,8 @@ from tierwall.core.words import count
 from tierwall.render.formats import View
 from tierwall.render.json import diagnostic_document, omission_documents
 from tierwall.render.text import diagnostics
-from tierwall.resources.definition.installed import is_judged
 from tierwall.resources.load import Loaded
+from tierwall.resources.validity import is_judged
 from tierwall.version import __version__
 
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}

@@ -20,12 +20,11 @@ from tierwall.attach.target import ACCESS_GROUPS, ACCESS_POLICIES, attachments, 
 from tierwall.attach.target import follow as follow_attachments
 from tierwall.core.stack import Combining, Stack, Tier
 from tierwall.resources.admission import with_defaults
-from tierwall.resources.definition.installed import definition_of
 from tierwall.resources.kinds.registry import find_kind
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import has_other_defaults, objections
+from tierwall.resources.validity import definition_of, has_other_defaults, objections
 from tierwall.tool.generations import ReadNames, read
 from tierwall.tool.methods import Names, names_of
 from tierwall.tool.request import CALL, Backend

@@ -16,8 +16,8 @@ from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.core.words import listed
 from tierwall.resources.admission.problem import Problem
-from tierwall.resources.definition.installed import judge
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import judge
 
 
 class Written(NamedTuple):

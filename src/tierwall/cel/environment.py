@@ -18,7 +18,7 @@ from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.macros import Syntax, syntax_of
 from tierwall.cel.syntax.parser import parse
-from tierwall.cel.types import DYN, Param, Type, list_of, map_of, optional_of, type_of
+from tierwall.cel.types import DYN, Type, list_of, map_of, optional_of, type_of
 
 NEWEST = 37
 # Checked duration, timestamp and regex literals came with 1.29.
@@ -38,19 +38,12 @@ _TYPE_NAMES = {
 }
 
 
-class Signature(msgspec.Struct, frozen=True, gc=False):
-    """An overload as the checker uses it: with its type variables listed."""
-
-    overload: Overload
-    variables: tuple[str, ...]
-
-
 class Function(msgspec.Struct, frozen=True, gc=False):
     """The overloads of one name, in the order in which they are tried, by how they are called."""
 
     name: str
-    plain: tuple[Signature, ...]
-    members: tuple[Signature, ...]
+    plain: tuple[Overload, ...]
+    members: tuple[Overload, ...]
 
 
 class Environment:
@@ -107,7 +100,10 @@ class Functions(dict[str, Function]):
             self.overloads.setdefault(overload.function, []).append(overload)
 
     def __missing__(self, name: str) -> Function:
-        function = self[name] = _function(name, self.overloads[name])
+        overloads = self.overloads[name]
+        plain = tuple(overload for overload in overloads if not overload.member)
+        members = tuple(overload for overload in overloads if overload.member)
+        function = self[name] = Function(name, plain, members)
         return function
 
 
@@ -118,25 +114,6 @@ def _functions(release: int, extensions: bool) -> Functions:
 
 def _offered(release: int, extensions: bool) -> tuple[Overload, ...]:
     return tuple(each for each in OVERLOADS if each.since <= release or (extensions and each.since == EXTENSION))
-
-
-def _function(name: str, overloads: Iterable[Overload]) -> Function:
-    signatures = []
-    for overload in overloads:
-        variables = dict.fromkeys(name for given in (*overload.params, overload.result) for name in _variables(given))
-        signatures.append(Signature(overload, tuple(variables)))
-    return Function(
-        name,
-        tuple(each for each in signatures if not each.overload.member),
-        tuple(each for each in signatures if each.overload.member),
-    )
-
-
-def _variables(given: Type) -> Iterable[str]:
-    if isinstance(given, Param):
-        yield given.name
-    for param in given.params:
-        yield from _variables(param)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ cel-go would give them. The answer holds the type of every node, for the partial
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,8 +22,9 @@ from tierwall.cel.check.inference import (
 )
 from tierwall.cel.check.structural import escape, field_names, field_type
 from tierwall.cel.check.validators import validate
-from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function, Signature
+from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
+from tierwall.cel.library.table import Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import BOOL, DYN, ERROR, INT, Object, Param, Type, list_of, map_of, optional_of
 from tierwall.cel.values import Uint
@@ -79,8 +80,8 @@ class _Checker(Inference):
         result = self.check(tree)
         types = self.types
         if self.open:
-            result = self.bindings.resolve(result)
-            types = {node: self.bindings.resolve(given) for node, given in types.items()}
+            result = self.closed(result)
+            types = {node: self.closed(given) for node, given in types.items()}
         if not self.problems:
             validate(tree, types, self.environment.release >= CHECKED_LITERALS, self.report)
         if self.problems:
@@ -185,7 +186,9 @@ class _Checker(Inference):
         function = node.function
         if node.target is None:
             if function in ast.LOGICAL:
-                return self.logical(node, args)
+                for arg, given in zip(node.args, args, strict=True):
+                    self.expect(BOOL, given, arg)
+                return BOOL
             found = self.environment.lookup(function)
             if found is None:
                 return self.undeclared(node)
@@ -215,19 +218,14 @@ class _Checker(Inference):
         self.report(node.at, f"undeclared function `{node.function}`", hint)
         return ERROR
 
-    def logical(self, node: ast.Call, args: Sequence[Type]) -> Type:
-        for arg, given in zip(node.args, args, strict=True):
-            self.expect(BOOL, given, arg)
-        return BOOL
-
     def expect(self, wanted: Type, given: Type, node: ast.Expr) -> None:
         if not self.assign(given, wanted):
-            self.report(node.at, f"expected {wanted}, found {self.shown(given)}")
+            self.report(node.at, f"expected {wanted}, found {self.closed(given)}")
 
-    def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Signature, ...], args: list[Type]) -> Type:
+    def resolve(self, node: ast.Expr, function: Function, candidates: tuple[Overload, ...], args: list[Type]) -> Type:
         result = self.apply(function, candidates, tuple(args))
         if result is None:
-            message, hint = no_overload(function, candidates, tuple(map(self.shown, args)))
+            message, hint = no_overload(function, candidates, tuple(map(self.closed, args)))
             self.report(node.at, message, hint)
             return ERROR
         return result
@@ -265,7 +263,7 @@ class _Checker(Inference):
         if given.name == "optional_type":
             return given.params[0]
         if given.name != "dyn":
-            self.report(node.at, f"expected optional_type({self.shown(given)}), found {self.shown(given)}")
+            self.report(node.at, f"expected optional_type({self.closed(given)}), found {self.closed(given)}")
         return given
 
     def join(self, before: Type | None, given: Type) -> Type:
@@ -306,7 +304,7 @@ class _Checker(Inference):
         if macro == "transformMapEntry":
             entry = map_of(self.free(), self.free())
             if not self.assign(value, entry):
-                self.report(node.args[-1].at, f"expected a map with one entry, found {self.shown(value)}")
+                self.report(node.args[-1].at, f"expected a map with one entry, found {self.closed(value)}")
             return self.settled(entry)
         return list_of(self.settled(value))
 
@@ -329,7 +327,7 @@ class _Checker(Inference):
         if type(given) is Param:
             self.assign(DYN, given)
         elif given.name not in ("dyn", "error"):
-            self.report(target.at, f"expected a list or a map to iterate over, found {self.shown(given)}")
+            self.report(target.at, f"expected a list or a map to iterate over, found {self.closed(given)}")
             return ERROR, ERROR
         return DYN, DYN
 
@@ -338,7 +336,7 @@ class _Checker(Inference):
         if node.macro != "bind":
             inner = self.free()
             if not self.assign(given, optional_of(inner)):
-                self.report(node.value.at, f"expected an optional value, found {self.shown(given)}")
+                self.report(node.value.at, f"expected an optional value, found {self.closed(given)}")
             given = self.settled(inner)
         self.read_back(node.variable, given, node.at)
         outer = self.locals

@@ -8,9 +8,9 @@ remembers it. Where nothing fits, `no_overload` and `unknown_function` have the 
 
 from __future__ import annotations
 
-from tierwall.cel.environment import Environment, Function, Signature, introduced
+from tierwall.cel.environment import Environment, Function, introduced
 from tierwall.cel.errors import did_you_mean
-from tierwall.cel.library.table import EXTENSION
+from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.types import DYN, Object, Param, Type
 
 _ANYTHING = ("dyn", "error")
@@ -67,10 +67,6 @@ class Bindings:
         if not given.params:
             return given
         return Type(given.name, tuple([self._substituted(param, free) for param in given.params]))
-
-    def resolve(self, given: Type) -> Type:
-        """`given` with every variable gone: those of which nothing is known are dyn."""
-        return self.substitute(given, DYN)
 
     def bind(self, name: str, given: Type) -> None:
         """From now on the variable stands for `given`."""
@@ -179,15 +175,6 @@ def _less_specific(one: Type, other: Type) -> bool:
     return all(_less_specific(a, b) for a, b in zip(one.params, other.params, strict=True))
 
 
-def instantiate(fresh: dict[str, Type], given: Type) -> Type:
-    """A type of an overload with its own variables replaced by fresh ones."""
-    if type(given) is Param:
-        return fresh[given.name]
-    if not given.params:
-        return given
-    return Type(given.name, tuple([instantiate(fresh, param) for param in given.params]))
-
-
 def is_oversized(given: Type) -> bool:
     """Whether a type has so many parts that it has to be refused."""
     size = 0
@@ -232,14 +219,13 @@ class Inference:
         """`given` with what is known of its variables by now."""
         return self.bindings.substitute(given) if self.open else given
 
-    def shown(self, given: Type) -> Type:
-        """`given` as a message shows it."""
-        return self.bindings.resolve(given)
+    def closed(self, given: Type) -> Type:
+        """`given` with every variable gone, for results and messages: one of which nothing is known is dyn."""
+        return self.bindings.substitute(given, DYN)
 
-    def apply(self, function: Function, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Type | None:
+    def apply(self, function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]) -> Type | None:
         """The type of a call, or None where no overload fits."""
-        closed = not self.open or all(map(is_ground, given))
-        if not closed:
+        if self.open and not all(map(is_ground, given)):
             return self._fitting(candidates, given)
         remembered = self.environment.known_calls
         key = (function.name, candidates is function.members, given)
@@ -252,20 +238,16 @@ class Inference:
                 remembered[key] = known
         return known
 
-    def _fitting(self, candidates: tuple[Signature, ...], given: tuple[Type, ...]) -> Type | None:
+    def _fitting(self, candidates: tuple[Overload, ...], given: tuple[Type, ...]) -> Type | None:
         result: Type | None = None
-        for signature in candidates:
-            overload = signature.overload
+        for overload in candidates:
             if len(overload.params) != len(given):
                 continue
-            params, outcome = overload.params, overload.result
-            if signature.variables:
-                fresh = {name: self._variable() for name in signature.variables}
-                params = tuple([instantiate(fresh, param) for param in params])
-                outcome = instantiate(fresh, outcome)
+            fresh: dict[str, Type] = {}
+            params = tuple([self._instantiated(param, fresh) for param in overload.params])
             if not self.bindings.fits(given, params):
                 continue
-            outcome = self.bindings.substitute(outcome)
+            outcome = self.bindings.substitute(self._instantiated(overload.result, fresh))
             if result is None:
                 result = outcome
             elif result.name != "dyn" and result != outcome:
@@ -273,6 +255,16 @@ class Inference:
         if result is not None and not is_ground(result):
             self.open = True
         return result
+
+    def _instantiated(self, given: Type, fresh: dict[str, Type]) -> Type:
+        """A type of an overload with its own variables replaced by fresh ones."""
+        if type(given) is Param:
+            if given.name not in fresh:
+                fresh[given.name] = self._variable()
+            return fresh[given.name]
+        if not given.params:
+            return given
+        return Type(given.name, tuple([self._instantiated(param, fresh) for param in given.params]))
 
 
 def unknown_function(name: str, environment: Environment) -> str | None:
@@ -288,7 +280,7 @@ def unknown_function(name: str, environment: Environment) -> str | None:
 
 
 def no_overload(
-    function: Function, candidates: tuple[Signature, ...], given: tuple[Type, ...]
+    function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]
 ) -> tuple[str, str | None]:
     """The message and the hint for a call that no overload fits."""
     name = spelled(function.name)
@@ -299,9 +291,9 @@ def no_overload(
         return f"`{name}` cannot be called so: expected `{style}`", None
     if function.name in ("_==_", "_!=_"):
         return f"`{name}` expected two values of one type, found {found}", _conversion(given)
-    fitting = [each for each in candidates if len(each.overload.params) == len(given)] or list(candidates)
-    closer = [each for each in fitting if given and each.overload.params[:1] == given[:1]]
-    shown = list(dict.fromkeys(_listed(each.overload.params) for each in closer or fitting))
+    fitting = [overload for overload in candidates if len(overload.params) == len(given)] or list(candidates)
+    closer = [overload for overload in fitting if given and overload.params[:1] == given[:1]]
+    shown = list(dict.fromkeys(_listed(overload.params) for overload in closer or fitting))
     expected = " or ".join(shown[:_SHOWN]) + (" …" if len(shown) > _SHOWN else "")
     return f"`{name}` expected {expected}, found {found}", _conversion(given)
 

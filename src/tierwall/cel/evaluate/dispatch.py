@@ -64,16 +64,12 @@ class Dispatcher:
         kinds = tuple(map(type, args))
         found = self._chosen.get(kinds)
         if found is None:
-            found = self._find(args)
+            found = next((each for each in self.overloads if all(map(_accepts, each.params, args))), None)
+            if found is None:
+                raise no_such_overload(self.function, *args)
             if len(self._chosen) < _MAX_CACHED:
                 self._chosen[kinds] = found
         return found
-
-    def _find(self, args: Sequence[object]) -> Overload:
-        for overload in self.overloads:
-            if all(map(_accepts, overload.params, args)):
-                return overload
-        raise no_such_overload(self.function, *args)
 
     def invoke(self, meter: Meter, *args: object) -> object:
         """Charge for the call, then make it."""
@@ -118,9 +114,7 @@ def dispatcher(environment: Environment, function: str, count: int) -> Dispatche
     found: Function | None = environment.lookup(function)
     if found is None:
         return None
-    overloads = [
-        signature.overload for signature in (*found.plain, *found.members) if len(signature.overload.params) == count
-    ]
+    overloads = [overload for overload in (*found.plain, *found.members) if len(overload.params) == count]
     if not overloads:
         return None
     return (IndexDispatcher if function in INDEX else Dispatcher)(function, overloads)

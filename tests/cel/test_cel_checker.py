@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tests.worlds.cel_trees import LITERALS, TREES
 from tierwall.cel.check.checker import Checked, check, compile_source
-from tierwall.cel.check.structural import escape, object_type, schema_type, unescape
+from tierwall.cel.check.structural import escape, schema_type, unescape
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, ParseError
 from tierwall.cel.library.table import Overload
@@ -320,7 +320,7 @@ SCHEMA = {
         "status": {"type": "object"},
     },
 }
-SELF = Environment(variables={"self": object_type("Widget", SCHEMA)})
+SELF = Environment(variables={"self": schema_type("Widget", SCHEMA, resource=True)})
 
 
 @pytest.mark.parametrize(
@@ -388,4 +388,4 @@ def test_escaped_names_stand_for_properties() -> None:
 def test_a_schema_that_says_nothing_is_dyn() -> None:
     assert schema_type("x", {}) == DYN
     assert schema_type("x", {"type": "string", "format": "duration"}) == Type("duration")
-    assert isinstance(object_type("x", {}), Object)
+    assert isinstance(schema_type("x", {}, resource=True), Object)

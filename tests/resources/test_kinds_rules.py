@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tierwall.cel.check.checker import compile_source
-from tierwall.cel.check.structural import object_type, schema_type
+from tierwall.cel.check.structural import schema_type
 from tierwall.cel.environment import Environment
 from tierwall.cel.types import BOOL, STRING
 from tierwall.resources.admission.rules import field_steps
@@ -41,8 +41,7 @@ def rules(kind: Kind) -> Iterator[tuple[str, Schema, Rule]]:
 
 def _environment(place: str, schema: Schema, rule: Rule) -> Environment:
     described = open_api(schema)
-    self_type = schema_type("self", described) if place else object_type("self", described)
-    names = {"self": self_type}
+    names = {"self": schema_type("self", described, resource=not place)}
     if rule.each:
         part = schema.property(rule.each)
         assert part is not None

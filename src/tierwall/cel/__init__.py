@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from tierwall.cel.environment import NEWEST, Environment
 from tierwall.cel.errors import CheckError, CostExceeded, EvaluationError, Failure, ParseError, SourceError
-from tierwall.cel.evaluate.program import Program, program
+from tierwall.cel.evaluate.program import Program
 
 __all__ = [
     "CheckError",
@@ -28,7 +28,6 @@ __all__ = [
     "Program",
     "compile",
     "partial",
-    "program",
 ]
 
 

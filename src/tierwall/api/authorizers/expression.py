@@ -34,7 +34,7 @@ from tierwall.api.algebra.request import UNKNOWN, Attributes, ConditionsMode
 from tierwall.api.authorizers.demands import demands
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure, ParseError
-from tierwall.cel.evaluate.program import program
+from tierwall.cel.evaluate.program import Program
 from tierwall.cel.library import authorizer as checks
 from tierwall.cel.partial_evaluation import Partial, PartialError, Specialised, specialise
 from tierwall.cel.syntax.ast import Expr
@@ -177,7 +177,7 @@ def decide(run: Callable[[Mapping[str, Any]], object], variables: Mapping[str, A
 
 def program_of(tree: Expr) -> Callable[[Mapping[str, Any]], object]:
     """A tree ready to be evaluated with every variable known."""
-    return program(tree, ENVIRONMENT).evaluate
+    return Program(tree, ENVIRONMENT).evaluate
 
 
 def _ready(text: str) -> Callable[[Mapping[str, Any]], object]:

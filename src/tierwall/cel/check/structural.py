@@ -41,16 +41,12 @@ def unescape(name: str) -> str:
     return _TO_UNESCAPE.sub(lambda match: _PLAIN[match[0]], name)
 
 
-def object_type(name: str, schema: Mapping[str, object]) -> Type:
-    """The type of a resource with that schema: its type, name and metadata are fields whatever the schema says."""
-    result = _type(name, schema, True, 0)
-    return DYN if result is None else result
+def schema_type(name: str, schema: Mapping[str, object], *, resource: bool = False) -> Type:
+    """The type of a value with that schema; dyn where the schema says nothing.
 
-
-def schema_type(name: str, schema: Mapping[str, object]) -> Type:
-    """The type of a value with that schema; dyn where the schema says nothing."""
-    result = _type(name, schema, False, 0)
-    return DYN if result is None else result
+    The type, name and metadata of a resource are fields whatever the schema says.
+    """
+    return _type(name, schema, resource, 0) or DYN
 
 
 def _type(name: str, schema: object, root: bool, depth: int) -> Type | None:

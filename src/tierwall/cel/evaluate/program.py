@@ -106,11 +106,6 @@ class Program:
         return self._exact().measure(variables, limit)
 
 
-def program(tree: ast.Expr, environment: Environment) -> Program:
-    """The program of a tree that is already there."""
-    return Program(tree, environment)
-
-
 def compile(text: str, environment: Environment) -> Program:
     """The program of a text; raises `ParseError`. Types are not checked: see `checker.check`."""
     return Program(environment.parse(text), environment)

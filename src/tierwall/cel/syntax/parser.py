@@ -207,7 +207,7 @@ class _Parser:
         elif kind == "[":
             left = self.list_literal()
         elif kind == "{":
-            left = self.map_literal()
+            left = self.entries(starts[i])
         else:
             left = self.constant(signed)
         while True:
@@ -227,7 +227,7 @@ class _Parser:
             elif kind == "[":
                 left = self.index(left)
             elif kind == "{" and lexer.is_type_name(kinds, first, i):
-                left = self.message("".join(texts[first:i]), starts[first])
+                left = self.entries(starts[first], "".join(texts[first:i]))
             else:
                 return left
 
@@ -326,30 +326,18 @@ class _Parser:
         self.ascend()
         return ast.ListExpr(tuple(elements), tuple(optional), at)
 
-    def map_literal(self) -> ast.Expr:
-        at = self.starts[self.i]
+    def entries(self, at: int, message: str | None = None) -> ast.Expr:
+        """A map literal, or a message of the type named; the token at hand is its `{`."""
         self.i += 1
         entries: list[ast.Entry] = []
         self.descend()
         while self.more(entries, "}"):
             optional = self.optional_mark()
-            key = self.expression(0)
-            self.expect(":", "`:` and the key's value")
+            key = self.expression(0) if message is None else ast.Literal(*self.field_name())
+            self.expect(":", f"`:` and the {'key' if message is None else 'field'}'s value")
             entries.append(ast.Entry(key, self.expression(0), optional))
         self.ascend()
-        return ast.MapExpr(tuple(entries), at)
-
-    def message(self, type_name: str, at: int) -> ast.Expr:
-        self.i += 1
-        entries: list[ast.Entry] = []
-        self.descend()
-        while self.more(entries, "}"):
-            optional = self.optional_mark()
-            field = ast.Literal(*self.field_name())
-            self.expect(":", "`:` and the field's value")
-            entries.append(ast.Entry(field, self.expression(0), optional))
-        self.ascend()
-        return ast.Message(type_name, tuple(entries), at)
+        return ast.MapExpr(tuple(entries), at) if message is None else ast.Message(message, tuple(entries), at)
 
     def more(self, items: list[ast.Expr] | list[ast.Entry], close: str) -> bool:
         """Whether another item follows in a list, map or message; a comma may stand before the end, even alone."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tierwall.cel import CostExceeded, Environment, Failure, Program, program
+from tierwall.cel import CostExceeded, Environment, Failure, Program
 from tierwall.cel.check.structural import unescape
 from tierwall.cel.syntax import ast
 from tierwall.cel.types import DYN
@@ -103,7 +103,7 @@ def _environment() -> Environment:
 def _program(expression: str) -> Program:
     environment = _environment()
     tree = environment.parse(expression)
-    return program(_unescaped(tree) if "__" in expression else tree, environment)
+    return Program(_unescaped(tree) if "__" in expression else tree, environment)
 
 
 def _unescaped(node: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tierwall.cel import CheckError, Environment, ParseError
 from tierwall.cel.check.checker import compile_source
-from tierwall.cel.check.structural import object_type, schema_type
+from tierwall.cel.check.structural import schema_type
 from tierwall.cel.types import BOOL, DYN, STRING, Type
 from tierwall.resources.admission.expression import reads_old_self
 from tierwall.resources.admission.problem import COUNT, DUPLICATE, RULE, Metered, Problem
@@ -131,7 +131,7 @@ def _contents(
         return
     before = len(report.problems)
     if words.get("x-kubernetes-validations"):
-        self_type = object_type("self", words) if is_object else schema_type("self", words)
+        self_type = schema_type("self", words, resource=is_object)
         if self_type == DYN and words.get("x-kubernetes-int-or-string") is not True:
             detail = "rules cannot stand on a schema that CEL has no type for"
             report.invalid((*path, "x-kubernetes-validations"), words.get("type", ""), detail, RULE)

@@ -94,7 +94,7 @@ def test_an_authorizer_is_asked_what_the_expression_says() -> None:
 
 def test_a_request_resource_is_checked_as_it_is() -> None:
     authorizer = Authorizer(lambda question: Decision(question.resource == "pods" and question.namespace == "a"))
-    check = ResourceCheck(authorizer, "", "pods", namespace="a")
+    check = ResourceCheck(authorizer, Question(resource="pods", namespace="a"))
     program = compile("requestResource.check('get').allowed()", Environment())
     assert program.evaluate({"requestResource": check}) is True
 

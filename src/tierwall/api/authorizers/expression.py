@@ -212,14 +212,14 @@ def authorizer_variables(chain: Chain, requester: Attributes) -> dict[str, Any]:
         return checks.Decision(answer.verdict is ALLOW, answer.reason, answer.error)
 
     authorizer = checks.Authorizer(decide)
-    request_resource = checks.ResourceCheck(
-        authorizer,
-        requester.group,
-        requester.resource,
-        requester.subresource,
-        requester.namespace,
-        requester.name,
+    about_request = checks.Question(
+        group=requester.group,
+        resource=requester.resource,
+        subresource=requester.subresource,
+        namespace=requester.namespace,
+        name=requester.name,
     )
+    request_resource = checks.ResourceCheck(authorizer, about_request)
     return {"authorizer": authorizer, "authorizer.requestResource": request_resource}
 
 

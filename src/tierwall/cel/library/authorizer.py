@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.table import Overload, members
@@ -23,7 +24,7 @@ _CHECK_COST = 350_000
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked. `service_account` is `(namespace, name)`, or None for the user of the request."""
 
-    verb: str
+    verb: str = ""
     service_account: tuple[str, str] | None = None
     path: str | None = None
     group: str = ""
@@ -52,34 +53,29 @@ class Authorizer(Opaque, msgspec.Struct, frozen=True):
     service_account: tuple[str, str] | None = None
 
 
-class PathCheck(Opaque, msgspec.Struct, frozen=True):
-    """`authorizer.path(p)`."""
+class Check(Opaque, msgspec.Struct, frozen=True):
+    """A question as far as the expression has put it together; the verb comes last."""
+
+    authorizer: Authorizer
+    question: Question
+
+
+class PathCheck(Check, frozen=True):
+    """`authorizer.path(p)`: of a path that is not a resource."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.PathCheck"
-    authorizer: Authorizer
-    path: str
 
 
-class GroupCheck(Opaque, msgspec.Struct, frozen=True):
+class GroupCheck(Check, frozen=True):
     """`authorizer.group(g)`."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.GroupCheck"
-    authorizer: Authorizer
-    group: str
 
 
-class ResourceCheck(Opaque, msgspec.Struct, frozen=True):
+class ResourceCheck(Check, frozen=True):
     """`authorizer.group(g).resource(r)` and what is added to it; also the variable `authorizer.requestResource`."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.ResourceCheck"
-    authorizer: Authorizer
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    field_selector: str = ""
-    label_selector: str = ""
 
 
 AUTHORIZER, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK, DECISION = (
@@ -96,35 +92,23 @@ def service_account(authorizer: Authorizer, namespace: str, name: str) -> Author
     return Authorizer(authorizer.decide, (namespace, name))
 
 
-def path(authorizer: Authorizer, text: str) -> PathCheck:
-    """A check of a path that is no resource."""
-    if not text.strip():
-        raise EvaluationError("path must not be empty")
-    return PathCheck(authorizer, text)
+def check(check: Check, verb: str) -> Decision:
+    """The decision on a path or a resource."""
+    service_account = check.authorizer.service_account
+    return check.authorizer.decide(replace(check.question, verb=verb, service_account=service_account))
 
 
-def resource(group: GroupCheck, text: str) -> ResourceCheck:
-    """A check of a resource."""
-    if not text.strip():
-        raise EvaluationError("resource must not be empty")
-    return ResourceCheck(group.authorizer, group.group, text)
+def _with(field: str, kind: type[Check], required: bool = False) -> Callable[[Authorizer | Check, str], Check]:
+    """What adds a field to a question; an authorizer begins a new one."""
 
+    def add(target: Authorizer | Check, text: str) -> Check:
+        if required and not text.strip():
+            raise EvaluationError(f"{field} must not be empty")
+        if isinstance(target, Authorizer):
+            return kind(target, replace(Question(), **{field: text}))
+        return kind(target.authorizer, replace(target.question, **{field: text}))
 
-def check_path(check: PathCheck, verb: str) -> Decision:
-    """The decision on a path."""
-    return check.authorizer.decide(
-        Question(verb=verb, service_account=check.authorizer.service_account, path=check.path)
-    )
-
-
-def check_resource(check: ResourceCheck, verb: str) -> Decision:
-    """The decision on a resource."""
-    fields = {name: getattr(check, name) for name in ResourceCheck.__struct_fields__ if name != "authorizer"}
-    return check.authorizer.decide(Question(verb=verb, service_account=check.authorizer.service_account, **fields))
-
-
-def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
-    return lambda check, text: msgspec.structs.replace(check, **{field: text})
+    return add
 
 
 def _selector_cost(_: object, text: object) -> int:
@@ -133,27 +117,23 @@ def _selector_cost(_: object, text: object) -> int:
     return 10 + -(-size // 10) + requirements * 50
 
 
-def _check_cost(*_: object) -> int:
-    return _CHECK_COST
-
-
 _of_authorizer, _of_decision = members(AUTHORIZER, since=27), members(DECISION, since=27)
 _of_resource = members(RESOURCE_CHECK, since=27)
 _S = (STRING,)
 _SELECTOR = {"cost": _selector_cost, "since": 31}
 
 OVERLOADS: tuple[Overload, ...] = (
-    _of_authorizer("path", _S, PATH_CHECK, path),
-    _of_authorizer("group", _S, GROUP_CHECK, GroupCheck),
+    _of_authorizer("path", _S, PATH_CHECK, _with("path", PathCheck, required=True)),
+    _of_authorizer("group", _S, GROUP_CHECK, _with("group", GroupCheck)),
     _of_authorizer("serviceAccount", (STRING, STRING), AUTHORIZER, service_account),
-    members(GROUP_CHECK, since=27)("resource", _S, RESOURCE_CHECK, resource),
-    _of_resource("subresource", _S, RESOURCE_CHECK, _with("subresource")),
-    _of_resource("namespace", _S, RESOURCE_CHECK, _with("namespace")),
-    _of_resource("name", _S, RESOURCE_CHECK, _with("name")),
-    _of_resource("fieldSelector", _S, RESOURCE_CHECK, _with("field_selector"), **_SELECTOR),
-    _of_resource("labelSelector", _S, RESOURCE_CHECK, _with("label_selector"), **_SELECTOR),
-    members(PATH_CHECK, since=27)("check", _S, DECISION, check_path, cost=_check_cost),
-    _of_resource("check", _S, DECISION, check_resource, cost=_check_cost),
+    members(GROUP_CHECK, since=27)("resource", _S, RESOURCE_CHECK, _with("resource", ResourceCheck, required=True)),
+    _of_resource("subresource", _S, RESOURCE_CHECK, _with("subresource", ResourceCheck)),
+    _of_resource("namespace", _S, RESOURCE_CHECK, _with("namespace", ResourceCheck)),
+    _of_resource("name", _S, RESOURCE_CHECK, _with("name", ResourceCheck)),
+    _of_resource("fieldSelector", _S, RESOURCE_CHECK, _with("field_selector", ResourceCheck), **_SELECTOR),
+    _of_resource("labelSelector", _S, RESOURCE_CHECK, _with("label_selector", ResourceCheck), **_SELECTOR),
+    members(PATH_CHECK, since=27)("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
+    _of_resource("check", _S, DECISION, check, cost=lambda *_: _CHECK_COST),
     _of_decision("errored", (), BOOL, lambda decision: bool(decision.error)),
     _of_decision("error", (), STRING, lambda decision: decision.error),
     _of_decision("allowed", (), BOOL, lambda decision: decision.allowed),

@@ -220,19 +220,19 @@ def map_find(mapping: dict[object, object], key: object) -> tuple[bool, object]:
     return (False, None) if value is _MISSING else (True, value)
 
 
-def equal(left: object, right: object) -> bool:
+def equal(left: Any, right: Any) -> bool:
     """CEL's `==`: heterogeneous, numbers by number, never an error but for opaque values of different types."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is list:
-            return _equal_lists(left, right)
+            return len(left) == len(right) and all(map(equal, left, right))
         if kind is dict:
             return _equal_maps(left, right)
         if kind is OptionalValue:
-            return _equal_optionals(left, right)
+            return left.present is right.present and (not left.present or equal(left.value, right.value))
         if isinstance(left, Opaque):
             return left.same(right)
-        return left == right
+        return left == right  # type: ignore[no-any-return]
     if kind in NUMERIC and other in NUMERIC:
         return _number(left, other) == _number(right, kind)
     if isinstance(left, Opaque):
@@ -245,10 +245,6 @@ def _number(value: object, other: type) -> object:
     return float(value) if other is float and type(value) is not float else value  # type: ignore[arg-type]
 
 
-def _equal_lists(left: Any, right: Any) -> bool:
-    return len(left) == len(right) and all(map(equal, left, right))
-
-
 def _equal_maps(left: Any, right: Any) -> bool:
     if len(left) != len(right):
         return False
@@ -257,12 +253,6 @@ def _equal_maps(left: Any, right: Any) -> bool:
         if other is _MISSING or not equal(value, other):
             return False
     return True
-
-
-def _equal_optionals(left: Any, right: Any) -> bool:
-    if left.present and right.present:
-        return equal(left.value, right.value)
-    return bool(left.present == right.present)
 
 
 def compare(left: object, right: object) -> int:

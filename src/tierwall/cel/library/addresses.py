@@ -92,33 +92,17 @@ def is_canonical(text: str) -> bool:
     return parse_ip(text).notation() == text
 
 
-def _in(ip: IP, four: tuple[str, ...], six: tuple[str, ...]) -> bool:
-    address = ip.plain
-    return any(address in ipaddress.ip_network(network) for network in (four if ip.version == 4 else six))
-
-
-def is_loopback(ip: IP) -> bool:
-    """127.0.0.0/8 or ::1."""
-    return _in(ip, ("127.0.0.0/8",), ("::1/128",))
-
-
 def is_link_local_multicast(ip: IP) -> bool:
     """224.0.0.0/24 or ff02 of any flags."""
-    if ip.version == 4:
-        return _in(ip, ("224.0.0.0/24",), ())
-    return (ip.number >> 112) & 0xFF0F == 0xFF02
-
-
-def is_link_local_unicast(ip: IP) -> bool:
-    """169.254.0.0/16 or fe80::/10."""
-    return _in(ip, ("169.254.0.0/16",), ("fe80::/10",))
+    return ip.number >> 8 == 0xE00000 if ip.version == 4 else (ip.number >> 112) & 0xFF0F == 0xFF02
 
 
 def is_global_unicast(ip: IP) -> bool:
     """Neither broadcast, unspecified, loopback, multicast nor link-local; private addresses count."""
     if ip.number == 0 or (ip.version == 4 and ip.number == 0xFFFFFFFF):
         return False
-    return not (is_loopback(ip) or ip.plain.is_multicast or is_link_local_unicast(ip))
+    address = ip.plain
+    return not (address.is_loopback or address.is_multicast or address.is_link_local)
 
 
 def parse_cidr(text: str) -> CIDR:
@@ -168,9 +152,9 @@ OVERLOADS: tuple[Overload, ...] = (
     Overload("string", (IP_TYPE,), STRING, IP.notation, since=30),
     _of_ip("family", (), INT, lambda ip: ip.version),
     _of_ip("isUnspecified", (), BOOL, lambda ip: ip.number == 0),
-    _of_ip("isLoopback", (), BOOL, is_loopback),
+    _of_ip("isLoopback", (), BOOL, lambda ip: ip.plain.is_loopback),
     _of_ip("isLinkLocalMulticast", (), BOOL, is_link_local_multicast),
-    _of_ip("isLinkLocalUnicast", (), BOOL, is_link_local_unicast),
+    _of_ip("isLinkLocalUnicast", (), BOOL, lambda ip: ip.plain.is_link_local),
     _of_ip("isGlobalUnicast", (), BOOL, is_global_unicast),
     Overload("cidr", (STRING,), CIDR_TYPE, parse_cidr, cost=cost.scan, since=30),
     Overload("isCIDR", (STRING,), BOOL, is_read_by(parse_cidr), cost=cost.scan, since=30),

@@ -35,8 +35,10 @@ _DECIMAL = pattern(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCI
 _HEXADECIMAL = pattern(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
 _SPECIAL = pattern(r"[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 _MISPLACED = pattern(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])|^_|_$", re.ASCII)
-_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 # Longer digit runs overflow in any case, and Python refuses to convert very long ones.
 _LONGEST_NUMBER = 400
 _LONGEST_DOUBLE = 2_000
@@ -84,10 +86,8 @@ def string_to_double(text: str) -> float:
 
 def string_to_bool(text: str) -> bool:
     """The words Go's strconv.ParseBool takes."""
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
+    if text in _BOOLS:
+        return _BOOLS[text]
     raise _failed(text, "bool")
 
 
@@ -150,11 +150,6 @@ def int_to_timestamp(seconds: int) -> Timestamp:
     raise EvaluationError("timestamp overflow")
 
 
-def type_of_value(value: object) -> TypeValue:
-    """`type(x)`."""
-    return TypeValue(type_name(value))
-
-
 def _same(value: object) -> object:
     return value
 
@@ -173,7 +168,7 @@ def decode(text: str) -> bytes:
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    Overload("type", (A,), type_of(A), type_of_value),
+    Overload("type", (A,), type_of(A), lambda value: TypeValue(type_name(value))),
     Overload("dyn", (A,), DYN, _same),
     Overload("bool", (BOOL,), BOOL, _same),
     Overload("bool", (STRING,), BOOL, string_to_bool),

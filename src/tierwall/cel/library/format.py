@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import msgspec
 
+from tierwall.cel.library import cost
 from tierwall.cel.library.table import Overload, members
 from tierwall.cel.library.url import request_uri_problem
 from tierwall.cel.types import STRING, Type, list_of, optional_of
-from tierwall.cel.values import NONE, Opaque, OptionalValue, size_of
+from tierwall.cel.values import NONE, Opaque, OptionalValue
 from tierwall.values import formats, names
 
 
@@ -80,7 +81,7 @@ def validate(format: Format, text: str) -> OptionalValue:
 
 
 def _validate_cost(format: Format, text: object) -> int:
-    return -(-(1 + size_of(text)) // 10) * -(-format.regex_size // 4)
+    return cost.regex(text, format.regex_size)
 
 
 def _constant(format: Format) -> Callable[[], Format]:

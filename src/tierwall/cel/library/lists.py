@@ -64,16 +64,6 @@ def _extreme(name: str, sign: int, items: list[object]) -> object:
     return result
 
 
-def smallest(items: list[object]) -> object:
-    """`min()`."""
-    return _extreme("min", 1, items)
-
-
-def greatest(items: list[object]) -> object:
-    """`max()`."""
-    return _extreme("max", -1, items)
-
-
 def index_of(items: list[object], value: object) -> int:
     """The first place of the value, or -1."""
     return next((place for place, item in enumerate(items) if equal(item, value)), -1)
@@ -111,11 +101,6 @@ def flatten(items: list[object], depth: int = 1) -> list[object]:
         else:
             result.append(item)
     return result
-
-
-def sort(items: list[object]) -> list[object]:
-    """The elements in order."""
-    return sort_by_keys(items, items)
 
 
 def sort_by_keys(items: list[object], keys: list[object]) -> list[object]:
@@ -163,10 +148,6 @@ def _slice_cost(_: object, start: int, end: int) -> int:
     return cost.new_list(max(end - start, 0))
 
 
-def _copy_cost(items: list[object]) -> int:
-    return cost.new_list(len(items))
-
-
 def _range_cost(size: int) -> int:
     return cost.new_list(min(max(size, 0), _LONGEST_RANGE))
 
@@ -179,11 +160,6 @@ def _flatten_cost(items: object, depth: int = 1) -> int:
 def contains(items: list[object], part: list[object]) -> bool:
     """Whether every element of the part is among the items."""
     return all(in_list(item, items) for item in part)
-
-
-def equivalent(left: list[object], right: list[object]) -> bool:
-    """Whether each contains the other."""
-    return contains(left, right) and contains(right, left)
 
 
 def intersects(left: list[object], right: list[object]) -> bool:
@@ -206,19 +182,15 @@ def _ordered(kind: Type) -> Iterator[Overload]:
     items = list_of(kind)
     member, member_34 = members(items), members(items, since=34)
     yield member("isSorted", (), BOOL, is_sorted, cost=cost.traversal)
-    yield member("max", (), kind, greatest, cost=cost.traversal)
-    yield member("min", (), kind, smallest, cost=cost.traversal)
-    yield member_34("sort", (), items, sort, cost=cost.self_compare)
+    yield member("max", (), kind, lambda items: _extreme("max", -1, items), cost=cost.traversal)
+    yield member("min", (), kind, lambda items: _extreme("min", 1, items), cost=cost.traversal)
+    yield member_34("sort", (), items, lambda items: sort_by_keys(items, items), cost=cost.self_compare)
     yield _of_list_34("@sortByAssociatedKeys", (items,), _LIST, sort_by_keys, cost=_sort_cost)
-
-
-def _summable(kind: Type) -> Overload:
-    return members(list_of(kind))("sum", (), kind, total, cost=cost.traversal)
 
 
 OVERLOADS: tuple[Overload, ...] = (
     *(overload for kind in _COMPARABLE for overload in _ordered(kind)),
-    *map(_summable, _SUMMABLE),
+    *(members(list_of(kind))("sum", (), kind, total, cost=cost.traversal) for kind in _SUMMABLE),
     _of_list("indexOf", (A,), INT, index_of, cost=cost.traversal),
     _of_list("lastIndexOf", (A,), INT, last_index_of, cost=cost.traversal),
     members(DYN, since=37)("includes", (DYN,), BOOL, includes, cost=cost.traversal),
@@ -226,9 +198,9 @@ OVERLOADS: tuple[Overload, ...] = (
     members(list_of(_LIST), since=34)("flatten", (), _LIST, flatten, cost=_flatten_cost),
     members(list_of(DYN), since=34)("flatten", (INT,), list_of(DYN), flatten, cost=_flatten_cost),
     Overload("lists.range", (INT,), list_of(INT), integers, cost=_range_cost, since=34),
-    _of_list_34("reverse", (), _LIST, lambda items: items[::-1], cost=_copy_cost),
+    _of_list_34("reverse", (), _LIST, lambda items: items[::-1], cost=lambda items: cost.new_list(len(items))),
     _of_list_34("distinct", (), _LIST, distinct, cost=cost.self_compare),
     Overload("sets.contains", _PAIR, BOOL, contains, cost=cost.product, since=29),
-    Overload("sets.equivalent", _PAIR, BOOL, equivalent, cost=_twice, since=29),
+    Overload("sets.equivalent", _PAIR, BOOL, lambda a, b: contains(a, b) and contains(b, a), cost=_twice, since=29),
     Overload("sets.intersects", _PAIR, BOOL, intersects, cost=cost.product, since=29),
 )

@@ -50,14 +50,14 @@ def _divide(left: int, right: int) -> int:
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(left) // abs(right)
-    return int64(-quotient if (left < 0) != (right < 0) else quotient)
+    return -quotient if (left < 0) != (right < 0) else quotient
 
 
 def _modulo(left: int, right: int) -> int:
     if right == 0:
         raise EvaluationError("modulus by zero")
     if right == -1:
-        _divide(left, right)
+        int64(-left)  # where the quotient overflows, so does this in Go
     remainder = abs(left) % abs(right)
     return -remainder if left < 0 else remainder
 
@@ -68,18 +68,6 @@ def _divide_double(left: float, right: float) -> float:
             return math.nan
         return math.copysign(math.inf, left) * math.copysign(1.0, right)
     return left / right
-
-
-def _divide_uint(left: int, right: int) -> Uint:
-    if right == 0:
-        raise EvaluationError("division by zero")
-    return Uint(left // right)
-
-
-def _modulo_uint(left: int, right: int) -> Uint:
-    if right == 0:
-        raise EvaluationError("modulus by zero")
-    return Uint(left % right)
 
 
 def list_place(items: list[object], index: object) -> int | None:
@@ -160,10 +148,10 @@ _ARITHMETIC = (
     Overload("_*_", (INT, INT), INT, lambda a, b: int64(a * b)),
     Overload("_*_", (UINT, UINT), UINT, lambda a, b: uint64(int(a) * int(b))),
     Overload("_/_", (DOUBLE, DOUBLE), DOUBLE, _divide_double),
-    Overload("_/_", (INT, INT), INT, _divide),
-    Overload("_/_", (UINT, UINT), UINT, _divide_uint),
+    Overload("_/_", (INT, INT), INT, lambda a, b: int64(_divide(a, b))),
+    Overload("_/_", (UINT, UINT), UINT, lambda a, b: Uint(_divide(a, b))),
     Overload("_%_", (INT, INT), INT, _modulo),
-    Overload("_%_", (UINT, UINT), UINT, _modulo_uint),
+    Overload("_%_", (UINT, UINT), UINT, lambda a, b: Uint(_modulo(a, b))),
     Overload("-_", (DOUBLE,), DOUBLE, operator.neg),
     Overload("-_", (INT,), INT, lambda a: int64(-a)),
 )

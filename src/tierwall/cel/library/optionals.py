@@ -41,16 +41,6 @@ def value_of(optional: OptionalValue) -> object:
     raise EvaluationError("optional.none() dereference")
 
 
-def either(left: OptionalValue, right: object) -> object:
-    """`x.or(y)`. The evaluators do not evaluate y where x has a value."""
-    return left if left.present else right
-
-
-def or_value(optional: OptionalValue, default: object) -> object:
-    """`x.orValue(y)`."""
-    return optional.value if optional.present else default
-
-
 def unwrap(optionals: list[object]) -> list[object]:
     """The values of those that have one."""
     result = []
@@ -94,8 +84,8 @@ OVERLOADS: tuple[Overload, ...] = (
     members(list_of(_A), since=28)("unwrapOpt", (), _LIST, unwrap),
     _of_optional("value", (), A, value_of),
     _of_optional("hasValue", (), BOOL, lambda optional: optional.present),
-    _of_optional("or", (_A,), _A, either),
-    _of_optional("orValue", (A,), A, or_value),
+    _of_optional("or", (_A,), _A, lambda optional, other: optional if optional.present else other),
+    _of_optional("orValue", (A,), A, lambda optional, default: optional.value if optional.present else default),
     _index("_[?_]", _LIST, INT, _A),
     _index("_[?_]", optional_of(_LIST), INT, _A),
     _index("_[?_]", _MAP, A, _B),

@@ -141,7 +141,9 @@ def sign(quantity: Quantity) -> int:
     return (quantity.value > 0) - (quantity.value < 0)
 
 
-def _add(left: Quantity, right: Quantity) -> Quantity:
+def add(left: Quantity, addend: Quantity | int) -> Quantity:
+    """The sum with a quantity or an int."""
+    right = addend if isinstance(addend, Quantity) else Quantity(addend)
     if left.small and right.small and not (left.value and right.value):
         return left if left.value else Quantity(right.value, right.scale)
     scale = min(left.scale, right.scale)
@@ -152,15 +154,10 @@ def _add(left: Quantity, right: Quantity) -> Quantity:
     return Quantity(a + b, scale, left.small and right.small and fits)
 
 
-def add(left: Quantity, right: Quantity | int) -> Quantity:
-    """The sum with a quantity or an int."""
-    return _add(left, right if isinstance(right, Quantity) else Quantity(right))
-
-
 def sub(left: Quantity, right: Quantity | int) -> Quantity:
     """The difference from a quantity or an int."""
     other = right if isinstance(right, Quantity) else Quantity(right)
-    return _add(left, Quantity(-other.value, other.scale, other.small))
+    return add(left, Quantity(-other.value, other.scale, other.small))
 
 
 _member = members(QUANTITY, since=28)

@@ -137,38 +137,20 @@ def _call(node: ast.Call) -> tuple[str, int]:
         if function in ast.LOGICAL:
             return f" {operator} ".join([_at(arg, level + 1) for arg in args]), level
         return f"{_at(args[0], level)} {operator} {_at(args[1], level + 1)}", level
-    unusual = _OTHER_OPERATORS.get(function)
-    if unusual is not None:
-        return unusual(args)
+    match function:
+        case "!_":
+            return "!" + _at(args[0], _MEMBER), _UNARY
+        case "-_":
+            text = _at(args[0], _MEMBER)
+            # `-1` would be a literal, and `--a` would be `a`.
+            return (f"-({text})" if text[0] in "-0123456789" else f"-{text}"), _UNARY
+        case "_[_]" | "_[?_]":
+            mark = "?" if function == "_[?_]" else ""
+            return f"{_at(args[0], _MEMBER)}[{mark}{_at(args[1], _CONDITIONAL)}]", _MEMBER
+        case ast.CONDITIONAL:
+            condition, then, other = args
+            return f"{_at(condition, ast.OR)} ? {_at(then, ast.OR)} : {_at(other, _CONDITIONAL)}", _CONDITIONAL
     return f"{function}({_all(args)})", _MEMBER
-
-
-def _not(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
-    return "!" + _at(args[0], _MEMBER), _UNARY
-
-
-def _negate(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
-    text = _at(args[0], _MEMBER)
-    # `-1` would be a literal, and `--a` would be `a`.
-    return (f"-({text})" if text[0] in "-0123456789" else f"-{text}"), _UNARY
-
-
-def _index(mark: str) -> Callable[[tuple[ast.Expr, ...]], tuple[str, int]]:
-    return lambda args: (f"{_at(args[0], _MEMBER)}[{mark}{_at(args[1], _CONDITIONAL)}]", _MEMBER)
-
-
-def _conditional(args: tuple[ast.Expr, ...]) -> tuple[str, int]:
-    condition, then, other = args
-    return f"{_at(condition, ast.OR)} ? {_at(then, ast.OR)} : {_at(other, _CONDITIONAL)}", _CONDITIONAL
-
-
-_OTHER_OPERATORS: dict[str, Callable[[tuple[ast.Expr, ...]], tuple[str, int]]] = {
-    "!_": _not,
-    "-_": _negate,
-    "_[_]": _index(""),
-    "_[?_]": _index("?"),
-    "_?_:_": _conditional,
-}
 
 
 def _list(node: ast.ListExpr) -> tuple[str, int]:

@@ -197,7 +197,7 @@ class Generator:
             case ast.MapExpr():
                 return self._map(node)
             case ast.Comprehension():
-                return self.comprehension(node)
+                return _comprehension(self, node)
             case ast.Bind():
                 return self._bind(node)
         raise Unsupported
@@ -215,10 +215,6 @@ class Generator:
         from tierwall.cel.evaluate.generate_calls import generate
 
         return generate(self, node)
-
-    def comprehension(self, node: ast.Comprehension) -> Value:
-        """The value of a comprehension."""
-        return _comprehension(self, node)
 
     def _literal(self, value: object) -> Value:
         kind = type(value)

@@ -114,13 +114,8 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
         else:
             rest.append(own.stage(arg, scope, True))
     first = own.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
-    fixed: list[Result] | None = []
-    for run in rest:
-        if fixed is not None and hasattr(run, "result"):
-            fixed.append(run.result)
-        else:
-            fixed = None
-    alone = _join(own, function, fixed, boolean) if fixed is not None else None
+    fixed: list[Result] = [run.result for run in rest if hasattr(run, "result")]
+    alone = _join(own, function, fixed, boolean) if len(fixed) == len(rest) else None
 
     def join(frame: Frame) -> Result:
         joined = Joined(function, own.bound)
@@ -133,7 +128,6 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
 
     def join_fixed(frame: Frame) -> Result:
         assert first is not None
-        assert fixed is not None
         value = first(frame)
         if value is absorbing:
             return absorbing
@@ -141,7 +135,7 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
             return alone
         return _join(own, function, (value, *fixed), boolean)
 
-    return join if fixed is None or first is None else join_fixed
+    return join if len(fixed) < len(rest) or first is None else join_fixed
 
 
 def _join(own: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:

@@ -85,7 +85,7 @@ class Specialiser:
         if not uses.unknown and None not in keys.values():
             return self.known(node, {name: key for name, key in keys.items() if key is not None})
         run = self._open(node, scope, boolean)
-        if uses.known or (uses.binds and scope.depth) or any(map(_is_given, keys.values())):
+        if uses.known or (uses.binds and scope.depth) or any(key is not None for key in keys.values()):
             return run
         # Comprehensions settled in advance share one frame and with it one number of rounds. Those inside the body of
         # another are left for its run: when a body is first needed depends on what is known.
@@ -243,10 +243,6 @@ class Specialiser:
         """Refuse a residual that has grown too long."""
         if size > MAX_LENGTH:
             raise PartialError(TOO_LONG)
-
-
-def _is_given(key: str | None) -> bool:
-    return key is not None
 
 
 def strict(runs: Sequence[Run], written: Callable[[list[Result]], Result], apply: Apply) -> Run:

@@ -31,10 +31,8 @@ Apply: TypeAlias = Callable[[Sequence[object]], Result]
 Write: TypeAlias = Callable[[list[Result]], Result]
 
 _SCALARS = frozenset(("null_type", "bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"))
-# Characters that `dyn()` adds.
-_HIDDEN = 5
-# Characters that `[…][0]` adds.
-_DISGUISED = 5
+# Characters that `dyn()` and `[…][0]` add.
+_HIDDEN = _DISGUISED = 5
 _KEYS = frozenset((str, int, Uint, float, bool))
 _REMEMBERED = 64
 
@@ -61,6 +59,7 @@ class _OtherWriter:
         self.checked = certain(own.static(node))
         # Whether the type of the result is the same whatever the types of the operands are.
         self.free = False
+        self.index = isinstance(node, Call) and node.function in INDEX
         # Only an operand that was no path can become one when it is written again.
         self.may_join = bool(parts) and isinstance(node, Select | Call) and path_of(parts[0]) is None
 
@@ -80,8 +79,10 @@ class _OtherWriter:
         for i in self.hidden(results):
             exprs[i] = dyn(exprs[i])
             size += _HIDDEN
-        for i in self.disguised(results):
-            exprs[i] = Call("_[_]", None, (ListExpr((exprs[i],)), Literal(0)))
+        if self.index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
+            # Kubernetes refuses a whole expression for a constant index of a type that no key has, where an index that
+            # comes to such a value is an error of its own, to be absorbed: `[…][0]` keeps it from being seen.
+            exprs[1] = Call("_[_]", None, (ListExpr((exprs[1],)), Literal(0)))
             size += _DISGUISED
         if self.may_join:
             exprs[0] = self.apart(exprs[0])
@@ -94,10 +95,6 @@ class _OtherWriter:
 
     def hidden(self, results: list[Result]) -> Sequence[int]:
         """The operands whose constants need `dyn()` around them."""
-        return ()
-
-    def disguised(self, results: list[Result]) -> Sequence[int]:
-        """The operands whose constants must not be seen as such."""
         return ()
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:
@@ -138,7 +135,6 @@ class _CallWriter(_OtherWriter):
         self.free = is_fixed(name, len(parts))
         self.equality = self.function in ("_==_", "_!=_")
         self.passing = self.function in ("dyn", "type") and len(parts) == 1
-        self.index = self.function in INDEX
         self.regex = self.function in MATCHING and len(parts) == 2
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
@@ -171,13 +167,6 @@ class _CallWriter(_OtherWriter):
         if not self.params or any(fits(each, known) for each in self.params):
             return ()
         return tuple(i for i, each in enumerate(results) if self._may_hide(self.parts[i], each))
-
-    def disguised(self, results: list[Result]) -> Sequence[int]:
-        # Kubernetes refuses a whole expression for a constant index of a type that no key has, where an index that
-        # comes to such a value is an error of its own, to be absorbed.
-        if self.index and type(results[1]) is not Residual and type(results[1]) not in _KEYS:
-            return (1,)
-        return ()
 
     def _may_hide(self, part: Expr, result: Result) -> bool:
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
@@ -274,10 +263,10 @@ class _Parts:
             for i in self._made:
                 if self._types[i] != DYN:
                     self.exprs[i] = dyn(self.exprs[i])
-                    self.size += 5
+                    self.size += _HIDDEN
 
 
-def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Callable[[list[Result]], Result]:
+def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Write:
     """The function that writes a list literal."""
     marked = frozenset(node.optional)
 
@@ -304,7 +293,7 @@ def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Call
     return write
 
 
-def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Callable[[list[Result]], Result]:
+def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Write:
     """The function that writes a map literal."""
 
     def write(results: list[Result]) -> Result:

@@ -167,7 +167,7 @@ def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    from tierwall.cli.explain import QUESTIONS
+    from tierwall.cli.groups import QUESTIONS
     from tierwall.cli.main import COMMANDS
 
     for path in [*([name] for name in COMMANDS), *(["explain", name] for name in QUESTIONS)]:

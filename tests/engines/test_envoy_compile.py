@@ -22,7 +22,7 @@ from google.protobuf import json_format
 from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
 from tests.labs.envoy_passed import Policy, passed
 from tests.worlds.tool_objects import thing
-from tierwall.cli.compile import envoy as command
+from tierwall.cli.envoy import compile as command
 from tierwall.engines.envoy.config.compile import Resources, State, compile
 from tierwall.engines.envoy.config.options import Address, Denial, Options, Reveal
 from tierwall.engines.envoy.probe.client import Authority

@@ -1,1 +1,1 @@
-"""The command line: one module a command, loaded only when that command runs."""
+"""The command line: a module for each plane, each engine and each other command, loaded only when a command runs."""

@@ -1,20 +1,128 @@
-"""`tierwall can-i`: may I, in the manner of `kubectl auth can-i`, with the conditions where the answer depends."""
+"""The api plane: `explain api`, and `can-i` in the manner of `kubectl auth can-i`, with conditions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierwall.cli.command import DENIED, argument, exit_code, flag, option, output, runs, write
-from tierwall.cli.objects import ReadsObjects
-from tierwall.cli.options import Who
+from tierwall.cli.command import DENIED, Params, argument, choice, exit_code, flag, option, output, runs, several, write
+from tierwall.cli.objects import ReadsObjects, take_stdin
 
 if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
+    from tierwall.world import World
+
+DATA = ("object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
-class Params(Who, ReadsObjects):
+class Who(Params):
+    """Who asks an API server, in which namespace (`explain api`, `can-i`)."""
+
+    user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
+    groups: tuple[str, ...] = several("--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable.")
+    uid: str = option("--uid", "--as-uid", default="", help="Their uid.")
+    extra: tuple[str, ...] = several(metavar="KEY=VALUE", help="A value of `userInfo.extra`; repeatable.")
+    namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
+
+    def question(self, **request: Any) -> ApiQuestion:
+        """The question whether they may make a request."""
+        from tierwall.api.question import ApiQuestion
+
+        extra: dict[str, list[str]] = {}
+        for pair in self.extra:
+            key, equals, value = pair.partition("=")
+            if not equals or not key:
+                raise click.UsageError(f"expected KEY=VALUE for --extra, found `{pair}`")
+            extra.setdefault(key, []).append(value)
+        return ApiQuestion(
+            user=self.user, groups=self.groups, uid=self.uid, extra=extra, namespace=self.namespace, **request
+        )
+
+    def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
+        """The question as kubectl would ask it; doubts go to stderr."""
+        from tierwall.api.resource_names import resolve
+
+        completed, doubts = resolve(world.snapshot, question)
+        for doubt in doubts:
+            click.echo(f"warning: {doubt}", err=True)
+        return completed
+
+
+class ExplainParams(Who, ReadsObjects):
+    """Who asks for what, and the data that conditions look at."""
+
+    verb: str = option(required=True, help="create, update, get, impersonate, …")
+    resource: str = option(
+        default="",
+        metavar="RESOURCE[.VERSION][.GROUP][/SUBRESOURCE]",
+        help="The resource by any name that kubectl takes: `deployments`, `deploy`, `deployments.apps`, `pods/log`.",
+    )
+    group: str | None = option("--group", "--api-group", help="Its API group, if not that of the name.")
+    version: str | None = option("--version", "--api-version", help="Its API version, if not that of the name.")
+    subresource: str | None = option(help="Its subresource.")
+    name: str = option(default="", help="The name of the object.")
+    path: str = option(default="", help="A path, for requests that are about no resource.")
+    conditions: str = choice(
+        "HumanReadable", "Optimized", "none", show_default=False, help="Whether the caller knows conditions."
+    )
+    operation: str | None = option(help="What admission calls the request; by default it follows from the verb.")
+    object: str | None = option(metavar="FILE", help="The object as it is to be.")
+    old_object: str | None = option(metavar="FILE", help="The object as it is stored.")
+    options: str | None = option(metavar="FILE", help="The options of the operation.")
+    namespace_object: str | None = option(metavar="FILE", help="The namespace of the object.")
+    impersonated_request: str | None = option(metavar="FILE", help="The request made under another name.")
+    output: str = output("explain")
+
+
+@click.command(
+    "api",
+    epilog="Example: tierwall explain api --user alice --verb create --resource persistentvolumeclaims -n dev "
+    "-f policies/ --object claim.yaml",
+)
+@runs(ExplainParams)
+def explain(params: ExplainParams) -> int:
+    """May this user do this, and under which conditions?
+
+    The first line is the answer in plain words. Conditions follow as CEL, each with the policy it came from. With
+    `--object` (or other data) the conditions are evaluated and the final decision is shown.
+
+    Group and version of what Kubernetes or a CustomResourceDefinition has are known; `--group` and `--version` are
+    taken as they are, also if they are empty. Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
+    """
+    if params.resource and params.path:
+        raise click.UsageError("--resource and --path exclude each other")
+    if not params.resource and not params.path:
+        raise click.UsageError("say what is asked for with --resource or --path")
+    world = params.world()
+    question = params.question(
+        verb=params.verb,
+        resource=params.resource,
+        group=params.group,
+        version=params.version,
+        subresource=params.subresource,
+        name=params.name,
+        path=params.path,
+        conditions="" if params.conditions == "none" else params.conditions,
+        **_data(params),
+    )
+    answer = world.ask(params.resolved(world, question))
+    write("explain", params.output, answer)
+    return exit_code(answer.detail.final or answer.verdict)
+
+
+def _data(params: ExplainParams) -> dict[str, Any]:
+    """What conditions look at, as far as it is given."""
+    from tierwall.resources.load import read_document
+
+    files = {name: file for name in DATA if (file := getattr(params, name)) is not None}
+    for file in files.values():
+        take_stdin([file])
+    operation = {"operation": params.operation} if params.operation is not None else {}
+    return {**{name: read_document(file) for name, file in files.items()}, **operation}
+
+
+class CanIParams(Who, ReadsObjects):
     """Who asks for what."""
 
     verb: str | None = argument(required=False)
@@ -42,8 +150,8 @@ class Params(Who, ReadsObjects):
 
 
 @click.command("can-i", epilog="Example: tierwall can-i create deployments.apps --as alice -n dev -f policies/")
-@runs(Params)
-def command(params: Params) -> int:
+@runs(CanIParams)
+def can_i(params: CanIParams) -> int:
     """May this user do VERB to RESOURCE, or to a URL?
 
     Prints `yes`, `no`, or `yes, if` and the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
@@ -60,7 +168,7 @@ def command(params: Params) -> int:
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
 
-def _list(params: Params, asked: ApiQuestion) -> int:
+def _list(params: CanIParams, asked: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
 
     snapshot = params.world().snapshot

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.command import Params, choice, flag, option, runs, several, tell
+from tierwall.cli.command import Params, address, choice, flag, option, runs, several, tell
 from tierwall.cli.objects import ReadsObjects
-from tierwall.cli.options import address
 
 
 class ServeParams(ReadsObjects):

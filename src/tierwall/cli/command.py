@@ -186,3 +186,12 @@ def colour(stream: Any) -> bool:
     import os
 
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+
+
+def address(text: str, option: str, host: str = "") -> tuple[str, int]:
+    """`HOST:PORT`; a host that is left out is `host`, if there is one to stand in for it."""
+    given, colon, port = text.rpartition(":")
+    given = given.removeprefix("[").removesuffix("]") or host
+    if not colon or not given or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"expected HOST:PORT, found `{text}`", param_hint=option)
+    return given, int(port)

@@ -1,4 +1,4 @@
-"""`tierwall run`: enforce the tool policies of a folder with Envoy, for as long as it runs."""
+"""The engine Envoy: `compile envoy`, and `run`, which enforces the tool policies of a folder as long as it runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import choice, flag, option, runs, several, tell
-from tierwall.cli.objects import NeedsPaths
-from tierwall.cli.options import address
+from tierwall.cli.command import FAILED, address, choice, flag, option, output, runs, several, show, tell, write
+from tierwall.cli.objects import NeedsPaths, ReadsObjects
+from tierwall.engines.table import engine
 
 if TYPE_CHECKING:
     from tierwall.engines.envoy.config.options import Address, Certificate
@@ -17,7 +17,47 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False)
 
 
-class Params(NeedsPaths):
+class CompileParams(ReadsObjects):
+    """Which Gateways, and what Envoy says to those it denies."""
+
+    denial: str = choice(
+        "json-rpc", "http", help="How a denied MCP request is answered: an error of JSON-RPC, or HTTP 403."
+    )
+    reveal: str = choice("policy", "nothing", help="What a denied caller is told: which policy denied, or nothing.")
+    gateways: tuple[str, ...] = several("--gateway", metavar="NAMESPACE/NAME", help="Only this Gateway. Repeatable.")
+    output: str = output("compile envoy")
+
+
+@click.command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
+@runs(CompileParams)
+def compile(params: CompileParams) -> int:
+    """Print Envoy's listeners, routes, clusters and secrets that enforce the tool policies.
+
+    Private keys are left out. Exit code 1 when a Gateway is not served as it says.
+    """
+    from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, near_miss
+    from tierwall.engines.envoy.config.options import Denial, Options, Reveal
+
+    snapshot = params.world().snapshot
+    gateways = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
+    known = [f"{gateway.namespace}/{gateway.name}" for gateway in gateways]
+    unknown = [
+        Diagnostic("TW703", f"there is no Gateway `{name}`", hint=near_miss(name, known))
+        for name in params.gateways
+        if name not in known
+    ]
+    if unknown:
+        raise InputError(unknown)
+    wanted = Options(
+        gateways=frozenset(params.gateways) or None, denial=Denial(params.denial), reveal=Reveal(params.reveal)
+    )
+    compiled = engine("envoy", options=wanted).compile(snapshot)
+    show(compiled.diagnostics)
+    write("compile envoy", params.output, compiled)
+    return FAILED if Diagnostics(compiled.diagnostics).errors else 0
+
+
+class RunParams(NeedsPaths):
     """What is served where, by which Envoy, and where it is told."""
 
     gateways: tuple[str, ...] = several("--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable.")
@@ -59,8 +99,8 @@ class Params(NeedsPaths):
 
 
 @click.command("run", epilog="Example: tierwall run manifests/ --address 127.0.0.1 --decision-log decisions.jsonl")
-@runs(Params)
-def command(params: Params) -> None:
+@runs(RunParams)
+def run(params: RunParams) -> None:
     """Watch manifests and enforce their tool policies with Envoy.
 
     PATH is a folder or file that is watched, or `-` for standard input, read once. A broken edit is shown and keeps the
@@ -73,7 +113,6 @@ def command(params: Params) -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, Options, Reveal
-    from tierwall.engines.table import engine
     from tierwall.serve.run import Settings
 
     source = params.followed()
@@ -103,7 +142,7 @@ def command(params: Params) -> None:
     engine("envoy", options=options, settings=settings).follow(source, tell)
 
 
-def _check_xds(host: str, params: Params) -> None:
+def _check_xds(host: str, params: RunParams) -> None:
     """Private keys of Gateways travel over xDS: off this machine only encrypted, and only to Envoys that are known."""
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
     if any(given) and not all(given):

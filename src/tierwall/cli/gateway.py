@@ -1,4 +1,4 @@
-"""`tierwall effective`: the settings in force at a place, who set each, whom it beat, and where the profiles differ."""
+"""The gateway plane: `effective` (or `explain gateway`), the settings in force at a place; `status` of policies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from tierwall.cli.command import choice, flag, option, output, runs, several, write
+from tierwall.cli.command import argument, choice, flag, option, output, runs, several, write
 from tierwall.cli.objects import ReadsObjects
 
 
-class Params(ReadsObjects):
+class EffectiveParams(ReadsObjects):
     """Which place, and on which terms."""
 
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
@@ -31,8 +31,8 @@ class Params(ReadsObjects):
     "effective",
     epilog="Example: tierwall effective --gateway infra/gw --listener web --route HTTPRoute/shop/api --rule 0 -f .",
 )
-@runs(Params)
-def command(params: Params) -> None:
+@runs(EffectiveParams)
+def effective(params: EffectiveParams) -> None:
     """Which settings are in force at this place, and who set them?
 
     Only the levels that you name take part: name the Gateway, the listener, the route, the rule and the backend to see
@@ -83,3 +83,23 @@ def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
         except msgspec.DecodeError:
             facts[name] = value
     return facts
+
+
+class StatusParams(ReadsObjects):
+    """Which policies."""
+
+    policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
+    output: str = output("status")
+
+
+@click.command("status", epilog="Example: tierwall status AgentgatewayPolicy/shop/timeouts -f manifests/")
+@runs(StatusParams)
+def status(params: StatusParams) -> None:
+    """Print, per policy and ancestor, the conditions that a controller would write.
+
+    All AgentgatewayPolicies and AccessPolicies, or those named by reference. `-o json` prints objects with their
+    `status`; the times of conditions that did not change are kept from the status that an object has.
+    """
+    from tierwall.gateway.standing import statuses
+
+    write("status", params.output, statuses(params.world().snapshot, *params.policies))

@@ -11,19 +11,19 @@ from tierwall.version import __version__
 COMMANDS = {
     "check": Lazy("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
     "test": Lazy("tierwall.cli.test:command", "Run policy tests."),
-    "explain": Lazy("tierwall.cli.explain:group", "Ask one question and see which policy decides it, and why."),
-    "tools": Lazy("tierwall.cli.tools:command", "List the tools that a caller may use, per backend, and why."),
-    "can-i": Lazy("tierwall.cli.can_i:command", "May this user do this? In the manner of `kubectl auth can-i`."),
-    "list": Lazy("tierwall.cli.connections:list_connections", "List who can reach whom on what."),
-    "diff": Lazy("tierwall.cli.connections:diff", "Compare the connections two folders of manifests let pass."),
-    "effective": Lazy("tierwall.cli.effective:command", "See the gateway settings in force, and who set them."),
-    "status": Lazy("tierwall.cli.status:command", "Print the conditions a controller would write on each policy."),
-    "run": Lazy("tierwall.cli.run:command", "Enforce the tool policies of a folder with Envoy."),
+    "explain": Lazy("tierwall.cli.groups:explain", "Ask one question and see which policy decides it, and why."),
+    "tools": Lazy("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
+    "can-i": Lazy("tierwall.cli.api:can_i", "May this user do this? In the manner of `kubectl auth can-i`."),
+    "list": Lazy("tierwall.cli.network:list_connections", "List who can reach whom on what."),
+    "diff": Lazy("tierwall.cli.network:diff", "Compare the connections two folders of manifests let pass."),
+    "effective": Lazy("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
+    "status": Lazy("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),
+    "run": Lazy("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),
     "compile": Lazy(
-        "tierwall.cli.compile:group", f"Print what an engine would be given: {', '.join(offered_by('compile'))}."
+        "tierwall.cli.groups:compile", f"Print what an engine would be given: {', '.join(offered_by('compile'))}."
     ),
     "enforce": Lazy(
-        "tierwall.cli.enforce:group",
+        "tierwall.cli.groups:enforce",
         "Make an engine obey the policies: "
         + ", ".join(
             name if command in ("enforce", name) else f"{name} (`{command}`)"
@@ -31,7 +31,7 @@ COMMANDS = {
         )
         + ".",
     ),
-    "audit": Lazy("tierwall.cli.audit:command", "Stream what the kernel dropped, by pod, policy and rule."),
+    "audit": Lazy("tierwall.cli.nft:audit", "Stream what the kernel dropped, by pod, policy and rule."),
     "authorizer": Lazy("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
     "cel": Lazy("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
     "yaml": Lazy("tierwall.cli.yaml:command", "Print YAML as JSON, exactly as Kubernetes reads it."),

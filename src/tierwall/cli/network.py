@@ -1,4 +1,4 @@
-"""`tierwall list` and `tierwall diff`: who can reach whom on what, and how a change of policies alters that."""
+"""The network plane: `explain network`, `list` (who can reach whom on what) and `diff` (how a change alters that)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,69 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FOUND, Params, argument, fail, flag, option, output, runs, several, show, write
-from tierwall.cli.objects import ReadsPaths, worlds_from
+from tierwall.cli.command import (
+    FOUND,
+    Params,
+    argument,
+    exit_code,
+    fail,
+    flag,
+    option,
+    output,
+    runs,
+    several,
+    show,
+    write,
+)
+from tierwall.cli.objects import ReadsObjects, ReadsPaths, worlds_from
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
     from tierwall.network.reach.picture import Picture
 
+END = "`namespace/pod`, an IP address, or `node:NAME`"
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
+
+
+class ExplainParams(ReadsObjects):
+    """Between whom, and on which port."""
+
+    source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
+    destination: str = option("--to", required=True, metavar="END", help=f"Who is to accept it: {END}.")
+    port: int = option(required=True, type=int, help="Destination port number.")
+    protocol: str = option(
+        type=click.Choice(("TCP", "UDP", "SCTP"), case_sensitive=False), default="TCP", show_default=False
+    )
+    output: str = output("explain")
+
+
+@click.command(
+    "network", epilog="Example: tierwall explain network --from shop/web-0 --to shop/db-0 --port 5432 -f manifests/"
+)
+@runs(ExplainParams)
+def explain(params: ExplainParams) -> int:
+    """May this pod open a connection to that one?
+
+    The first line is the answer in plain words, and a second what policies in shadow mode would change. Then each
+    direction's walk through the tiers, then the lines of the manifests that were looked at.
+
+    Exit code 0 allowed, 3 denied, 5 conditional, 1 the input failed.
+    """
+    from tierwall.network.question import NetworkQuestion
+
+    ends = _end(params.source), _end(params.destination)
+    question = NetworkQuestion(source=ends[0], to=ends[1], port=params.port, protocol=params.protocol.upper())
+    answer = params.world().ask(question)
+    write("explain", params.output, answer)
+    return exit_code(answer.verdict)
+
+
+def _end(text: str) -> str | dict[str, str]:
+    from tierwall.values.addresses import parse_address
+
+    if parse_address(text) is not None:
+        return {"ip": text}
+    return {"node": text.removeprefix("node:")} if text.startswith("node:") else text
 
 
 class ListParams(ReadsPaths):

@@ -1,30 +1,55 @@
-"""`tierwall enforce`: make an engine obey the policies; each engine of the table has a command here."""
+"""The engine nftables: `compile nft`, `enforce nft`, and `audit` of what the kernel dropped or let pass."""
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import TYPE_CHECKING
+
 import click
 
-from tierwall.cli.command import FAILED, FOUND, flag, option, runs, show, tell
-from tierwall.cli.lazy import Lazy, LazyGroup
-from tierwall.cli.objects import NeedsPaths
-from tierwall.cli.options import Table
-from tierwall.engines.table import enforced_with, engine, offered_by
+from tierwall.cli.command import FAILED, FOUND, Params, choice, flag, option, output, runs, show, tell, write
+from tierwall.cli.objects import NeedsPaths, ReadsObjects
+from tierwall.engines.table import engine
+
+if TYPE_CHECKING:
+    from tierwall.engines.nftables.table.options import Options
 
 
-@click.group(
-    "enforce",
-    cls=LazyGroup,
-    lazy={name: Lazy(f"tierwall.cli.enforce:{name}", entry.title) for name, entry in offered_by("enforce").items()},
-    help="Make an engine obey the policies. Where that takes a process that stays, it is a command of its own: "
-    + ", ".join(f"`tierwall {command}` ({name})" for name, command in enforced_with().items() if command != "enforce")
-    + ".",
-    epilog="Example: tierwall enforce nft manifests/ --node worker-1 --diff",
-)
-def group() -> None:
-    """Make an engine obey the policies."""
+class Table(Params):
+    """What the nftables table judges and logs (`compile nft`, `enforce nft`)."""
+
+    node: str | None = option(metavar="NAME", help="Judge only the pods on this node; default: all pods.")
+    log: str = choice("none", "drop", "all", default="drop", help="What is logged for `tierwall audit`.")
+    log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
+    log_rate: int = option(
+        type=click.IntRange(0, 100_000), default=10, help="Log lines a second for each rule; 0 for no limit."
+    )
+    exempt_own_node: bool = flag("Do not judge traffic between the node itself and its pods, as Kubernetes exempts it.")
+
+    @property
+    def table(self) -> Options:
+        """The compiler's options."""
+        from tierwall.engines.nftables.table.options import Log, Options
+
+        return Options(self.node, Log(self.log), self.log_group, self.log_rate, self.exempt_own_node)
 
 
-class NftParams(Table, NeedsPaths):
+class CompileParams(Table, ReadsObjects):
+    """What of the policies, and how it is logged."""
+
+
+@click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
+@runs(CompileParams)
+def compile(params: CompileParams) -> None:
+    """Print the nftables table that enforces the network policies on the pods."""
+    from tierwall.engines.nftables.table.table import text
+
+    compiled = engine("nft", options=params.table).compile(params.world().snapshot)
+    show(compiled.diagnostics)
+    click.echo(text(compiled.table), nl=False)
+
+
+class EnforceParams(Table, NeedsPaths):
     """What to enforce, and whether to do it, to keep doing it, or only to show it."""
 
     watch: bool = flag("Stay, and follow changes of the files.")
@@ -44,8 +69,8 @@ class NftParams(Table, NeedsPaths):
 
 
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
-@runs(NftParams)
-def nft(params: NftParams) -> int:
+@runs(EnforceParams)
+def enforce(params: EnforceParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
     The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
@@ -72,7 +97,7 @@ def nft(params: NftParams) -> int:
     return FAILED if Diagnostics(report.diagnostics).errors else 0
 
 
-def _remove(params: NftParams) -> None:
+def _remove(params: EnforceParams) -> None:
     from tierwall.engines.nftables.kernel.apply import remove
 
     if params.paths or params.files:
@@ -80,7 +105,7 @@ def _remove(params: NftParams) -> None:
     remove()
 
 
-def _preview(params: NftParams) -> int:
+def _preview(params: EnforceParams) -> int:
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.kernel.apply import difference, script_to
     from tierwall.engines.nftables.table.compile import Compiled
@@ -99,3 +124,38 @@ def _preview(params: NftParams) -> int:
     if changes:
         click.echo(changes)
     return FOUND if changes else 0
+
+
+class AuditParams(Params):
+    """What is shown, and until when."""
+
+    log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
+    count: int | None = option(type=click.IntRange(1), help="Stop after so many lines.")
+    seconds: float | None = option(type=click.FloatRange(0), help="Stop after so many seconds.")
+    hits: bool = flag("Print instead how often each rule was hit so far.")
+    output: str = output("audit --hits")
+
+
+@click.command("audit", epilog="Example: tierwall audit -o json | jq .decidedBy")
+@runs(AuditParams)
+def audit(params: AuditParams) -> None:
+    """Stream what `tierwall enforce nft` logs: drops, and allows with `--log all`.
+
+    Every line names source and destination by namespace and pod, and the policy and rule that settled it. Lines are
+    limited for each rule (`--log-rate` of enforce). Needs root, or CAP_NET_ADMIN.
+    """
+    if params.output == "prometheus" and not params.hits:
+        raise click.UsageError("-o prometheus goes with --hits")
+    if params.hits:
+        from tierwall.engines.nftables.kernel.audit import hits
+
+        write("audit --hits", params.output, hits())
+        return
+    from tierwall.engines.nftables.table.options import Options
+    from tierwall.engines.table import engine
+
+    events = engine("nft", options=Options(group=params.log_group)).audit(params.seconds)
+    try:
+        write("audit", params.output, islice(events, params.count))
+    except KeyboardInterrupt:
+        return

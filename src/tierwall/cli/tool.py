@@ -1,15 +1,131 @@
-"""`tierwall tools`: what a caller may use, per backend, with the rules that grant it."""
+"""The tool plane: `explain tool`, and `tools`, which lists what a caller may use, with the rules that grant it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from tierwall.cli.command import flag, option, output, runs, several, write
+from tierwall.cli.command import Params, exit_code, flag, option, output, runs, several, write
 from tierwall.cli.objects import ReadsObjects
-from tierwall.cli.options import Caller
+
+if TYPE_CHECKING:
+    from tierwall.core.answer import Answer
+    from tierwall.world import World
 
 
-class Params(Caller, ReadsObjects):
+class Caller(Params):
+    """Who calls a tool (`explain tool`, `tools`)."""
+
+    caller: str | None = option(
+        metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity."
+    )
+
+    @property
+    def who(self) -> Any:
+        """`caller` of a question: a SPIFFE id as it is, anything else as a ServiceAccount `namespace/name`."""
+        if self.caller is None or self.caller.startswith("spiffe:"):
+            return self.caller
+        return {"serviceAccount": self.caller}
+
+
+class ExplainParams(Caller, ReadsObjects):
+    """Who uses which tool, and on which way."""
+
+    gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
+    listener: str | None = option(metavar="NAME", help="Its listener; needed where it has several.")
+    backend: str = option(required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
+    tool: str | None = option(
+        metavar="NAME", help="The tool or prompt; the method is tools/call unless --method says else."
+    )
+    method: str | None = option(metavar="METHOD", help="The JSON-RPC method, such as tools/list.")
+    uri: str | None = option(metavar="URI", help="The resource of resources/read and its kin.")
+    arguments: str | None = option(metavar="JSON", help="The arguments of the call, for expressions that look at them.")
+    http_method: str | None = option(metavar="VERB", help="GET, POST (default), DELETE, …")
+    path: str | None = option(metavar="PATH", help="The path of the request; the backend's own by default.")
+    host: str | None = option(metavar="HOST", help="The Host header.")
+    headers: tuple[str, ...] = several("--header", metavar="NAME:VALUE", help="A header; may be repeated.")
+    answers: tuple[str, ...] = several(
+        "--external-auth",
+        metavar="POLICY=ANSWER",
+        help="What an authorizer answers, Allow or Deny, by the policy that asks it; others cannot be reached.",
+    )
+    time: str | None = option(metavar="RFC3339", help="When the request is made, for expressions that look at it.")
+    output: str = output("explain")
+
+
+@click.command(
+    "tool",
+    epilog="Example: tierwall explain tool --gateway prod/prod-gateway --backend prod/payment-service "
+    "--caller agents/shopper --tool refund -f manifests/",
+)
+@runs(ExplainParams)
+def explain(params: ExplainParams) -> int:
+    """May this caller use this tool through this Gateway?
+
+    The first line is the answer in plain words. Then every policy that was evaluated, in order, with the lines of the
+    manifests. Exit code 0 allowed, 3 denied, 1 the input failed.
+    """
+    from tierwall.tool.question import ToolQuestion
+
+    headers = pairs(params.headers, "--header", ":") or None
+    http = {"method": params.http_method, "path": params.path, "host": params.host, "headers": headers}
+    question = ToolQuestion(
+        gateway=params.gateway,
+        listener=params.listener,
+        backend=params.backend,
+        caller=params.who,
+        method="tools/call" if params.method is None and params.tool is not None else params.method,
+        tool=params.tool,
+        uri=params.uri,
+        arguments=_arguments(params.arguments),
+        http={key: value for key, value in http.items() if value is not None},
+        external_auth=pairs(params.answers, "--external-auth", "="),
+        time=params.time,
+    )
+    world = params.world()
+    answer = world.ask(question)
+    write("explain", params.output, answer)
+    if params.output == "text":
+        _note_missing_route(answer, world)
+    return exit_code(answer.verdict)
+
+
+def _arguments(text: str | None) -> Any:
+    import json
+
+    if text is None:
+        return None
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise click.UsageError(f"expected a JSON object for --arguments, found `{text}`")
+    return arguments
+
+
+def _note_missing_route(answer: Answer, world: World) -> None:
+    """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
+    from tierwall.tool.ways import is_unrouted
+
+    request = answer.detail.request
+    if is_unrouted(world.snapshot, request.gateway, request.backend):
+        click.echo(f"note: no route in the manifests leads from {request.gateway} to {request.backend}", err=True)
+
+
+def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
+    """`NAME=VALUE` (or `NAME: VALUE`) options as a map."""
+    out: dict[str, str] = {}
+    for text in given:
+        key, found, value = text.partition(separator)
+        if not found or not key.strip():
+            raise click.UsageError(f"expected NAME{separator}VALUE for {option}, found `{text}`")
+        out[key.strip()] = value.strip()
+    return out
+
+
+class ToolsParams(Caller, ReadsObjects):
     """Who asks, and about which backends and tools."""
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
@@ -20,8 +136,8 @@ class Params(Caller, ReadsObjects):
 
 
 @click.command("tools", epilog="Example: tierwall tools --caller agents/shopper -f manifests/")
-@runs(Params)
-def command(params: Params) -> None:
+@runs(ToolsParams)
+def tools(params: ToolsParams) -> None:
     """List what a caller may use: every backend that a route leads to, every tool that is known there.
 
     Known tools are those that policies name and those that a backend declares in the annotation `tierwall.io/tools`;

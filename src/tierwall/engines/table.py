@@ -1,7 +1,7 @@
 """Every engine by name: where it is, which planes it answers for, and which commands offer it.
 
 Adding an engine: write a class that overrides what it can do of `core.protocols.Engine`, and add a line here. For
-`compile` and `enforce`, add a command of its name with the options it takes to `cli/compile.py` and `cli/enforce.py`.
+`compile` and `enforce`, add commands of these names, with the options they take, to `cli/NAME.py`.
 """
 
 from __future__ import annotations

@@ -31,9 +31,8 @@ _EMPTY = "()"  # Envoy wants a pattern, and for the empty text, too
 
 def packed(message: Any) -> Any:
     """A message as Any, in the one form that equal messages have."""
-    out = any_pb2.Any(type_url=f"type.googleapis.com/{message.DESCRIPTOR.full_name}")
-    out.value = message.SerializeToString(deterministic=True)
-    return out
+    type_url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
+    return any_pb2.Any(type_url=type_url, value=message.SerializeToString(deterministic=True))
 
 
 def typed(name: str, message: Any) -> Any:
@@ -49,54 +48,17 @@ def header(name: str) -> Any:
 _ATTRIBUTES = typed("attributes", xds_inputs_pb2.HttpAttributesCelMatchInput())
 
 
-def exact(text: str, ignore_case: bool = False) -> Any:
-    """A text that is this one."""
-    return string_pb2.StringMatcher(exact=text, ignore_case=ignore_case)
-
-
-def prefix(text: str, ignore_case: bool = False) -> Any:
-    """A text that begins so."""
-    return string_pb2.StringMatcher(prefix=text, ignore_case=ignore_case)
-
-
-def contains(text: str, ignore_case: bool = False) -> Any:
-    """A text that has this one in it."""
-    return string_pb2.StringMatcher(contains=text, ignore_case=ignore_case)
-
-
-def suffix(text: str, ignore_case: bool = False) -> Any:
-    """A text that ends so."""
-    return string_pb2.StringMatcher(suffix=text, ignore_case=ignore_case)
-
-
-def regex(pattern: str) -> Any:
-    """A text that an RE2 pattern matches as a whole."""
-    out = string_pb2.StringMatcher()
-    out.safe_regex.google_re2.SetInParent()
-    out.safe_regex.regex = pattern
-    return out
-
-
-def has(name: str, text: Any) -> Predicate:
-    """A header is there, and fits."""
-    out = _Predicate()
-    out.single_predicate.input.CopyFrom(header(name))
-    out.single_predicate.value_match.CopyFrom(text)
-    return out
-
-
-def present(name: str) -> Predicate:
-    """A header is there, whatever it says."""
-    return has(name, regex("(?s).*"))
+def has(name: str, *, regex: str | None = None, **text: Any) -> Predicate:
+    """A header is there, and what it says is `exact` this, or has this `prefix`, or an RE2 pattern matches it whole."""
+    if regex is not None:
+        text = {"safe_regex": {"google_re2": {}, "regex": regex}}
+    return _Predicate(single_predicate={"input": header(name), "value_match": string_pb2.StringMatcher(**text)})
 
 
 def holds(expression: Any) -> Predicate:
     """A CEL expression (`cel.expr.ParsedExpr`) is true; an error is no match."""
     matcher = cel_pb2.CelMatcher(expr_match=cel_expression_pb2.CelExpression(cel_expr_parsed=expression))
-    out = _Predicate()
-    out.single_predicate.input.CopyFrom(_ATTRIBUTES)
-    out.single_predicate.custom_match.CopyFrom(typed("cel", matcher))
-    return out
+    return _Predicate(single_predicate={"input": _ATTRIBUTES, "custom_match": typed("cel", matcher)})
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate:
@@ -124,9 +86,9 @@ def lookup(text: Any, found: Mapping[str, OnMatch], otherwise: OnMatch | None, b
     return _Matcher.OnMatch(matcher=_Matcher(matcher_tree=tree, on_no_match=otherwise))
 
 
-def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | None) -> OnMatch:
+def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | None) -> OnMatch | None:
     """What the first predicate that holds leads to."""
-    if not choices and otherwise is not None:
+    if not choices:
         return otherwise
     fields = [_Matcher.MatcherList.FieldMatcher(predicate=one, on_match=then) for one, then in choices]
     return _Matcher.OnMatch(matcher=_Matcher(matcher_list=_Matcher.MatcherList(matchers=fields), on_no_match=otherwise))
@@ -164,7 +126,7 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
         return False
     families: list[Predicate] = []
     if match.methods:
-        families.append(any_of([has(":method", exact(one)) for one in sorted(match.methods)]))
+        families.append(any_of([has(":method", exact=one) for one in sorted(match.methods)]))
     if match.paths:
         families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
     if match.hosts:
@@ -181,21 +143,21 @@ def _header(name: str) -> str:
 
 def session_predicate(path: str) -> Predicate:
     """The stream (GET) or end (DELETE that names it) of a session, at the backend's path."""
-    get = has(":method", exact("GET"))
-    delete = all_of([has(":method", exact("DELETE")), present(SESSION_HEADER)])
-    return all_of([has(PATH, exact(path)), any_of([get, delete])])
+    get = has(":method", exact="GET")
+    delete = all_of([has(":method", exact="DELETE"), has(SESSION_HEADER, regex="(?s).*")])
+    return all_of([has(PATH, exact=path), any_of([get, delete])])
 
 
 def _text(header: str, text: TextMatch, largest_pattern: int) -> Predicate:
     match text.type:
         case Comparison.EXACT:
-            return has(header, exact(text.value) if text.value else regex(_EMPTY))
+            return has(header, exact=text.value) if text.value else has(header, regex=_EMPTY)
         case Comparison.PREFIX:
             lead = text.value.removesuffix("/")
-            below = has(header, prefix(f"{lead}/"))
-            return any_of([has(header, exact(lead)), below]) if lead else below
+            below = has(header, prefix=f"{lead}/")
+            return any_of([has(header, exact=lead), below]) if lead else below
         case Comparison.REGEX:
-            return has(header, regex(_pattern(text.value, largest_pattern)))
+            return has(header, regex=_pattern(text.value, largest_pattern))
         case _:
             assert_never(text.type)
 
@@ -213,8 +175,10 @@ def _host(host: str) -> Predicate:
     """A host name, or every one below `*.x`; requests may add a port, and capitals."""
     name = host.removeprefix("*")
     is_wild = name != host
-    bare = has(_HOST, (suffix if is_wild else exact)(name, ignore_case=True))
-    before_port = has(_HOST, (contains if is_wild else prefix)(f"{name}:", ignore_case=True))
-    found = any_of([bare, all_of([has(_HOST, regex("[^:]+:[0-9]+")), before_port])])
+    bare, with_port = ("suffix", "contains") if is_wild else ("exact", "prefix")
+    before_port = has(_HOST, **{with_port: f"{name}:"}, ignore_case=True)
+    fits = any_of(
+        [has(_HOST, **{bare: name}, ignore_case=True), all_of([has(_HOST, regex="[^:]+:[0-9]+"), before_port])]
+    )
     # At least one character before the dot.
-    return all_of([found, has(_HOST, regex("[^.].*"))]) if is_wild else found
+    return all_of([fits, has(_HOST, regex="[^.].*")]) if is_wild else fits

@@ -79,71 +79,65 @@ def guard(policy: Policy, backend: Backend, port: int, asks: Authorizer | str | 
     making = _Making(policy, port, backend, largest_pattern)
     if isinstance(asks, str) and not policy.closed:
         making.problem(NO_AUTHORIZER, f"requests are denied that its authorizer would be asked about: {asks}")
-    mcp = _trees(policy, backend, asks, making, plain=False)
-    plain = _trees(policy, backend, asks, making, plain=True)
+    mcp, plain = _trees(making, asks, plain=False), _trees(making, asks, plain=True)
     may_ask = policy.asks.all and not policy.closed
     authorizer = packed(route_settings(asks)) if may_ask and isinstance(asks, Authorizer) else None
     return Guard(mcp, plain, authorizer, frozenset(making.arguments), tuple(making.diagnostics))
 
 
-def _trees(policy: Policy, backend: Backend, asks: Authorizer | str | None, making: _Making, plain: bool) -> Trees:
+def _trees(making: _Making, asks: Authorizer | str | None, plain: bool) -> Trees:
+    policy = making.policy
     denied = action(denier_name(policy), rbac_pb2.RBAC.DENY)
     if policy.closed:
         return Trees(denied)
-    granted = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
-    decision = Tree(backend, granted.__getitem__, denied, making.needed, plain).of(policy.allows)
+    granting = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.allows.all}
+    decision = Tree(making, granting.__getitem__, denied, plain).of(policy.allows)
     if not policy.asks.all:
         return Trees(decision)
     if isinstance(asks, Authorizer):
-        asked = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
-        return Trees(decision, Tree(backend, asked.__getitem__, None, making.asked, plain).of(policy.asks))
-    return Trees(Tree(backend, lambda rule: denied, decision, making.asked, plain).of(policy.asks))
+        asking = {rule: action(rule_name(policy, rule), rbac_pb2.RBAC.ALLOW) for rule in policy.asks.all}
+        return Trees(decision, Tree(making, asking.__getitem__, None, plain, asks=True).of(policy.asks))
+    return Trees(Tree(making, lambda rule: denied, decision, plain, asks=True).of(policy.asks))
 
 
 class _Making:
     """What rules need besides caller, method and name, with what turned out to be inexpressible."""
 
     def __init__(self, policy: Policy, port: int, backend: Backend, largest_pattern: int) -> None:
-        self._policy = policy
+        self.policy = policy
+        self.backend = backend
         self._port = port
-        self._backend = backend
         self._largest_pattern = largest_pattern
-        self._known: dict[tuple[int, bool, int], Predicate | bool | None] = {}
         self.arguments: set[tuple[str, ...]] = set()
         self.diagnostics: list[Diagnostic] = []
 
-    def needed(self, rule: Rule, clause: Clause, plain: bool) -> Predicate | bool | None:
-        """What must hold; a rule that Envoy cannot express never matches."""
-        return self._parts(rule, clause, plain, closed=False)
-
-    def asked(self, rule: Rule, clause: Clause, plain: bool) -> Predicate | bool | None:
-        """What must hold for the authorizer to be asked; what Envoy cannot express is taken to hold."""
-        return self._parts(rule, clause, plain, closed=None)
-
     def problem(self, code: str, message: str, rule: Rule | None = None) -> None:
         """Note something about the policy, once."""
-        resource = self._policy.resource
-        position = resource.position(rule.path) if rule is not None else resource.position()
-        found = Diagnostic(code, message, position, reference=resource.reference)
-        if all((one.message, one.at) != (message, position) for one in self.diagnostics):
-            self.diagnostics.append(found)
+        resource = self.policy.resource
+        position = resource.position(rule.path if rule is not None else ())
+        if all((noted.message, noted.at) != (message, position) for noted in self.diagnostics):
+            self.diagnostics.append(Diagnostic(code, message, position, reference=resource.reference))
 
-    def _parts(self, rule: Rule, clause: Clause, plain: bool, closed: bool | None) -> Predicate | bool | None:
-        found: list[Predicate] = []
+    def also(self, rule: Rule, clause: Clause, plain: bool, asks: bool) -> Predicate | bool | None:
+        """What else must hold: a predicate, None for nothing, False for a rule that cannot match.
+
+        A rule that Envoy cannot express never matches. One that asks an authorizer is taken to hold: it asks.
+        """
+        predicates: list[Predicate] = []
         for make in (self._http, self._condition):
             try:
-                one = make(rule, clause)
+                predicate = make(rule, clause)
             except Inexpressible as error:
-                words = "it never matches" if closed is False else "its authorizer is asked in any case"
+                words = "its authorizer is asked in any case" if asks else "it never matches"
                 self.problem(INEXPRESSIBLE, f"Envoy cannot evaluate {rule}, so {words}: {error}", rule)
-                one = closed
-            if one is False:
+                predicate = None if asks else False
+            if predicate is False:
                 return False
-            if one is not None:
-                found.append(one)
-        if plain and _is_of_sessions(clause):
-            found.append(session_predicate(self._backend.path))
-        return all_of(found) if found else None
+            if predicate is not None:
+                predicates.append(predicate)
+        if plain and _reach(clause).is_of_sessions:
+            predicates.append(session_predicate(self.backend.path))
+        return all_of(predicates) if predicates else None
 
     def _http(self, rule: Rule, clause: Clause) -> Predicate | bool | None:
         return http_predicate(rule.http, self._port, self._largest_pattern)
@@ -158,13 +152,35 @@ class _Making:
         return holds(parsed)
 
 
-def _is_of_sessions(clause: Clause) -> bool:
-    """Whether a clause is about the stream and the end of a session, of all plain HTTP."""
+class Reach(NamedTuple):
+    """What a clause is about: JSON-RPC methods by name or prefix, or all others than those; and plain HTTP."""
+
+    methods: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    is_of_others: bool = False
+    is_of_plain: bool = False
+    # Of plain HTTP, the stream and the end of a session only.
+    is_of_sessions: bool = False
+
+    def has(self, method: str) -> bool:
+        """Whether it has a method, which is known by its name, its prefix, or not at all (``)."""
+        return (method in self.methods or method.startswith(self.prefixes)) is not self.is_of_others
+
+
+def _reach(clause: Clause) -> Reach:
     match clause:
-        case BaseProtocol() | SessionHttp():
-            return True
-        case Anything() | AllButCalls() | Category() | Method():
-            return False
+        case Anything():
+            return Reach(is_of_others=True, is_of_plain=True)
+        case SessionHttp():
+            return Reach(is_of_plain=True, is_of_sessions=True)
+        case BaseProtocol():
+            return Reach(BASE_METHODS, BASE_PREFIXES, is_of_plain=True, is_of_sessions=True)
+        case AllButCalls():
+            return Reach(frozenset((CALL,)), is_of_others=True)
+        case Category(name=name):
+            return Reach(prefixes=(f"{name}/",))
+        case Method(name=name):
+            return Reach(frozenset((name,)))
         case _:
             assert_never(clause)
 
@@ -194,7 +210,7 @@ def depends_on(policy: Policy) -> Iterator[str]:
             method = as_method(clause)
             if method is not None and method.names is not None and method.names.scoped:
                 yield "backend"
-            if _is_of_sessions(clause):
+            if _reach(clause).is_of_sessions:
                 yield "path"
 
 
@@ -206,66 +222,55 @@ class Entry(NamedTuple):
     also: Predicate | None
 
 
-Leaf = Callable[[Rule], OnMatch]
-Also = Callable[[Rule, Clause, bool], Predicate | bool | None]
-
-
 class Tree:
-    """How to make the tree of one policy for one backend.
+    """How to make a tree of one policy for one backend.
 
     A tree is for MCP messages or for plain HTTP: routes tell the two apart. `leaf` is what a rule leads to and
-    `otherwise` what no rule leads to (None: no match at all). `also` is what must hold besides caller, method and name:
-    a predicate, None for nothing, False for a rule that cannot match.
+    `otherwise` what no rule leads to (None: no match at all). `asks` says that rules lead to an authorizer.
     """
 
-    def __init__(self, backend: Backend, leaf: Leaf, otherwise: OnMatch | None, also: Also, plain: bool) -> None:
-        self._plain = plain
-        self._backend = backend
+    def __init__(
+        self,
+        making: _Making,
+        leaf: Callable[[Rule], OnMatch],
+        otherwise: OnMatch | None,
+        plain: bool,
+        asks: bool = False,
+    ) -> None:
+        self._making = making
+        self._backend = making.backend
         self._leaf = leaf
         self._otherwise = otherwise
-        self._also = also
+        self._plain = plain
+        self._asks = asks
 
     def of(self, rules: Rules) -> OnMatch | None:
         """The tree of some rules; None where nothing matches and there is no `otherwise`."""
-        found = {caller: self._methods(rules.of(caller)) for caller in rules.callers()}
-        return self._lookup(header(CALLER), found, self._methods(rules.of(None)))
+        by_caller = {caller: self._methods(rules.of(caller)) for caller in rules.callers()}
+        return self._lookup(header(CALLER), by_caller, self._methods(rules.of(None)))
 
     def _methods(self, rules: tuple[Rule, ...]) -> OnMatch | None:
+        clauses = [(rule, clause, _reach(clause)) for rule in rules for clause in rule.clauses]
         if self._plain:
-            return self._names("", self._entries(rules, _is_plain))
-        named: set[str] = set()
-        prefixes: set[str] = set()
-        for clause in (clause for rule in rules for clause in rule.clauses):
-            match clause:
-                case Method(name=name):
-                    named.add(name)
-                case Category(name=name):
-                    prefixes.add(f"{name}/")
-                case BaseProtocol():
-                    named |= BASE_METHODS
-                    prefixes.update(BASE_PREFIXES)
-                case AllButCalls():
-                    named.add(CALL)
-                case Anything() | SessionHttp():
-                    pass
-                case _:
-                    assert_never(clause)
-        unlisted = self._names("", self._about(rules, ""))
-        by_prefix = {lead: self._names("", self._about(rules, lead)) for lead in prefixes}
-        unlisted = self._lookup(header(METHOD), by_prefix, unlisted, by_prefix=True)
-        exactly = {name: self._names(name, self._about(rules, name)) for name in named}
-        return self._lookup(header(METHOD), exactly, unlisted)
+            return self._names(
+                "", self._entries((rule, clause) for rule, clause, reach in clauses if reach.is_of_plain)
+            )
 
-    def _about(self, rules: Iterable[Rule], method: str) -> Iterator[Entry]:
-        return self._entries(rules, lambda clause: _has_method(clause, method))
+        def about(method: str) -> Iterator[Entry]:
+            return self._entries((rule, clause) for rule, clause, reach in clauses if reach.has(method))
 
-    def _entries(self, rules: Iterable[Rule], fits: Callable[[Clause], bool]) -> Iterator[Entry]:
-        for rule in rules:
-            for clause in rule.clauses:
-                if fits(clause):
-                    also = self._also(rule, clause, self._plain)
-                    if not isinstance(also, bool):
-                        yield Entry(rule, self._scope(clause), also)
+        prefixes = {prefix for _, _, reach in clauses for prefix in reach.prefixes}
+        by_prefix = {prefix: self._names("", about(prefix)) for prefix in prefixes}
+        unlisted = self._lookup(header(METHOD), by_prefix, self._names("", about("")), by_prefix=True)
+        methods = {method for _, _, reach in clauses for method in reach.methods}
+        by_method = {method: self._names(method, about(method)) for method in methods}
+        return self._lookup(header(METHOD), by_method, unlisted)
+
+    def _entries(self, clauses: Iterable[tuple[Rule, Clause]]) -> Iterator[Entry]:
+        for rule, clause in clauses:
+            also = self._making.also(rule, clause, self._plain, self._asks)
+            if not isinstance(also, bool):
+                yield Entry(rule, self._scope(clause), also)
 
     def _scope(self, clause: Clause) -> frozenset[str] | None:
         """The names that a clause is about at this backend."""
@@ -279,60 +284,28 @@ class Tree:
 
     def _names(self, method: str, entries: Iterable[Entry]) -> OnMatch | None:
         entries = tuple(entries)
-        names = {name for one in entries if one.names is not None for name in one.names}
-        found = {name: self._choice(one for one in entries if one.names is None or name in one.names) for name in names}
-        others = self._choice(one for one in entries if one.names is None)
-        return self._lookup(header(URI if method in BY_URI else NAME), found, others)
+        names = {name for entry in entries if entry.names is not None for name in entry.names}
+        by_name = {
+            name: self._choice(entry for entry in entries if entry.names is None or name in entry.names)
+            for name in names
+        }
+        others = self._choice(entry for entry in entries if entry.names is None)
+        return self._lookup(header(URI if method in BY_URI else NAME), by_name, others)
 
     def _choice(self, entries: Iterable[Entry]) -> OnMatch | None:
         """The first entry whose predicate holds; entries after one without a predicate are never reached."""
-        choices: list[tuple[Predicate, OnMatch | None]] = []
-        for one in entries:
-            if one.also is None:
-                return self._first(choices, self._leaf(one.rule))
-            choices.append((one.also, self._leaf(one.rule)))
-        return self._first(choices, self._otherwise)
+        choices: list[tuple[Predicate, OnMatch]] = []
+        for entry in entries:
+            if entry.also is None:
+                return first_of(choices, self._leaf(entry.rule))
+            choices.append((entry.also, self._leaf(entry.rule)))
+        return first_of(choices, self._otherwise)
 
     def _lookup(
-        self, text: object, found: dict[str, OnMatch | None], otherwise: OnMatch | None, by_prefix: bool = False
+        self, text: object, known: dict[str, OnMatch | None], otherwise: OnMatch | None, by_prefix: bool = False
     ) -> OnMatch | None:
         # What leads where everything else leads needs no entry; for prefixes it does, a longer one may differ.
-        kept = {key: then for key, then in found.items() if then is not None and (by_prefix or then != otherwise)}
-        if not kept and (otherwise is None or all(then == otherwise for then in found.values())):
+        kept = {key: then for key, then in known.items() if then is not None and (by_prefix or then != otherwise)}
+        if not kept and (otherwise is None or all(then == otherwise for then in known.values())):
             return otherwise
         return lookup(text, kept, otherwise, by_prefix)
-
-    @staticmethod
-    def _first(choices: list[tuple[Predicate, OnMatch | None]], otherwise: OnMatch | None) -> OnMatch | None:
-        kept = [(one, then) for one, then in choices if then is not None]
-        return first_of(kept, otherwise) if kept else otherwise
-
-
-def _is_plain(clause: Clause) -> bool:
-    """Whether a clause is about plain HTTP."""
-    match clause:
-        case Anything() | BaseProtocol() | SessionHttp():
-            return True
-        case AllButCalls() | Category() | Method():
-            return False
-        case _:
-            assert_never(clause)
-
-
-def _has_method(clause: Clause, method: str) -> bool:
-    """Whether a clause is about a JSON-RPC method; a method is known by its name, its prefix, or not at all (``)."""
-    match clause:
-        case Anything():
-            return True
-        case SessionHttp():
-            return False
-        case AllButCalls():
-            return method != CALL
-        case BaseProtocol():
-            return method in BASE_METHODS or method.startswith(BASE_PREFIXES)
-        case Category(name=name):
-            return method.startswith(f"{name}/")
-        case Method(name=name):
-            return method == name
-        case _:
-            assert_never(clause)

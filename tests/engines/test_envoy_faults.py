@@ -22,7 +22,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from msgspec.structs import replace
 
 from tests.labs.envoy_lab import Lab, lab, later, policy
-from tests.labs.waiting import PATIENCE_S, eventually
+from tests.labs.waiting import eventually
 from tests.randomness import rounds
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.control.cache import ROUTE
@@ -104,7 +104,7 @@ def test_the_control_plane_goes_away_and_comes_back_with_other_policies(running:
             assert caller.call("forbidden") == "denied by XAccessPolicy/shop/base"
         running.server = running.do(running._serve(port))
         # The new one knows nothing yet and must not make Envoy forget.
-        assert running.do(running.server.until(lambda: bool(running.server.standings), PATIENCE_S), PATIENCE_S + 5)
+        assert running.comes(lambda: running.server.standings)
         for _ in range(50):
             assert caller.call("allowed") == "allowed"
         running.publish([policy("base", "allowed", "more")])
@@ -144,8 +144,7 @@ def test_a_configuration_that_envoy_refuses_leaves_the_last_good_one_in_force(ru
     broken.virtual_hosts.add(name="again", domains=["*"])
     with hammering(running) as answers:
         running.do(_publish(running, replace(resources, routes={name: broken})))
-        until = running.server.until(lambda: running.server.programmed.reason == "Invalid", PATIENCE_S)
-        assert running.do(until, PATIENCE_S + 5)
+        assert running.comes(lambda: running.server.programmed.reason == "Invalid")
         condition = running.server.programmed
         assert condition.status == "False"
         assert "Only a single wildcard domain is permitted" in condition.message

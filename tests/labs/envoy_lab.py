@@ -11,7 +11,7 @@ import json
 import ssl
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -171,6 +171,19 @@ class Lab:
         """Something in the event loop of the control plane."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
+    def comes(self, holds: Callable[[], object]) -> bool:
+        """Whether something comes to hold of the control plane; asked in its event loop."""
+
+        async def wait() -> None:
+            while not holds():
+                await asyncio.sleep(0.01)
+
+        try:
+            self.do(asyncio.wait_for(wait(), PATIENCE_S), PATIENCE_S + 5)
+        except TimeoutError:
+            return False
+        return True
+
     def publish(self, objects: list[Object]) -> None:
         """Put objects in force; returns before Envoy has them."""
         load = self.controller.judge(loaded([*self.fixed, *objects]))
@@ -191,8 +204,7 @@ class Lab:
 
     def programmed(self) -> None:
         """Wait until every proxy has acknowledged what is in force."""
-        done = self.do(self.server.until(lambda: self.server.programmed.status == "True", PATIENCE_S), PATIENCE_S + 5)
-        assert done, (self.server.programmed, self.said)
+        assert self.comes(lambda: self.server.programmed.status == "True"), (self.server.programmed, self.said)
 
     def until_ready(self, caller: Caller, tool: str, word: str = "allowed") -> None:
         """Wait until a call gets a certain answer."""

@@ -6,7 +6,6 @@ acknowledges keeps nobody else from anything.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -68,7 +67,6 @@ class Server:
         self._streams: list[Stream] = []
         self._absent: dict[str, float] = {}
         self._server: Any = None
-        self._heard = asyncio.Event()
         self.port = 0
 
     async def start(self, address: str = "127.0.0.1:0", credentials: Any = None) -> int:
@@ -143,25 +141,9 @@ class Server:
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
         return not self._absent and all(one.is_settled for one in self._streams)
 
-    async def until(self, holds: Callable[[], bool], timeout: float) -> bool:
-        """Wait until something holds that depends on what proxies say; False if it did not in time."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while not holds():
-            self._heard.clear()
-            left = end - loop.time()
-            if left <= 0:
-                return False
-            try:
-                await asyncio.wait_for(self._heard.wait(), left)
-            except TimeoutError:
-                return holds()
-        return True
-
     def _tell(self, stream: Stream | None = None) -> None:
         if stream is not None:
             self._absent.pop(stream.proxy.id, None)
-        self._heard.set()
         self._changed()
 
     async def _delta(self, requests: AsyncIterator[Any], context: Any) -> None:

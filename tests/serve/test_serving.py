@@ -12,13 +12,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.routing import Route
 
 from tests.labs.waiting import PATIENCE_S
 from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loaded, Loader
 from tierwall.serve.decisionlog import LONGEST_TEXT, DecisionLog
 from tierwall.serve.follower import Files
-from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
+from tierwall.serve.pages import HttpServer, Metrics, Readiness, bind, health
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 
@@ -35,15 +36,14 @@ async def loads(loader: Loader, stop: asyncio.Event) -> AsyncGenerator[Loaded, N
 
 def test_readiness_names_every_check_that_does_not_hold() -> None:
     async def main() -> None:
-        health, metrics = Health(), Metrics()
-        health.add("good", lambda: Readiness(True))
+        checks, metrics = {"good": lambda: Readiness(True)}, Metrics()
         metrics.decisions.labels("tool", "Allow", "AccessPolicy/a/b", "rules[0]", "pay").inc()
-        server = HttpServer([*health.routes(), *metrics.routes()])
+        server = HttpServer([*health(checks), Route("/metrics", metrics.page)])
         port = await server.start("127.0.0.1", 0)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             assert (await client.get("/healthz")).text == "ok\n"
             assert (await client.get("/readyz")).status_code == 200
-            health.add("bad", lambda: Readiness(False, "not yet"))
+            checks["bad"] = lambda: Readiness(False, "not yet")
             answer = await client.get("/readyz")
             assert answer.status_code == 503
             assert answer.json()["bad"] == {"ready": False, "message": "not yet"}

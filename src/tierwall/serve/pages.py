@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -81,32 +81,18 @@ class Readiness(NamedTuple):
     message: str = ""
 
 
-class Health:
-    """The checks of one process, by name."""
+def health(checks: Mapping[str, Callable[[], Readiness]]) -> list[Route]:
+    """`/healthz` and `/readyz`; a check must be quick and must not raise."""
 
-    def __init__(self) -> None:
-        self._checks: dict[str, Callable[[], Readiness]] = {}
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
 
-    def add(self, name: str, check: Callable[[], Readiness]) -> None:
-        """Make readiness depend on one more check; it must be quick and must not raise."""
-        self._checks[name] = check
+    async def ready(request: Request) -> Response:
+        answers = {name: check() for name, check in checks.items()}
+        body = {name: {"ready": answer.holds, "message": answer.message} for name, answer in answers.items()}
+        return JSONResponse(body, 200 if all(answer.holds for answer in answers.values()) else 503)
 
-    def readiness(self) -> dict[str, Readiness]:
-        """Every check, asked now."""
-        return {name: check() for name, check in self._checks.items()}
-
-    def routes(self) -> list[Route]:
-        """`/healthz` and `/readyz`."""
-        return [Route("/healthz", _alive), Route("/readyz", self._ready)]
-
-    async def _ready(self, request: Request) -> Response:
-        found = self.readiness()
-        body = {name: {"ready": one.holds, "message": one.message} for name, one in found.items()}
-        return JSONResponse(body, 200 if all(one.holds for one in found.values()) else 503)
-
-
-async def _alive(request: Request) -> Response:
-    return PlainTextResponse("ok\n")
+    return [Route("/healthz", alive), Route("/readyz", ready)]
 
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -145,9 +131,6 @@ class Metrics:
             self.load_seconds.observe(load.seconds)
             self.objects.set(len(load.snapshot))
 
-    def routes(self) -> list[Route]:
+    async def page(self, request: Request) -> Response:
         """`/metrics`."""
-        return [Route("/metrics", self._page)]
-
-    async def _page(self, request: Request) -> Response:
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)

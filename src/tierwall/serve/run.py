@@ -31,7 +31,7 @@ from tierwall.render.engines import proxies_document, request_document
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.envoy import Compilation, Controller
 from tierwall.serve.follower import Load, Source
-from tierwall.serve.pages import Health, HttpServer, Metrics, Readiness, bind
+from tierwall.serve.pages import HttpServer, Metrics, Readiness, bind, health
 
 # How long nothing must change before names are straightened, in seconds.
 IDLE_S = 2.0
@@ -78,15 +78,13 @@ class Run:
         self._last_words = ""
         # How many resources the last load in force changed for the proxies.
         self._changes = 0
-        self.health = Health()
-        self.health.add("manifests", self._manifests)
-        self.health.add("proxies", self._proxies)
         registry = self.metrics.registry
         connected = Gauge("tierwall_proxies", "Connected proxies.", registry=registry)
         connected.set_function(lambda: len(self.server.standings))
         obeyed = Gauge("tierwall_programmed", "1 if every proxy obeys what is in force.", registry=registry)
         obeyed.set_function(lambda: self.server.programmed.status == "True")
-        self.http = HttpServer([*self.health.routes(), *self.metrics.routes(), Route("/status", self._status)])
+        pages = (Route("/metrics", self.metrics.page), Route("/status", self._status))
+        self.http = HttpServer([*health({"manifests": self._manifests, "proxies": self._proxies}), *pages])
 
     async def run(self, source: Source, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         """Until `stop` is set; InputError if it cannot even begin."""

@@ -8,7 +8,7 @@ a compilation in force goes on with the state from before it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from tierwall.engines.envoy.config.guards import Guards, Kept
 from tierwall.engines.envoy.config.listeners import Serving, serving
 from tierwall.engines.envoy.config.options import Options
 from tierwall.engines.envoy.config.routes import NOWHERE, Routes
-from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import follow, inherit
 
@@ -85,33 +84,26 @@ def straightened(state: State) -> tuple[Resources, State]:
 
 
 def _compile(snapshot: Snapshot, options: Options, state: State, exactly: bool) -> tuple[Resources, State]:
-    step = _step(state, snapshot, exactly)
-    tags = state.tags.after(step.changes, state.number + 1, state.settled)
-    known = replace(state, snapshot=step.snapshot, options=options, tags=tags)
-    if not step.is_of_policies or options is not state.options:
-        known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=Routes())
-    return _make(known)
-
-
-class _Step(NamedTuple):
-    """From one snapshot to the next: the one to compile, which texts changed, and whether policies only did."""
-
-    snapshot: Snapshot
-    changes: list[Change]
-    is_of_policies: bool
-
-
-def _step(state: State, snapshot: Snapshot, exactly: bool) -> _Step:
-    """How a snapshot follows on the one of a state.
+    """Compile a snapshot that follows on the one of a state.
 
     Unless exactly this one is to be compiled, objects that were read anew and say what they said are those from before,
     so that what is known of them is known still; only where they stand in files may be wrong.
     """
-    if not state.number:
-        return _Step(snapshot, [], False)
-    before = state.snapshot
+    texts: list[Change] = []
+    is_of_policies = False
+    if state.number:
+        snapshot, texts, is_of_policies = _follow(state.snapshot, snapshot, exactly)
+    tags = state.tags.after(texts, state.number + 1, state.settled)
+    known = replace(state, snapshot=snapshot, options=options, tags=tags)
+    if not is_of_policies or options is not state.options:
+        known = replace(known, serving=None, guards=known.guards.without_checkpoints, routes=Routes())
+    return _make(known)
+
+
+def _follow(before: Snapshot, snapshot: Snapshot, exactly: bool) -> tuple[Snapshot, list[Change], bool]:
+    """From one snapshot to the next: the one to compile, which texts changed, and whether policies only did."""
     changes = list(snapshot.changes(before))
-    texts = [(old, new) for old, new in changes if not _says_the_same(old, new)]
+    texts = [(old, new) for old, new in changes if old is None or new is None or not new.says_what(old)]
     if len(texts) < len(changes) and not exactly:
         dropped = [old for old, new in texts if old is not None and new is None]
         snapshot = before.changed([new for _, new in texts if new is not None], dropped)
@@ -123,11 +115,7 @@ def _step(state: State, snapshot: Snapshot, exactly: bool) -> _Step:
         inherit(before, snapshot)
     elif before is not snapshot:
         follow(before, snapshot, gone, come)
-    return _Step(snapshot, texts, is_of_policies)
-
-
-def _says_the_same(old: Resource | None, new: Resource | None) -> bool:
-    return old is not None and new is not None and new.says_what(old)
+    return snapshot, texts, is_of_policies
 
 
 def _make(known: State) -> tuple[Resources, State]:
@@ -150,11 +138,9 @@ def _make(known: State) -> tuple[Resources, State]:
         diagnostics=in_order((*served.diagnostics, *guards.diagnostics)),
     )
     kept = guards.kept
-    after = State(
+    after = replace(
+        known,
         number=number,
-        settled=known.settled,
-        options=options,
-        snapshot=known.snapshot,
         tags=known.tags.keeping(guards.tags, kept.compiled),
         serving=served,
         guards=kept,

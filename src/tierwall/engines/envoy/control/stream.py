@@ -59,6 +59,7 @@ class Subscription:
         self._has: dict[str, str] = {}
         self._owed: set[str] = set()
         self._begun = False
+        self._owes_first = False
         self._answered = True
         self._nonce = 0
         self._sent_last: dict[str, str] = {}
@@ -84,7 +85,7 @@ class Subscription:
             self.is_wildcard = not names and self.type_url in WILDCARD
             self._has.update(has)
             self.came_back = bool(has)
-            self._owed_first = True
+            self._owes_first = True
         if "*" in names:
             self.is_wildcard = True
             names.discard("*")
@@ -101,8 +102,6 @@ class Subscription:
             self.refused.pop(name, None)
         if len(self._names) > MOST_NAMES:
             raise OverflowError(f"more than {MOST_NAMES} names")
-
-    _owed_first = False
 
     def answer(self, nonce: str, error: str | None) -> bool:
         """Take in the ACK (no error) or NACK of a response; False if it is about an older response."""
@@ -147,7 +146,7 @@ class Subscription:
         """The response that brings these; it counts as sent."""
         self._nonce += 1
         self._answered = False
-        self._owed_first = False
+        self._owes_first = False
         out = discovery_pb2.DeltaDiscoveryResponse(
             system_version_info=str(generation), type_url=self.type_url, nonce=str(self._nonce)
         )
@@ -167,7 +166,7 @@ class Subscription:
     @property
     def owes_first(self) -> bool:
         """Whether the proxy waits for a first answer, be it an empty one."""
-        return self._owed_first and self.is_wildcard
+        return self._owes_first and self.is_wildcard
 
     def is_refused(self, items: Mapping[str, Item]) -> bool:
         """Whether the proxy refused something that is in force."""
@@ -239,29 +238,19 @@ class Stream:
     def responses(self) -> list[Any]:
         """What can be said now: additions in order, then removals in the opposite order."""
         out: list[Any] = []
-        blocked = False
-        for type_url in ORDER:
-            subscription = self.subscriptions.get(type_url)
-            if subscription is None:
-                continue
-            news, _ = subscription.pending(self._cache.of(type_url))
+        subscriptions = [self.subscriptions[type_url] for type_url in ORDER if type_url in self.subscriptions]
+        for subscription in subscriptions:
+            news, _ = subscription.pending(self._cache.of(subscription.type_url))
             if not news and not subscription.owes_first:
                 continue
-            if type_url == ROUTE and self._may_lack_filters:
-                blocked = True
-                break
-            if subscription.is_waiting:
-                blocked = True
-                break
+            if subscription.is_waiting or (subscription.type_url == ROUTE and self._may_lack_filters):
+                return out
             out.append(subscription.respond(news, (), self._cache.generation))
-        for type_url in reversed(ORDER) if not blocked else ():
-            subscription = self.subscriptions.get(type_url)
-            if subscription is None:
-                continue
-            _, gone = subscription.pending(self._cache.of(type_url))
+        for subscription in reversed(subscriptions):
+            _, gone = subscription.pending(self._cache.of(subscription.type_url))
             if not gone:
                 continue
-            if subscription.is_waiting or (type_url in _REFERRED and self._refuses):
+            if subscription.is_waiting or (subscription.type_url in _REFERRED and self._refuses):
                 break
             out.append(subscription.respond((), gone, self._cache.generation))
         return out

@@ -7,7 +7,6 @@ against the system's authorities and its name. An address that options give inst
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
@@ -23,6 +22,7 @@ from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster
 from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.resources.resource import Resource, inside
+from tierwall.values.addresses import read_ip
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -73,13 +73,14 @@ def cluster(
     out.connect_timeout.seconds = 5
     # One name that DNS is slow to answer must not keep the whole Gateway from starting; its own backend answers 503.
     out.wait_for_warm_on_init.value = False
-    out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.STRICT_DNS
+    is_ip = read_ip(address.host) is not None
+    by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls else cluster_pb2.Cluster.STRICT_DNS
+    out.type = cluster_pb2.Cluster.STATIC if is_ip else by_name
     if tls:
-        out.type = cluster_pb2.Cluster.STATIC if _is_ip(address.host) else cluster_pb2.Cluster.LOGICAL_DNS
         context = tls_pb2.UpstreamTlsContext(sni=address.host)
         authorities = context.common_tls_context.validation_context
         authorities.trusted_ca.filename = SYSTEM_AUTHORITIES
-        san = authorities.match_typed_subject_alt_names.add(san_type="IP_ADDRESS" if _is_ip(address.host) else "DNS")
+        san = authorities.match_typed_subject_alt_names.add(san_type="IP_ADDRESS" if is_ip else "DNS")
         san.matcher.exact = address.host
         out.transport_socket.name = "envoy.transport_sockets.tls"
         out.transport_socket.typed_config.CopyFrom(packed(context))
@@ -120,14 +121,6 @@ def _copied(to: str, source: str) -> Any:
     out.append.append_action = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
     out.append.header.key, out.append.header.value = to, f"%REQ({source})%"
     return out
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def nowhere(name: str) -> Any:

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from envoy.config.core.v3 import http_uri_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
-from envoy.type.matcher.v3 import string_pb2
 
 from tierwall.attach.backend import permitted, refer
 from tierwall.attach.place import SERVICE
@@ -85,9 +83,9 @@ def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
     if isinstance(found, dict) and policy.version != "v0alpha0":
         return found
     for rule in maps(policy.spec.get("rules")):
-        authorization = inside(rule, "authorization")
-        if isinstance(authorization.get("externalAuth"), dict):
-            return inside(authorization, "externalAuth")
+        value = inside(rule, "authorization").get("externalAuth")
+        if isinstance(value, dict):
+            return value
     return None
 
 
@@ -125,21 +123,16 @@ def route_settings(found: Authorizer) -> Any:
         settings.grpc_service.timeout.seconds = TIMEOUT_S
         return out
     http = inside(found.value, "http")
-    uri = http_uri_pb2.HttpUri(uri=f"http://{host}", cluster=found.cluster)
-    uri.timeout.seconds = TIMEOUT_S
     service = settings.http_service
-    service.server_uri.CopyFrom(uri)
+    service.server_uri.uri, service.server_uri.cluster = f"http://{host}", found.cluster
+    service.server_uri.timeout.seconds = TIMEOUT_S
     path = http.get("path")
     if isinstance(path, str) and path:
         service.path_prefix = path
     for name in _names(http.get("allowedResponseHeaders")):
-        service.authorization_response.allowed_upstream_headers.patterns.append(_name(name))
+        service.authorization_response.allowed_upstream_headers.patterns.add(exact=name, ignore_case=True)
     return out
 
 
 def _names(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def _name(text: str) -> Any:
-    return string_pb2.StringMatcher(exact=text, ignore_case=True)

@@ -11,18 +11,9 @@ from tierwall.attach.listener import Listener
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.stack import Stack
 from tierwall.engines.envoy.config import mcp
-from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest, on
+from tierwall.engines.envoy.config.checkpoints import Checkpoint, Key, digest
 from tierwall.engines.envoy.config.external_auth import Authorizer, authorizer
-from tierwall.engines.envoy.config.names import (
-    BODILESS,
-    CHECKPOINT,
-    FACTS,
-    MCP,
-    OPEN,
-    SLOTS_PER_LEVEL,
-    STRICT,
-    STRICT_ARGUMENTS,
-)
+from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS, SLOTS_PER_LEVEL
 from tierwall.engines.envoy.config.options import Options
 from tierwall.engines.envoy.config.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
@@ -225,21 +216,3 @@ def _scoped(policy: Policy) -> list[str]:
         if (method := as_method(clause)) is not None and method.names is not None
         for one in method.names.scoped
     )
-
-
-def mcp_settings(arguments: frozenset[tuple[str, ...]], options: Options) -> dict[str, Any]:
-    """The settings of a protected route for MCP messages, besides its policies."""
-    if not arguments:
-        return {MCP: on(), STRICT: on(), FACTS: mcp.facts()}
-    reading = mcp.reading_arguments(arguments, options.largest_message)
-    return {MCP: reading, STRICT_ARGUMENTS: on(), FACTS: mcp.facts()}
-
-
-def plain_settings() -> dict[str, Any]:
-    """The settings of a protected route for plain HTTP, besides its policies."""
-    return {BODILESS: on(), FACTS: mcp.facts()}
-
-
-def open_settings() -> dict[str, Any]:
-    """The settings of a route that no policy protects."""
-    return {OPEN: on()}

@@ -85,19 +85,20 @@ def open_filter() -> Any:
 
 def strict_filter(with_arguments: bool) -> Any:
     """The filter that refuses what others might read differently; with arguments, also in those."""
-    script = files(__package__).joinpath("strict.lua").read_text()
-    if with_arguments:
-        script = script.replace("LOOKS_AT_ARGUMENTS = false", "LOOKS_AT_ARGUMENTS = true")
-    out = lua_pb2.Lua()
-    out.default_source_code.inline_string = script
-    return packed(out)
+    return _lua("strict.lua", LOOKS_AT_ARGUMENTS=with_arguments)
 
 
 def bodiless_filter() -> Any:
     """The filter that refuses bodies."""
-    out = lua_pb2.Lua()
-    out.default_source_code.inline_string = files(__package__).joinpath("bodiless.lua").read_text()
-    return packed(out)
+    return _lua("bodiless.lua")
+
+
+def _lua(name: str, **switches: bool) -> Any:
+    """The filter that runs a script, in which switches are off unless they are turned on."""
+    script = files(__package__).joinpath(name).read_text()
+    for switch in (switch for switch, is_on in switches.items() if is_on):
+        script = script.replace(f"{switch} = false", f"{switch} = true")
+    return packed(lua_pb2.Lua(default_source_code={"inline_string": script}))
 
 
 def facts_filter() -> Any:

@@ -14,7 +14,6 @@ from typing import Any
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
-from envoy.type.matcher.v3 import regex_pb2, string_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.engines.envoy.config.matchers import packed, quoted, refused
@@ -39,12 +38,12 @@ def route_match(value: Mapping[str, Any], largest_pattern: int = 100) -> Any:
     out = route_components_pb2.RouteMatch()
     kind, path = _path(value)
     if unusable(value, largest_pattern):
-        out.safe_regex.CopyFrom(_regex(_NEVER))
+        out.safe_regex.regex = _NEVER
         return out
     if kind == "Exact":
         out.path = path
     elif kind == "RegularExpression":
-        out.safe_regex.CopyFrom(_regex(path))
+        out.safe_regex.regex = path
     elif path == "/":
         out.prefix = "/"
     else:
@@ -112,13 +111,9 @@ def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]
 
 def _text(into: Any, value: Mapping[str, Any]) -> None:
     if value.get("type") == "RegularExpression":
-        into.safe_regex.CopyFrom(_regex(str(value.get("value"))))
+        into.safe_regex.regex = str(value.get("value"))
     else:
         into.exact = str(value.get("value"))
-
-
-def _regex(pattern: str) -> Any:
-    return regex_pb2.RegexMatcher(regex=pattern)
 
 
 def apply_filters(
@@ -276,7 +271,6 @@ def _cors(route: Any, value: Mapping[str, Any], largest_pattern: int) -> str:
         pattern = _origins(origin)
         if refused(pattern, largest_pattern):
             return f"origin `{origin}`, which is too long for Envoy,"
-        matcher.CopyFrom(string_pb2.StringMatcher())
         matcher.safe_regex.regex = pattern
     if with_credentials and "*" in _texts(value, "exposeHeaders"):
         # To browsers that send credentials `*` is a header of that name.

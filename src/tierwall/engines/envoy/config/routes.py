@@ -13,15 +13,20 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
-from tierwall.engines.envoy.config.guards import (
-    NO_PROTECTION,
-    Guards,
-    Protection,
-    mcp_settings,
-    open_settings,
-    plain_settings,
+from tierwall.engines.envoy.config import mcp
+from tierwall.engines.envoy.config.checkpoints import on
+from tierwall.engines.envoy.config.guards import NO_PROTECTION, Guards, Protection
+from tierwall.engines.envoy.config.names import (
+    BODILESS,
+    CHECKPOINT,
+    FACT_HEADERS,
+    FACTS,
+    MCP,
+    OPEN,
+    STRICT,
+    STRICT_ARGUMENTS,
+    virtual_host_name,
 )
-from tierwall.engines.envoy.config.names import CHECKPOINT, FACT_HEADERS, virtual_host_name
 from tierwall.engines.envoy.config.options import Options
 from tierwall.engines.envoy.config.route_rules import method
 from tierwall.engines.envoy.config.ways import Match, Plan, Way
@@ -114,22 +119,25 @@ def empty_configuration(name: str) -> Any:
 def guarded(route: Any, destinations: list[Destination], options: Options, only: object = None) -> list[Any]:
     """A route to its destinations as it must be for the policies there: one for MCP and one for plain HTTP, if any."""
     if not any(one.protection.is_needed for one in destinations):
-        _lead(route, destinations, open_settings(), plain=False)
+        _lead(route, destinations, {OPEN: on()}, plain=False)
         return [route]
-    arguments = frozenset(path for one in destinations for path in one.protection.arguments)
     out = []
     if only in (None, "POST"):
         message = copy.deepcopy(route)
         message.name = f"{route.name}/mcp"
         if only is None:
             message.match.headers.append(method("POST"))
-        _lead(message, destinations, mcp_settings(arguments, options), plain=False)
+        if arguments := {path for destination in destinations for path in destination.protection.arguments}:
+            reading = {MCP: mcp.reading_arguments(arguments, options.largest_message), STRICT_ARGUMENTS: on()}
+        else:
+            reading = {MCP: on(), STRICT: on()}
+        _lead(message, destinations, {**reading, FACTS: mcp.facts()}, plain=False)
         out.append(message)
     if only != "POST":
         route.name = f"{route.name}/http"
         if only is None:
             route.match.headers.append(method("POST", invert=True))
-        _lead(route, destinations, plain_settings(), plain=True)
+        _lead(route, destinations, {BODILESS: on(), FACTS: mcp.facts()}, plain=True)
         out.append(route)
     return out
 

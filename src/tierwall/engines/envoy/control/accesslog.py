@@ -17,11 +17,13 @@ from envoy.config.core.v3 import base_pb2, config_source_pb2
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2
 from envoy.service.accesslog.v3 import als_pb2 as service_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
+from google.protobuf.struct_pb2 import Struct
 
 from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.protocols import Event
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
+from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
 from tierwall.tool.request import RequestSeen
 
@@ -48,9 +50,8 @@ def access_log() -> Any:
     )
     common.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
     common.buffer_flush_interval.FromMilliseconds(50)
-    out = accesslog_pb2.AccessLog(name="tierwall.decisions")
-    out.typed_config.Pack(als_pb2.HttpGrpcAccessLogConfig(common_config=common), deterministic=True)
-    return out
+    settings = packed(als_pb2.HttpGrpcAccessLogConfig(common_config=common))
+    return accesslog_pb2.AccessLog(name="tierwall.decisions", typed_config=settings)
 
 
 def service(sink: Sink) -> Any:
@@ -75,7 +76,7 @@ def event(entry: Any) -> Event:
     common = entry.common_properties
     mcp = _metadata(common.metadata, MCP)
     params = mcp.get("params")
-    params = params if isinstance(params, Mapping) else {}
+    params = dict(params) if isinstance(params, Struct) else {}
     cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
     details = entry.response.response_code_details
     found = settled(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
@@ -140,19 +141,7 @@ def _looked(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _metadata(metadata: Any, namespace: str) -> Mapping[str, Any]:
-    if namespace not in metadata.filter_metadata:
-        return {}
-    return {key: plain(value) for key, value in metadata.filter_metadata[namespace].fields.items()}
-
-
-def plain(value: Any) -> Any:
-    """A protobuf value as Python has it."""
-    kind = value.WhichOneof("kind")
-    if kind == "struct_value":
-        return {key: plain(one) for key, one in value.struct_value.fields.items()}
-    if kind == "list_value":
-        return [plain(one) for one in value.list_value.values]
-    return None if kind in (None, "null_value") else getattr(value, kind)
+    return dict(metadata.filter_metadata[namespace]) if namespace in metadata.filter_metadata else {}
 
 
 def _caller(tls: Any) -> str | None:

@@ -22,7 +22,7 @@ from xds.type.matcher.v3 import matcher_pb2
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
-from tierwall.engines.envoy.config.matchers import header, lookup, matcher, typed
+from tierwall.engines.envoy.config.matchers import header, lookup, matcher, packed, typed
 from tierwall.engines.envoy.config.names import METHOD, backend_of_cluster, place_of
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.possible import possible
@@ -76,18 +76,13 @@ def http_filter() -> Any:
     asking.message_timeout.FromMilliseconds(2000)
     # A composite filter has the inner one only for requests that match when they get there: one that a policy denied
     # never does, so a denial does not depend on whether anybody answers here.
-    run = composite_pb2.ExecuteFilterAction()
-    run.typed_config.name = FILTER
-    run.typed_config.typed_config.Pack(asking, deterministic=True)
-    found = matcher_pb2.Matcher.OnMatch(action=typed("filter", run))
+    run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
+    asks = matcher_pb2.Matcher.OnMatch(action=typed("filter", run))
     wrapped = extension_matcher_pb2.ExtensionWithMatcher(
-        xds_matcher=matcher(lookup(header(METHOD), {LIST: found}, None))
+        xds_matcher=matcher(lookup(header(METHOD), {LIST: asks}, None)),
+        extension_config={"name": "composite", "typed_config": packed(composite_pb2.Composite())},
     )
-    wrapped.extension_config.name = "composite"
-    wrapped.extension_config.typed_config.Pack(composite_pb2.Composite(), deterministic=True)
-    out = http_connection_manager_pb2.HttpFilter(name=FILTER)
-    out.typed_config.Pack(wrapped, deterministic=True)
-    return out
+    return http_connection_manager_pb2.HttpFilter(name=FILTER, typed_config=packed(wrapped))
 
 
 def service(permitted: Permitted) -> Any:

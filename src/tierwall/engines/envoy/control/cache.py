@@ -26,20 +26,17 @@ EXTENSION: Final = f"{_PREFIX}.config.core.v3.TypedExtensionConfig"
 LISTENER: Final = f"{_PREFIX}.config.listener.v3.Listener"
 ROUTE: Final = f"{_PREFIX}.config.route.v3.RouteConfiguration"
 
-ORDER: Final = (CLUSTER, SECRET, EXTENSION, LISTENER, ROUTE)
+# The kinds in the order of sending, and where a configuration has the messages of each.
+FIELDS: Final = {
+    CLUSTER: "clusters",
+    SECRET: "secrets",
+    EXTENSION: "extension_configs",
+    LISTENER: "listeners",
+    ROUTE: "routes",
+}
+ORDER: Final = tuple(FIELDS)
 # A proxy that names none of these kinds' resources asks for all of them.
 WILDCARD: Final = frozenset((CLUSTER, LISTENER))
-
-
-def by_type(resources: Resources) -> dict[str, Mapping[str, Any]]:
-    """The messages of a configuration by type URL, in the order of sending."""
-    return {
-        CLUSTER: resources.clusters,
-        SECRET: resources.secrets,
-        EXTENSION: resources.extension_configs,
-        LISTENER: resources.listeners,
-        ROUTE: resources.routes,
-    }
 
 
 def short(type_url: str) -> str:
@@ -74,8 +71,8 @@ class Cache:
     def publish(self, resources: Resources) -> dict[str, set[str]]:
         """Put a configuration in force; what was added, changed or removed, by type URL."""
         changed: dict[str, set[str]] = {}
-        for type_url, messages in by_type(resources).items():
-            before = self._items[type_url]
+        for type_url, field in FIELDS.items():
+            before, messages = self._items[type_url], getattr(resources, field)
             after = {name: _item(name, type_url, message, before.get(name)) for name, message in messages.items()}
             names = {name for name, item in after.items() if name not in before or before[name].version != item.version}
             names |= before.keys() - after.keys()

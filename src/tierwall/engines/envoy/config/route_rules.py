@@ -64,8 +64,7 @@ def unusable(value: Mapping[str, Any], largest_pattern: int) -> str:
     for field in ("headers", "queryParams"):
         texts += [str(one.get("value")) for one in maps(value.get(field)) if one.get("type") == "RegularExpression"]
     for text in texts:
-        why = refused(text, largest_pattern)
-        if why:
+        if why := refused(text, largest_pattern):
             return f"pattern `{text}`, {why},"
     return ""
 
@@ -146,30 +145,24 @@ def _apply(
 
 
 def _headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
-    lost = ""
     for field, how in (("set", _SET), ("add", _ADD)):
-        for one in maps(value.get(field)):
-            name, text = str(one.get("name")), str(one.get("value"))
-            why = _unchangeable(name) or (
-                "" if not _CONTROL.search(text) else f"a control character in header `{name}`"
-            )
-            lost = lost or why
-            if not why:
-                option = add.add(append_action=how)
-                option.header.key = name
-                # Values are texts; a `%` would start one of Envoy's commands.
-                option.header.value = text.replace("%", "%%")
-    gone = value.get("remove")
-    for name in gone if isinstance(gone, list) else ():
-        why = _unchangeable(str(name))
-        lost = lost or why
-        if not why:
-            remove.append(str(name))
-    return lost
+        for header in maps(value.get(field)):
+            name, text = str(header.get("name")), str(header.get("value"))
+            if _is_fixed(name):
+                return f"a change of header `{name}`"
+            if _CONTROL.search(text):
+                return f"a control character in header `{name}`"
+            # Values are texts; a `%` would start one of Envoy's commands.
+            add.add(append_action=how, header={"key": name, "value": text.replace("%", "%%")})
+    for name in _texts(value, "remove"):
+        if _is_fixed(name):
+            return f"a change of header `{name}`"
+        remove.append(name)
+    return ""
 
 
-def _unchangeable(name: str) -> str:
-    return "" if _NAME.fullmatch(name) and name.lower() not in _FIXED else f"a change of header `{name}`"
+def _is_fixed(name: str) -> bool:
+    return not _NAME.fullmatch(name) or name.lower() in _FIXED
 
 
 def _rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], largest_pattern: int) -> str:

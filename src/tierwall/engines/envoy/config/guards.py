@@ -18,7 +18,6 @@ from tierwall.engines.envoy.config.options import Options
 from tierwall.engines.envoy.config.rbac import Guard, depends_on, guard
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.methods import as_method
 from tierwall.tool.model import model
 from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy
@@ -210,9 +209,9 @@ def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object,
 
 def _scoped(policy: Policy) -> list[str]:
     return sorted(
-        str(one)
+        str(tool)
         for rule in (*policy.allows.all, *policy.asks.all)
-        for clause in rule.clauses
-        if (method := as_method(clause)) is not None and method.names is not None
-        for one in method.names.scoped
+        for method in rule.methods
+        if method.names is not None
+        for tool in method.names.scoped
     )

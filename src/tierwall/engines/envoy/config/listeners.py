@@ -222,8 +222,8 @@ class _Making:
                 self._ports[listener_name(gateway, port)] = address, tuple(chains)
 
     def _address(self, gateway: Resource, port: int) -> Address:
-        given = self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}")
-        return given if given is not None else Address(self._options.address, port)
+        default = Address(self._options.address, port)
+        return self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}", default)
 
     def _compatible(self, gateway: Resource, those: list[Listener]) -> list[Listener]:
         """Of the listeners on one port those that can be told apart: of one protocol, one for each host name."""

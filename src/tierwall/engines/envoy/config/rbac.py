@@ -206,12 +206,10 @@ def depends_on(policy: Policy) -> Iterator[str]:
     for rule in (*policy.allows.all, *policy.asks.all):
         if rule.http.ports:
             yield "port"
-        for clause in rule.clauses:
-            method = as_method(clause)
-            if method is not None and method.names is not None and method.names.scoped:
-                yield "backend"
-            if _reach(clause).is_of_sessions:
-                yield "path"
+        if any(method.names is not None and method.names.scoped for method in rule.methods):
+            yield "backend"
+        if any(_reach(clause).is_of_sessions for clause in rule.clauses):
+            yield "path"
 
 
 class Entry(NamedTuple):

@@ -129,22 +129,19 @@ class Requests(Asking[Asked]):
         routes = empty_configuration("asked")
         routes.request_headers_to_remove.append(WAY)
         virtual = routes.virtual_hosts.add(name="asked", domains=["*"])
-        told = routes.response_headers_to_add.add()
-        told.header.key, told.header.value = TOLD, f"%DYNAMIC_METADATA({RBAC})%"
+        told = {"key": TOLD, "value": f"%DYNAMIC_METADATA({RBAC})%"}
+        routes.response_headers_to_add.add(header=told)
         for number, protection in self._ways.values():
             route = route_components_pb2.Route(name=str(number))
             route.match.prefix = "/"
-            chosen = route.match.headers.add(name=WAY)
-            chosen.string_match.exact = str(number)
-            destination = Destination(_BACKEND, 1, protection)
+            route.match.headers.add(name=WAY, string_match={"exact": str(number)})
             route.route.timeout.seconds = 0
-            virtual.routes.extend(guarded(route, [destination], self._options))
+            virtual.routes.extend(guarded(route, [Destination(_BACKEND, 1, protection)], self._options))
         policies = Filters.of(self._guards.checkpoints).messages
         manager = connection_manager("asked", routes, self._options, list(http_filters(self._options, policies)))
         for mapper in manager.local_reply_config.mappers:
-            for name, value in ((TOLD, f"%DYNAMIC_METADATA({RBAC})%"), (WHY, "%RESPONSE_CODE_DETAILS%")):
-                header = mapper.headers_to_add.add()
-                header.header.key, header.header.value = name, value
+            mapper.headers_to_add.add(header=told)
+            mapper.headers_to_add.add(header={"key": WHY, "value": "%RESPONSE_CODE_DETAILS%"})
         sock, _ = transport_socket(Tls(authority.server(), authority.pem, True), "asked", static=True)
         made = {
             "tls": listener("tls", _ANY_PORT, [chain("tls", manager, sock, "")]),

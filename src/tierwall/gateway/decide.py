@@ -11,7 +11,7 @@ A candidate that is there whatever the request is `certain`; for one request all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from tierwall.attach.target import GATEWAY_POLICIES, Attachments, attachments
@@ -29,13 +29,12 @@ from tierwall.gateway.model.fields import (
     Profile,
     Section,
     Written,
-    by_field,
     has_override,
     override_locks,
     written,
     written_by,
 )
-from tierwall.gateway.model.levels import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
+from tierwall.gateway.model.places import Asked, AttachedLevel, InlineLevel, Level, LevelName, levels
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -43,6 +42,7 @@ from tierwall.resources.snapshot import Snapshot
 # Looked up here once, because every merge of a field compares with them.
 _LESS_SPECIFIC, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOSES_TIE
 _LOCKED_BY_OVERRIDE, _LEAST_SPECIFIC_KEPT = Reason.LOCKED_BY_OVERRIDE, Reason.LEAST_SPECIFIC_KEPT
+_MOST_SPECIFIC = Combining.MOST_SPECIFIC
 
 
 class Candidate(NamedTuple):
@@ -154,13 +154,13 @@ class Merge:
     def at(self, asked: Asked) -> dict[str, Merged]:
         """How every field that anything says something about is settled, in the order of the schema."""
         merged: dict[str, Merged] = {}
-        for section in SECTIONS:
-            merged |= self.settled(self.heard(asked, section))
+        for section, there in levels(asked, self.profile).items():
+            merged |= self.settled(self.heard(section, there))
         return merged
 
-    def heard(self, asked: Asked, section: Section) -> Heard:
-        """The levels of a place that say something about a section."""
-        said = [(level, self._tiers(level, section)) for level in levels(asked, section, self.profile)]
+    def heard(self, section: Section, there: Iterable[Level]) -> Heard:
+        """Those of the levels of a place that say something about a section."""
+        said = [(level, self._tiers(level, section)) for level in there]
         return [(level, tiers) for level, tiers in said if tiers]
 
     def settled(self, heard: Heard) -> dict[str, Merged]:
@@ -175,8 +175,8 @@ class Merge:
 
     def abstaining(self, asked: Asked) -> Iterator[tuple[LevelName, Resource, Written]]:
         """What policies at this place write without setting anything, because their list selects no entry."""
-        for section in SECTIONS:
-            for level in levels(asked, section, self.profile):
+        for section, there in levels(asked, self.profile).items():
+            for level in there:
                 for policy in self._index.at(level.place) if isinstance(level, AttachedLevel) else ():
                     for said in self._by_policy(policy, section).abstaining:
                         yield level.name, policy, said
@@ -211,9 +211,10 @@ class Merge:
         key = section, level.identity
         tiers = self._said.get(key)
         if tiers is None:
-            said = by_field(self._read(level, section))
-            tiers = {path: Tier(level.name, several, Combining.MOST_SPECIFIC) for path, several in said.items()}
-            self._said[key] = tiers
+            said: dict[str, list[Candidate]] = {}
+            for candidate in self._read(level, section):
+                said.setdefault(candidate.written.field.path, []).append(candidate)
+            tiers = self._said[key] = {path: Tier(level.name, tuple(said[path]), _MOST_SPECIFIC) for path in said}
         return tiers
 
     def _read(self, level: Level, section: Section) -> Iterator[Candidate]:

@@ -14,7 +14,7 @@ from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
-from tierwall.gateway.model.levels import Asked
+from tierwall.gateway.model.places import Asked
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource, maps
 from tierwall.resources.snapshot import Snapshot

@@ -20,7 +20,7 @@ from tierwall.gateway import sentence
 from tierwall.gateway.decide import Candidate, Merge, Merged
 from tierwall.gateway.detail import FieldDetail, ProfileDifference, Setter, equal_settings
 from tierwall.gateway.model.fields import FIELDS, SECTIONS, Profile, Section, written
-from tierwall.gateway.model.levels import Asked, levels
+from tierwall.gateway.model.places import Asked, levels
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
 
@@ -53,8 +53,8 @@ def fields(merge: Merge, asked: Asked, merged: Mapping[str, Merged]) -> Iterator
 def walk(asked: Asked, profile: Profile, details: Iterable[FieldDetail]) -> Iterator[Step]:
     """The steps of all fields: field by field, each from the least specific level to the most specific."""
     ranks = {
-        section: {str(level.name): number for number, level in enumerate(levels(asked, section, profile))}
-        for section in SECTIONS
+        section: {str(level.name): number for number, level in enumerate(there)}
+        for section, there in levels(asked, profile).items()
     }
     for detail in details:
         rank = ranks[FIELDS[detail.field].section]

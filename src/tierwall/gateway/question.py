@@ -32,8 +32,7 @@ from tierwall.gateway.decide import Merge, merge
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
 from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
-from tierwall.gateway.model.levels import Asked, BackendKind
-from tierwall.gateway.model.places import ways
+from tierwall.gateway.model.places import Asked, BackendKind, ways
 from tierwall.gateway.notes import notes
 from tierwall.gateway.provenance import differences, fields, walk
 from tierwall.gateway.sentence import sentence

@@ -17,9 +17,8 @@ from tierwall.core.stack import Tier
 from tierwall.core.words import listed
 from tierwall.gateway.decide import Beaten, Candidate, Heard, Merged, able_to_win, merge
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.fields import FIELDS, PHASES, SECTIONS, Phase, Section
-from tierwall.gateway.model.levels import Asked, LevelName
-from tierwall.gateway.model.places import to_come, ways
+from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section
+from tierwall.gateway.model.places import Asked, LevelName, levels, to_come, ways
 from tierwall.gateway.sentence import BEATS
 from tierwall.resources.names import Finder
 from tierwall.resources.once import per_snapshot
@@ -62,9 +61,9 @@ class Standings:
         merges = [merge(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
         seen: set[object] = set()
         for asked in places:
-            for section in SECTIONS:
+            for section, there in levels(asked, "docs").items():
                 for merging in merges if section == "traffic" else merges[:1]:
-                    heard = merging.heard(asked, section)
+                    heard = merging.heard(section, there)
                     # Many ways share their levels; a stack is looked at once.
                     key = section, merging.phase, tuple(level.identity for level, _ in heard)
                     if key not in seen:

@@ -8,8 +8,8 @@ the phase of a request stands here too: which way a field is merged, and where O
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource
@@ -89,24 +89,6 @@ class Written(NamedTuple):
     path: tuple[str | int, ...]
     value: Any = None
     entries: tuple[Mapping[str, Any], ...] | None = None
-
-
-class Writing(Protocol):
-    """Something that an object writes about a field."""
-
-    @property
-    def written(self) -> Written: ...
-
-
-W = TypeVar("W", bound=Writing)
-
-
-def by_field(writings: Iterable[W]) -> Mapping[str, tuple[W, ...]]:
-    """What is written, by the path of the field, each in order."""
-    fields: dict[str, list[W]] = {}
-    for writing in writings:
-        fields.setdefault(writing.written.field.path, []).append(writing)
-    return {path: tuple(several) for path, several in fields.items()}
 
 
 def has_override(policy: Resource) -> bool:

@@ -7,9 +7,10 @@ docs/policy-tests.md#gateway, docs/semantics.md#what-a-gateway-answer-holds. Not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, assert_never, cast
+from typing import Any, ClassVar, assert_never, cast
 
 from tierwall.attach.listener import Listener, listeners
 from tierwall.attach.place import (
@@ -33,9 +34,8 @@ from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, Facts
 from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
 from tierwall.gateway.model.places import Asked, BackendKind, ways
-from tierwall.gateway.notes import notes
 from tierwall.gateway.provenance import differences, fields, walk
-from tierwall.gateway.sentence import sentence
+from tierwall.gateway.sentence import notes, sentence
 from tierwall.resources.names import Finder, near_or_all
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -45,6 +45,7 @@ BACKEND_KINDS = {key[1]: key for key in (SERVICE, BACKEND, INFERENCE_POOL)}
 # What a key names is a part of what one of these keys names.
 PART_OF = {"listener": ("gateway", "listenerSet"), "rule": ("route",), "backendSection": ("backend",)}
 PLACES = ("gateway", "listenerSet", "route", "backend")
+PLACE_KEYS = ("gateway", "listenerSet", "listener", "route", "rule", "backend", "backendSection")
 
 
 class GatewayQuestion(Question, frozen=True, kw_only=True):
@@ -66,40 +67,18 @@ class GatewayQuestion(Question, frozen=True, kw_only=True):
     @property
     def place(self) -> dict[str, Any]:
         """The keys that name the place, as a policy test writes them, with what they say."""
-        return {
-            key: value
-            for key, value in (
-                ("gateway", self.gateway),
-                ("listenerSet", self.listener_set),
-                ("listener", self.listener),
-                ("route", self.route),
-                ("rule", self.rule),
-                ("backend", self.backend),
-                ("backendSection", self.backend_section),
-            )
-            if value is not None
-        }
+        written = self.to_dict()
+        return {key: written[key] for key in PLACE_KEYS if key in written}
 
 
 QUESTION = GatewayQuestion
-
-
-class Terms(NamedTuple):
-    """Under which profile and phase a question is asked, and for which request."""
-
-    profile: Profile
-    phase: Phase
-    facts: Facts
 
 
 def ask(snapshot: Snapshot, question: GatewayQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """The settings in force at one place; InputError names everything wrong with the question."""
     wrong = list(problems)
     asked = _asked(Finder(snapshot, wrong), question.place)
-    terms = _terms(question, wrong)
-    if wrong:
-        raise input_error(wrong)
-    return _answer(_merges(snapshot, terms), asked, terms)
+    return _answering(snapshot, question, wrong)(asked)
 
 
 def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[Answer]:
@@ -108,29 +87,19 @@ def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[An
         Diagnostic("TW703", f"`{key}` names a place in a question about all places", hint=f"leave `{key}` out")
         for key in question.place
     ]
-    terms = _terms(question, wrong)
-    if wrong:
-        raise input_error(wrong)
-    merges = _merges(snapshot, terms)
-    return (_answer(merges, asked, terms) for asked in ways(snapshot))
+    return map(_answering(snapshot, question, wrong), ways(snapshot))
 
 
-def _merges(snapshot: Snapshot, terms: Terms) -> dict[Profile, Merge]:
-    """One merge a profile: an answer also says where the other profile differs."""
-    return {profile: merge(snapshot, profile, terms.phase, terms.facts) for profile in PROFILES}
-
-
-def _answer(merges: Mapping[Profile, Merge], asked: Asked, terms: Terms) -> Answer:
-    chosen = merges[terms.profile]
+def _answer(merges: Mapping[Profile, Merge], chosen: Merge, asked: Asked) -> Answer:
     merged = {profile: merging.at(asked) for profile, merging in merges.items()}
-    details = tuple(fields(chosen, asked, merged[terms.profile]))
+    details = tuple(fields(chosen, asked, merged[chosen.profile]))
     effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
     detail = GatewayDetail(
         effective=MappingProxyType(effective),
         conflicts=tuple(detail.field for detail in details if detail.conflict),
         place=str(asked),
-        profile=terms.profile,
-        phase=terms.phase,
+        profile=chosen.profile,
+        phase=chosen.phase,
         fields=details,
         profiles_differ=tuple(differences(merged)),
         notes=tuple(notes(chosen.snapshot, asked)),
@@ -140,12 +109,13 @@ def _answer(merges: Mapping[Profile, Merge], asked: Asked, terms: Terms) -> Answ
         verdict=None,
         sentence=sentence(detail),
         decided_by=deciders(Decider(source) for setting in effective.values() for source in setting.sources),
-        steps=tuple(walk(asked, terms.profile, details)),
+        steps=tuple(walk(asked, chosen.profile, details)),
         detail=detail,
     )
 
 
-def _terms(question: GatewayQuestion, problems: list[Diagnostic]) -> Terms:
+def _answering(snapshot: Snapshot, question: GatewayQuestion, problems: list[Diagnostic]) -> Callable[[Asked], Answer]:
+    """Answers the question at a place. InputError names everything wrong with the question, after `problems`."""
     # A question that was read may hold anything; null is the default.
     profile = "docs" if cast(object, question.profile) is None else question.profile
     phase = "PostRouting" if cast(object, question.phase) is None else question.phase
@@ -153,7 +123,12 @@ def _terms(question: GatewayQuestion, problems: list[Diagnostic]) -> Terms:
         if value not in known:
             words = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"
             problems.append(Diagnostic("TW703", words, hint=near_miss(str(value), known)))
-    return Terms(profile, phase, _facts(question.request, problems))
+    facts = _facts(question.request, problems)
+    if problems:
+        raise input_error(problems)
+    # Both profiles are merged: an answer also says where the other one differs.
+    merges = {name: merge(snapshot, name, phase, facts) for name in PROFILES}
+    return partial(_answer, merges, merges[profile])
 
 
 def _facts(request: object, problems: list[Diagnostic]) -> Facts:

@@ -6,7 +6,7 @@ steps are made from it in `question`. An engine: packets and connections that it
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from tierwall.core.answer import DEFAULT, Decider, Reason, deciders
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.network.model.ends import End
-from tierwall.network.model.rules import EGRESS, INGRESS, Action, Direction, Policy, Rule
+from tierwall.network.model.rules import Action, Direction, Policy, Rule
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times.
 _ALLOW, _DENY, _CONDITIONAL = Verdict.ALLOW, Verdict.DENY, Verdict.CONDITIONAL
@@ -101,14 +101,6 @@ class NetworkDetail(Struct, frozen=True, eq=False):
     def verdict(self) -> Verdict:
         """Allow only if both directions let the connection pass."""
         return both(self.egress.outcome.verdict, self.ingress.outcome.verdict)
-
-    def other_end(self, direction: Direction) -> End:
-        """The end that is the peer in one direction."""
-        if direction is EGRESS:
-            return self.destination
-        if direction is INGRESS:
-            return self.source
-        assert_never(direction)
 
     @property
     def decided_by(self) -> tuple[Decider, ...]:

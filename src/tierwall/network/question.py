@@ -20,7 +20,7 @@ from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, Se
 from tierwall.network.model.ends import LAST_PORT, PROTOCOLS, End, address_end
 from tierwall.network.model.model import Model, model, model_with_shadow
 from tierwall.network.model.policies import is_shadow
-from tierwall.network.model.rules import Rule, by_kind
+from tierwall.network.model.rules import EGRESS, Rule, by_kind
 from tierwall.network.sentence import sentence, shadow_sentence
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import parse_address
@@ -174,7 +174,7 @@ def _by_address(settler: Settler, detail: NetworkDetail, judgement: Judgement) -
     """A word where a pod was matched by its address, which implementations of NetworkPolicy do not all do."""
     if not isinstance(settler, Rule) or not settler.peers:
         return ""
-    other = detail.other_end(judgement.direction)
+    other = detail.destination if judgement.direction is EGRESS else detail.source
     if not other.under_policy:
         return ""
     _pods, addresses, _nodes, _domains = by_kind(settler.peers)
@@ -190,6 +190,3 @@ def _same_node(detail: NetworkDetail) -> bool:
         if pod.under_policy and pod.node and not other.under_policy:
             return other.node == pod.node or (other.kind == "node" and other.name == pod.node)
     return False
-
-
-# Looked up once: looking up a member of an enum takes longer than comparing with it.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from tierwall.core.outcome import CONDITIONAL, DENY, Outcome
 from tierwall.core.verdict import Verdict
 from tierwall.core.words import listed
 from tierwall.network.detail import NOT_APPLICABLE, Judgement, NetworkDetail, decided_by
 from tierwall.network.model.matching import domains
-from tierwall.network.model.rules import Action, Direction, Policy, Rule
+from tierwall.network.model.rules import EGRESS, Action, Policy, Rule
 
 _DENY, _CONDITIONAL = Verdict.DENY, Verdict.CONDITIONAL
 
@@ -47,20 +46,10 @@ def _denial(judgement: Judgement) -> str:
     isolating = [settler for settler in judgement.outcome.by if isinstance(settler, Policy)]
     if isolating:
         verb = "isolates" if len(isolating) == 1 else "isolate"
-        whose = _subject(judgement.direction)
+        whose = "its source" if judgement.direction is EGRESS else "the destination"
         policies = listed([str(policy.reference) for policy in isolating])
         return f"{policies} {verb} {whose} for {judgement.direction} and no rule allows it"
     return f"{_rules(judgement.outcome)} denies its {judgement.direction}"
-
-
-def _subject(direction: Direction) -> str:
-    match direction:
-        case Direction.EGRESS:
-            return "its source"
-        case Direction.INGRESS:
-            return "the destination"
-        case _:
-            assert_never(direction)
 
 
 def _permission(judgement: Judgement) -> str:

@@ -63,8 +63,7 @@ class Model:
     def at(self, address: Address) -> End | None:
         """The pod that has an address; one under policy before one on its host's network, then by name."""
         if self._by_address is None:
-            order = sorted(self.pods, key=lambda pod: (pod.under_policy, pod.namespace, pod.name), reverse=True)
-            order.sort(key=lambda pod: pod.under_policy)
+            order = sorted(self.pods, key=lambda pod: (not pod.under_policy, pod.namespace, pod.name), reverse=True)
             self._by_address = {address: pod for pod in order for address in pod.addresses}
         return self._by_address.get(address)
 

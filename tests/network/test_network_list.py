@@ -22,10 +22,9 @@ from tierwall.network.model.model import Model
 from tierwall.network.reach import naming
 from tierwall.network.reach.classes import Classes
 from tierwall.network.reach.connections import connections
-from tierwall.network.reach.listing import entries, pair_entries
+from tierwall.network.reach.listing import TooManyBlocks, entries, pair_entries, picture
 from tierwall.network.reach.matrix import matrix
 from tierwall.network.reach.naming import Hint, Named, Names
-from tierwall.network.reach.picture import TooManyBlocks, picture
 from tierwall.render import connections as lists
 from tierwall.render import pictures
 from tierwall.render.formats import View

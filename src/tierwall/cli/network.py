@@ -25,7 +25,7 @@ from tierwall.cli.objects import ReadsObjects, ReadsPaths, worlds_from
 from tierwall.render.formats import LISTS, PICTURES
 
 if TYPE_CHECKING:
-    from tierwall.network.reach.picture import Picture
+    from tierwall.network.reach.listing import Picture
 
 END = "`namespace/pod`, an IP address, or `node:NAME`"
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
@@ -115,7 +115,7 @@ def list_connections(params: ListParams) -> None:
         denied=params.denied or whole,
     )
     if params.output in PICTURES:
-        from tierwall.network.reach.picture import picture
+        from tierwall.network.reach.listing import picture
 
         drawn = _drawn(lambda: picture(connections.matrix, connections.explain), "narrow it with --from, --to, --port")
         write("list", params.output, drawn)
@@ -157,7 +157,7 @@ def diff(params: DiffParams) -> int:
     show(in_order([*notes(before.snapshot), *notes(after.snapshot)]))
     changes = list(compare(before.snapshot, after.snapshot))
     if params.output in PICTURES:
-        from tierwall.network.reach.picture import picture_of_changes
+        from tierwall.network.reach.listing import picture_of_changes
 
         write("diff", params.output, _drawn(lambda: picture_of_changes(changes)))
     else:
@@ -169,7 +169,7 @@ def diff(params: DiffParams) -> int:
 
 def _drawn(draw: Callable[[], Picture], hint: str = "") -> Picture:
     """A picture; one that is too large ends the command."""
-    from tierwall.network.reach.picture import TooManyBlocks
+    from tierwall.network.reach.listing import TooManyBlocks
 
     try:
         return draw()

@@ -11,8 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from tierwall.core.verdict import Verdict
-from tierwall.network.reach.listing import Flow
-from tierwall.network.reach.picture import Arrow, Picture
+from tierwall.network.reach.listing import Arrow, Flow, Picture
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
 from tierwall.render.json import line

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
@@ -29,7 +29,6 @@ from tierwall.network.model.dialects import (
     Malformed,
     admin_peers,
     admin_ports,
-    as_list,
     as_map,
     cluster_protocols,
     network_policy_peers,
@@ -106,23 +105,17 @@ def _admin_policy(resource: Resource, unread: Sequence[Problem]) -> Policy:
         reasons.append(f"the subject cannot be understood ({error})")
     tier, priority = _place(resource, reasons)
     closed = "; ".join(reasons)
-    rules: dict[Direction, tuple[Rule, ...] | None] = {}
+    rules: dict[Direction, tuple[Rule, ...]] = {}
     for direction in Direction:
         written = spec.get(direction)
-        try:
-            rules[direction] = (
-                None
-                if written is None
-                else tuple(
-                    _closed_rule(resource, tier, direction, index, rule, why)
-                    if (why := whole or unknown.get(("spec", direction, index), ""))
-                    else _admin_rule(resource, tier, direction, index, rule, closed)
-                    for index, rule in enumerate(as_list(written, direction))
-                )
-            )
-        except Malformed as error:
-            rules[direction] = (_closed(resource, tier, direction, 0, Action.DENY, str(error)),)
-    ingress, egress = rules[Direction.INGRESS], rules[Direction.EGRESS]
+        if written is None:
+            continue
+        everywhere = whole if isinstance(written, list) else f"`{direction}` is not a list"
+        rules[direction] = ()
+        for index, rule in enumerate(written if isinstance(written, list) else (None,)):
+            why = everywhere or unknown.get(("spec", direction, index), "")
+            rules[direction] += (_admin_rule(tier, resource, direction, index, rule, why, closed),)
+    ingress, egress = rules.get(Direction.INGRESS), rules.get(Direction.EGRESS)
     return Policy(tier, resource.reference, resource, namespaces, pods, ingress, egress, priority, closed)
 
 
@@ -143,57 +136,36 @@ def _place(resource: Resource, reasons: list[str]) -> tuple[TierName, int]:
 
 
 def _admin_rule(
-    resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, policy_closed: str
+    tier: TierName, resource: Resource, direction: Direction, index: int, value: Any, unknown: str, policy_closed: str
 ) -> Rule:
-    fields, action, name = _head(value)
+    """One rule; `unknown` is what a definition says of it and Tierwall does not know."""
+    fields = value if isinstance(value, dict) else {}
+    called, name = fields.get("action"), fields.get("name")
+    action = _ACTIONS.get(called) if isinstance(called, str) else None
+    name = name if isinstance(name, str) else ""
+    reference = resource.reference
     try:
+        if unknown:
+            raise Malformed(unknown)
         as_map(value, "the rule")
         if action is None:
             raise Malformed(f"action `{fields.get('action')}` is not one of {', '.join(_ACTIONS)}")
-        peers = admin_peers(fields, direction, _peer_fields(resource, direction))
+        egress = BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
+        peers = admin_peers(fields, direction, egress if direction is Direction.EGRESS else INGRESS_PEER)
         is_cluster = resource.kind == CLUSTER
         if fields.get("ports" if is_cluster else "protocols") is not None:
             raise Malformed("`ports` and `protocols` belong to different kinds of policy")
         ports = cluster_protocols(fields.get("protocols")) if is_cluster else admin_ports(fields.get("ports"))
     except Malformed as error:
-        return _closed(resource, tier, direction, index, action or Action.DENY, str(error), name)
+        # Allow matches nobody, Deny and Pass deny everything in that direction.
+        if action is Action.ALLOW:
+            return Rule(tier, reference, resource, direction, index, action, (), None, name, str(error))
+        return Rule(tier, reference, resource, direction, index, Action.DENY, None, None, name, str(error))
     if policy_closed:
         # Who the policy is about is not known: what it would allow or pass on, it may not have been asked to.
         peers = () if action is Action.ALLOW else peers
         action = Action.ALLOW if action is Action.ALLOW else Action.DENY
-    return Rule(tier, resource.reference, resource, direction, index, action, peers, ports, name, policy_closed)
-
-
-def _head(value: Any) -> tuple[dict[str, Any], Action | None, str]:
-    """The fields of a rule, its action if that is known, and its name."""
-    fields = value if isinstance(value, dict) else {}
-    called, name = fields.get("action"), fields.get("name")
-    action = _ACTIONS.get(called) if isinstance(called, str) else None
-    return fields, action, name if isinstance(name, str) else ""
-
-
-def _closed_rule(resource: Resource, tier: TierName, direction: Direction, index: int, value: Any, reason: str) -> Rule:
-    """A rule that says what Tierwall does not know."""
-    _, action, name = _head(value)
-    return _closed(resource, tier, direction, index, action or Action.DENY, reason, name)
-
-
-def _closed(
-    resource: Resource, tier: TierName, direction: Direction, index: int, action: Action, reason: str, name: str = ""
-) -> Rule:
-    """A rule that is not understood: Allow matches nobody, Deny and Pass deny everything in that direction."""
-    action, peers = (Action.ALLOW, ()) if action is Action.ALLOW else (Action.DENY, None)
-    return Rule(tier, resource.reference, resource, direction, index, action, peers, None, name, reason)
-
-
-def _peer_fields(resource: Resource, direction: Direction) -> tuple[str, ...]:
-    match direction:
-        case Direction.INGRESS:
-            return INGRESS_PEER
-        case Direction.EGRESS:
-            return BASELINE_EGRESS_PEER if resource.kind == BASELINE else EGRESS_PEER
-        case _:
-            assert_never(direction)
+    return Rule(tier, reference, resource, direction, index, action, peers, ports, name, policy_closed)
 
 
 def _network_policy(resource: Resource) -> Policy:

@@ -114,6 +114,11 @@ class Relation(StrEnum):
     SAME_LABELS = "sameLabels"
     NOT_SAME_LABELS = "notSameLabels"
 
+    @property
+    def compares_names(self) -> bool:
+        """Whether the relation asks which namespace it is, rather than what labels it has."""
+        return self in (Relation.SELF, Relation.NOT_SELF)
+
 
 class Related(NamedTuple):
     """Namespaces chosen by their relation to the subject's; `keys` for the two label relations."""

@@ -33,17 +33,6 @@ from tierwall.values.addresses import Block, Span
 OTHER = None
 
 
-def compares_names(relation: Relation) -> bool:
-    """Whether a relation asks which namespace it is, rather than what labels it has."""
-    match relation:
-        case Relation.SELF | Relation.NOT_SELF:
-            return True
-        case Relation.SAME_LABELS | Relation.NOT_SAME_LABELS:
-            return False
-        case _:
-            assert_never(relation)
-
-
 class Labels:
     """The keys and values that selectors of one sort of object look at."""
 
@@ -93,7 +82,7 @@ class Attention:
             relations: set[Relation] = set()
             for rule in policy.all_rules:
                 relations.update(self._rule(rule))
-            if any(map(compares_names, relations)):
+            if any(relation.compares_names for relation in relations):
                 self._by_name(policy.namespaces, model)
 
     def _rule(self, rule: Rule) -> Iterator[Relation]:

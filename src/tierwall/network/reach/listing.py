@@ -1,10 +1,14 @@
-"""The matrix as entries to show: these sources, those destinations, on which ports, with what verdict and why."""
+"""The matrix as it is shown: as entries, and as a picture.
+
+An entry says which sources reach which destinations on which ports, with what verdict and why. A picture, for graphs
+and the page, has the fewest blocks of ends such that every pair of blocks fares as one, and arrows between them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from msgspec import Struct
 
@@ -17,7 +21,10 @@ from tierwall.network.model.ends import End
 from tierwall.network.model.rules import Direction, PodPeer, PortRange, Relation, by_kind
 from tierwall.network.reach.matrix import Group, Matrix, Passages
 from tierwall.network.reach.naming import LARGE, MOST_SELECTORS, Hint, Named, Names
-from tierwall.network.reach.spaces import PortSpace, bits
+from tierwall.network.reach.spaces import PortSpace, bits, cut, union
+
+# A picture with more blocks than this shows nothing.
+MOST_BLOCKS = 400
 
 
 class Flow(Struct, frozen=True):
@@ -192,3 +199,73 @@ def only_itself(found: Matrix, destinations: int, sources: int) -> bool:
     (bit,) = bits(sources)
     one = found.classes.all[bit]
     return len(one.members) == 1 and not one.spans
+
+
+class TooManyBlocks(ValueError):
+    """There are too many different blocks for a picture."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MOST_BLOCKS} groups of ends differ")
+
+
+class Arrow(NamedTuple):
+    """From one node to another, by number."""
+
+    source: int
+    destination: int
+    flows: tuple[Flow, ...]
+    change: str = ""
+
+
+class Picture(NamedTuple):
+    """Named nodes and arrows between them. Nodes that are one end have no arrow to themselves."""
+
+    nodes: tuple[Named, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def picture(found: Matrix, why: bool = False) -> Picture:
+    """The picture of a matrix; TooManyBlocks if it would be too large to read."""
+    names, flows = Names(found.classes), Flows(found.ports, why)
+    blocks = _blocks(found)
+    arrows = [
+        Arrow(source, destination, flows.of(passages))
+        for source, destination, passages in sorted(_edges(found, blocks), key=lambda edge: edge[:2])
+        if not only_itself(found, blocks[destination], blocks[source])
+    ]
+    return Picture(tuple(map(names.spelled, blocks)), tuple(arrows))
+
+
+def _blocks(found: Matrix) -> list[int]:
+    """Disjoint sets of ends, in order, such that each group of the matrix has all of one or nothing."""
+    sets = dict.fromkeys(group.destinations for group in found.groups)
+    sets |= dict.fromkeys(sources for group in found.groups for sources, _ in group.sources)
+    pieces = [everybody] if (everybody := union(sets)) else []
+    for mask in sets:
+        pieces = cut(pieces, mask)
+        if len(pieces) > MOST_BLOCKS:
+            raise TooManyBlocks
+    return sorted(pieces, key=lambda piece: piece & -piece)
+
+
+def _edges(found: Matrix, blocks: list[int]) -> Iterator[tuple[int, int, Passages]]:
+    """How blocks reach blocks, by number."""
+    for group in found.groups:
+        destinations = [number for number, block in enumerate(blocks) if block & group.destinations]
+        for sources, passages in group.sources:
+            for source in (number for number, block in enumerate(blocks) if block & sources):
+                for destination in destinations:
+                    yield source, destination, passages
+
+
+def picture_of_changes(entries: Iterable[Entry]) -> Picture:
+    """The picture of a comparison: the sets of ends its entries name, and an arrow for each way things change."""
+    nodes: dict[Named, int] = {}
+    arrows: dict[tuple[int, int, str], list[Flow]] = {}
+    for entry in entries:
+        source, destination = (nodes.setdefault(named, len(nodes)) for named in (entry.sources, entry.destinations))
+        arrows.setdefault((source, destination, entry.change), []).extend(entry.flows)
+        if len(nodes) > MOST_BLOCKS:
+            raise TooManyBlocks
+    drawn = (Arrow(source, to, tuple(flows), change) for (source, to, change), flows in arrows.items())
+    return Picture(tuple(nodes), tuple(drawn))

@@ -17,7 +17,7 @@ from tierwall.core.stack import DEFAULT_ALLOW, Stack, Tier, combine
 from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.ends import End
 from tierwall.network.model.rules import Direction, NamedPort, Policy, PortRange, Related, by_kind, isolates
-from tierwall.network.reach.classes import Classes, EndClass, compares_names
+from tierwall.network.reach.classes import Classes, EndClass
 from tierwall.network.reach.membership import Claims, Membership, cells
 
 
@@ -154,7 +154,7 @@ def _compared(namespaces: Selector | Related) -> Iterable[tuple[str, str]]:
         case Selector():
             pass
         case Related(relation, keys):
-            if compares_names(relation):
+            if relation.compares_names:
                 yield "namespace", ""
             for key in keys:
                 yield "label", key

@@ -54,22 +54,6 @@ class Gone(Exception):
     """The caller hung up."""
 
 
-class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `/readyz` says."""
-
-    ready: bool
-    revision: str
-    policies: int
-    objects: int
-    bridge: bool
-    # Superseded policies that are still enforced where they granted something.
-    retained: int
-    # The files hold something else than what is in force.
-    stale: bool
-    message: str = ""
-    problems: tuple[Any, ...] = ()
-
-
 class App:
     """The application. `pages` is one of its own, for an address that answers nothing but health and metrics."""
 
@@ -178,25 +162,28 @@ class App:
         if path == "/healthz":
             return 200, b"text/plain", b"ok\n"
         readiness = self.readiness()
-        return 200 if readiness.ready else 503, b"application/json", msgspec.json.encode(readiness)
+        return 200 if readiness["ready"] else 503, b"application/json", msgspec.json.encode(readiness)
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> dict[str, Any]:
         """What is in force, and what is wrong with the newest edit if it is not."""
-        store = self._store
-        message = "policies are being made ready" if self.warming else ""
+        store, policies = self._store, self._store.current
+        page: dict[str, Any] = {
+            "ready": not self.stopping and not self.warming,
+            "revision": policies.revision,
+            "policies": policies.policies,
+            "objects": policies.objects,
+            "bridge": self._reviews.bridged,
+            # Superseded policies that are still enforced where they granted something.
+            "retained": len(store.retained),
+            # The files hold something else than what is in force.
+            "stale": bool(store.trouble),
+        }
         if store.trouble:
-            message = "the files hold policies that cannot be used; the last good ones are in force"
-        return Readiness(
-            ready=not self.stopping and not self.warming,
-            revision=store.current.revision,
-            policies=store.current.policies,
-            objects=store.current.objects,
-            bridge=self._reviews.bridged,
-            retained=len(store.retained),
-            stale=bool(store.trouble),
-            message=message,
-            problems=tuple(diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]),
-        )
+            page["message"] = "the files hold policies that cannot be used; the last good ones are in force"
+            page["problems"] = [diagnostic_document(diagnostic) for diagnostic in store.trouble[:20]]
+        elif self.warming:
+            page["message"] = "policies are being made ready"
+        return page
 
 
 class _Body:

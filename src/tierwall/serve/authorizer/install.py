@@ -124,8 +124,20 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ca, ca_key = _authority(folder, days)
-        _signed(folder, "server", hosts[0], hosts, ExtendedKeyUsageOID.SERVER_AUTH, ca, ca_key, days)
-        _signed(folder, "client", CLIENT, (), ExtendedKeyUsageOID.CLIENT_AUTH, ca, ca_key, days)
+        for file, name, names, use in (
+            ("server", hosts[0], hosts, ExtendedKeyUsageOID.SERVER_AUTH),
+            ("client", CLIENT, (), ExtendedKeyUsageOID.CLIENT_AUTH),
+        ):
+            if not (folder / f"{file}.crt").exists():
+                key = ec.generate_private_key(ec.SECP256R1())
+                builder = _builder(_name(name), ca.subject, key, days)
+                builder = builder.add_extension(x509.BasicConstraints(False, None), True)
+                builder = builder.add_extension(x509.ExtendedKeyUsage([use]), False)
+                signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+                builder = builder.add_extension(signer, False)
+                if names:
+                    builder = builder.add_extension(x509.SubjectAlternativeName([*map(_host, names)]), False)
+                _write(folder, file, builder.sign(ca_key, hashes.SHA256()), key)
     except (OSError, ValueError, TypeError) as why:
         raise InputError([Diagnostic("TW512", f"certificates in `{folder}` cannot be made: {why}")]) from why
 
@@ -144,28 +156,6 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
     certificate = builder.sign(key, hashes.SHA256())
     _write(folder, "ca", certificate, key)
     return certificate, key
-
-
-def _signed(
-    folder: Path,
-    file: str,
-    name: str,
-    hosts: Sequence[str],
-    use: x509.ObjectIdentifier,
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
-    days: int,
-) -> None:
-    if (folder / f"{file}.crt").exists():
-        return
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_name(name), ca.subject, key, days)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([use]), False)
-    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), False)
-    if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), False)
-    _write(folder, file, builder.sign(ca_key, hashes.SHA256()), key)
 
 
 def _builder(

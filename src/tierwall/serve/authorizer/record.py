@@ -68,7 +68,10 @@ def of_decision(phase: str, decision: ChainDecision, attributes: Attributes | No
         record.policy, record.rule = str(step.policy or ""), step.rule or ""
         record.condition = step.name or "" if step.policy is None else ""
     if attributes is not None:
-        describe(record, attributes)
+        record.user, record.groups, record.verb = attributes.user, attributes.groups, attributes.verb
+        record.group, record.version, record.resource = attributes.group, attributes.version, attributes.resource
+        record.subresource, record.namespace = attributes.subresource, attributes.namespace
+        record.name, record.path = attributes.name, attributes.path
     return record
 
 
@@ -86,11 +89,3 @@ def _policies(opinions: Opinions) -> Iterator[str]:
             for condition in opinion.conditions.conditions:
                 if condition.source is not None:
                     yield str(condition.source.policy)
-
-
-def describe(record: Record, attributes: Attributes) -> None:
-    """Say what was asked."""
-    record.user, record.groups, record.verb = attributes.user, attributes.groups, attributes.verb
-    record.group, record.version, record.resource = attributes.group, attributes.version, attributes.resource
-    record.subresource, record.namespace = attributes.subresource, attributes.namespace
-    record.name, record.path = attributes.name, attributes.path

@@ -7,6 +7,7 @@ those with plain names the mark is read.
 from __future__ import annotations
 
 import difflib
+from contextlib import closing
 from typing import Any, cast
 
 import msgspec
@@ -91,13 +92,9 @@ def difference(table: Table) -> str:
     if not script_to(table):
         return ""  # Parts that came one after another are listed in the order in which they came.
     before = listing()
-    scratch = NetworkNamespace()
-    try:
-        with scratch.entered():
-            execute(text(table))
-            after = listing()
-    finally:
-        scratch.close()
+    with closing(NetworkNamespace()) as scratch, scratch.entered():
+        execute(text(table))
+        after = listing()
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "in the kernel", "from the policies", lineterm=""
     )

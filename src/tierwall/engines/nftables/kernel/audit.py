@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,19 +91,14 @@ def events(group: int, seconds: float | None = None) -> Iterator[Event]:
 
     InputError says why the log cannot be read.
     """
-    log = Log(group)
-    names = Names()
-    until = None if seconds is None else time.monotonic() + seconds
-    selector = selectors.DefaultSelector()
-    selector.register(log, selectors.EVENT_READ)
-    try:
+    with closing(Log(group)) as log, selectors.DefaultSelector() as selector:
+        names = Names()
+        until = None if seconds is None else time.monotonic() + seconds
+        selector.register(log, selectors.EVENT_READ)
         while until is None or time.monotonic() < until:
             selector.select(None if until is None else max(0.0, until - time.monotonic()))
             for logged in log.read():
                 yield event(logged, names)
-    finally:
-        selector.close()
-        log.close()
 
 
 def event(logged: Logged, names: Names) -> Event:

@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple, cast
 
 from tierwall.engines.nftables.kernel.nflog import Flow, Log, Logged
@@ -47,11 +48,8 @@ def probe(topology: Topology, probes: Sequence[Probe], log: Log, patience: float
     """The fate of each probe, in order."""
     fates: list[Fate] = []
     for start in range(0, len(probes), _AT_ONCE):
-        round_ = _Round(topology, log, patience)
-        try:
-            fates += round_.fates(probes[start : start + _AT_ONCE])
-        finally:
-            round_.close()
+        with closing(_Round(topology, log, patience)) as sending:
+            fates += sending.fates(probes[start : start + _AT_ONCE])
     return fates
 
 

@@ -97,10 +97,12 @@ class Compiler:
         """The chain of a pod's class; empty if nothing is to be asked."""
         stack = self.model.stack(pod, direction)
         key = stack, direction, pod.namespace
-        found = self._classes.get(key)
-        if found is None:
-            found = self._classes[key] = self._class(stack, Subject(direction, pod.namespace, pod.namespace_labels))
-        return found
+        chain = self._classes.get(key)
+        if chain is None:
+            lines = self._lines(stack, Subject(direction, pod.namespace, pod.namespace_labels))
+            chain = self.parts.chain(str(direction), lines, _named(stack)) if lines is not None else ""
+            self._classes[key] = chain
+        return chain
 
     def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, Attached]:
         """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
@@ -120,9 +122,9 @@ class Compiler:
             classes = {self.class_of(pod, direction) for pod in self.model.pods if self.is_judged(pod)}
             rules = []
             for family in FAMILIES:
-                name, found = self._map(direction, family, classes, verdicts)
-                sets[name] = found
-                self.maps[direction, family] = name
+                name = self.maps[direction, family] = self._names.name(f"{direction}{family}", repr(sorted(classes)))
+                elements = {address: goto for address, goto in verdicts.items() if family_of(address) == family}
+                sets[name] = Set(Kind.VERDICTS, family, elements | {EVERY_OTHER: ALLOW[direction]})
                 rules.append(f"{subject_field(direction, family)} vmap @{name}")
             rules.append('drop comment "only while the map above is replaced"')
             chains[str(direction)] = _plain(rules, _DISPATCH[direction])
@@ -132,10 +134,6 @@ class Compiler:
             dict(sorted(sets.items())) | dict(sorted(self.sets.made.items())),
             dict(sorted(parts.chains.items())) | chains | self._base(),
         )
-
-    def _class(self, stack: Stack[Policy], subject: Subject) -> str:
-        lines = self._lines(stack, subject)
-        return self.parts.chain(str(subject.direction), lines, _named(stack)) if lines is not None else ""
 
     def _lines(self, stack: Stack[Policy], subject: Subject) -> list[str] | None:
         """What a stack of tiers says, from its first tier down; None if it lets everything pass unasked."""
@@ -162,13 +160,6 @@ class Compiler:
                 raise AssertionError(f"the network plane has no tier that combines by {tier.combining}")
             case _:
                 assert_never(tier.combining)
-
-    def _map(
-        self, direction: Direction, family: int, classes: set[str], verdicts: dict[Element, Attached]
-    ) -> tuple[str, Set]:
-        own = {element: verdict for element, verdict in verdicts.items() if family_of(element) == family}
-        name = self._names.name(f"{direction}{family}", repr(sorted(classes)))
-        return name, Set(Kind.VERDICTS, family, own | {EVERY_OTHER: ALLOW[direction]})
 
     def _known(self) -> dict[str, Set]:
         """Who has which address, so that packets can be told by name; and the flows that were cut."""

@@ -22,8 +22,8 @@ in a collection had no name when it was authorized, nor a new Namespace a namesp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -260,15 +260,21 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
-_decoder = msgspec.json.Decoder(_Review)
+_decode_review = msgspec.json.Decoder(_Review).decode
+T = TypeVar("T")
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
+    """A body as a decoder reads it; WireError if it is no `what`."""
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
+        raise WireError(f"the body is no {what}: {why}") from None
 
 
 def read_admission(body: bytes) -> AdmissionRequest:
     """The request of a review; WireError says what is wrong with it."""
-    try:
-        review = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-        raise WireError(f"the body is no `{KIND}`: {why}") from None
+    review = decoded(_decode_review, body, f"`{KIND}`")
     if review.kind != KIND or review.api_version != API_VERSION:
         raise WireError(f"expected an `{KIND}` of `{API_VERSION}`, found `{review.kind}` of `{review.api_version}`")
     if review.request is None or not review.request.uid:

@@ -111,10 +111,7 @@ class Reviews:
         return kept
 
     def _authorized(self, body: bytes, grants: bool) -> Reply:
-        try:
-            found = self._decode_review(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-            raise WireError(f"the body is no `{KIND}`: {why}") from None
+        found = bridge.decoded(self._decode_review, body, f"`{KIND}`")
         if found.kind == condition_sets.KIND:
             # A caller with one address for both kinds of review.
             return self._conditions(body)
@@ -158,10 +155,7 @@ class Reviews:
         return found
 
     def _conditions(self, body: bytes) -> Reply:
-        try:
-            value = self._decode(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as why:
-            raise WireError(f"the body is no JSON: {why}") from None
+        value = bridge.decoded(self._decode, body, "JSON")
         if not isinstance(value, Mapping):
             raise WireError("expected a review, found something that is no object")
         try:

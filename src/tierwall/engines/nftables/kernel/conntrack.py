@@ -9,7 +9,6 @@ as an idle connection asks whether its peer still lives.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from tierwall.engines.nftables.kernel.netlink import (
     NetlinkError,
     attribute,
     attributes,
-    number,
 )
 from tierwall.engines.nftables.kernel.nflog import Flow
 from tierwall.engines.nftables.table.compile import Compiler
@@ -82,12 +80,8 @@ def forget_all() -> None:
 
 
 def _key(found: dict[int, bytes]) -> bytes:
-    out = attribute(_TUPLE_ORIG | 0x8000, found[_TUPLE_ORIG])
-    if _ID in found:
-        out += number(_ID, struct.unpack("!I", found[_ID])[0])
-    if _ZONE in found:
-        out += attribute(_ZONE, found[_ZONE])
-    return out
+    rest = (attribute(kind, found[kind]) for kind in (_ID, _ZONE) if kind in found)
+    return attribute(_TUPLE_ORIG | 0x8000, found[_TUPLE_ORIG]) + b"".join(rest)
 
 
 def _flow(data: bytes) -> Flow | None:

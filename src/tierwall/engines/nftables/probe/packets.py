@@ -188,25 +188,11 @@ def sctp_init(source_port: int, port: int) -> bytes:
     return header + checksum + chunk
 
 
-_POLYNOMIAL = 0x82F63B78
-
-
-def _table() -> list[int]:
-    out = []
-    for octet in range(256):
-        value = octet
-        for _ in range(8):
-            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        out.append(value)
-    return out
-
-
-_TABLE = _table()
-
-
 def crc32c(data: bytes) -> int:
-    """The checksum of some octets."""
+    """The checksum of SCTP (RFC 9260, appendix A)."""
     value = 0xFFFFFFFF
-    for octet in data:
-        value = (value >> 8) ^ _TABLE[(value ^ octet) & 0xFF]
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
     return value ^ 0xFFFFFFFF

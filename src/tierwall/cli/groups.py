@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tierwall.cli.lazy import Lazy, LazyGroup
+from tierwall.cli.main import LazyGroup
 from tierwall.engines.table import enforced_with, offered_by
 
 QUESTIONS = {
-    "network": Lazy("tierwall.cli.network:explain", "May this pod open a connection to that one?"),
-    "tool": Lazy("tierwall.cli.tool:explain", "May this caller use this tool through this Gateway?"),
-    "gateway": Lazy("tierwall.cli.gateway:effective", "Which settings are in force at this place, and who set them?"),
-    "api": Lazy("tierwall.cli.api:explain", "May this user do this, and under which conditions?"),
+    "network": ("tierwall.cli.network:explain", "May this pod open a connection to that one?"),
+    "tool": ("tierwall.cli.tool:explain", "May this caller use this tool through this Gateway?"),
+    "gateway": ("tierwall.cli.gateway:effective", "Which settings are in force at this place, and who set them?"),
+    "api": ("tierwall.cli.api:explain", "May this user do this, and under which conditions?"),
 }
 
 
@@ -32,7 +32,7 @@ def explain() -> None:
 @click.group(
     "compile",
     cls=LazyGroup,
-    lazy={name: Lazy(f"tierwall.cli.{name}:compile", entry.title) for name, entry in offered_by("compile").items()},
+    lazy={name: (f"tierwall.cli.{name}:compile", entry.title) for name, entry in offered_by("compile").items()},
     help=" ".join(
         (
             "Print what an engine would be given; nothing is applied.",
@@ -52,7 +52,7 @@ def compile() -> None:
 @click.group(
     "enforce",
     cls=LazyGroup,
-    lazy={name: Lazy(f"tierwall.cli.{name}:enforce", entry.title) for name, entry in offered_by("enforce").items()},
+    lazy={name: (f"tierwall.cli.{name}:enforce", entry.title) for name, entry in offered_by("enforce").items()},
     help="Make an engine obey the policies. Where that takes a process that stays, it is a command of its own: "
     + ", ".join(f"`tierwall {command}` ({name})" for name, command in enforced_with().items() if command != "enforce")
     + ".",

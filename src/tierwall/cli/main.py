@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import click
 
-from tierwall.cli.lazy import Lazy, LazyGroup
 from tierwall.engines.table import enforced_with, offered_by
 from tierwall.version import __version__
 
-COMMANDS = {
-    "check": Lazy("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
-    "test": Lazy("tierwall.cli.test:command", "Run policy tests."),
-    "explain": Lazy("tierwall.cli.groups:explain", "Ask one question and see which policy decides it, and why."),
-    "tools": Lazy("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
-    "can-i": Lazy("tierwall.cli.api:can_i", "May this user do this? In the manner of `kubectl auth can-i`."),
-    "list": Lazy("tierwall.cli.network:list_connections", "List who can reach whom on what."),
-    "diff": Lazy("tierwall.cli.network:diff", "Compare the connections two folders of manifests let pass."),
-    "effective": Lazy("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
-    "status": Lazy("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),
-    "run": Lazy("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),
-    "compile": Lazy(
-        "tierwall.cli.groups:compile", f"Print what an engine would be given: {', '.join(offered_by('compile'))}."
+# Where a command is, as `module:attribute`, and the line that `--help` shows for it.
+Lazy: TypeAlias = tuple[str, str]
+
+COMMANDS: Mapping[str, Lazy] = {
+    "check": ("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
+    "test": ("tierwall.cli.test:command", "Run policy tests."),
+    "explain": ("tierwall.cli.groups:explain", "Ask one question and see which policy decides it, and why."),
+    "tools": ("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
+    "can-i": ("tierwall.cli.api:can_i", "May this user do this? In the manner of `kubectl auth can-i`."),
+    "list": ("tierwall.cli.network:list_connections", "List who can reach whom on what."),
+    "diff": ("tierwall.cli.network:diff", "Compare the connections two folders of manifests let pass."),
+    "effective": ("tierwall.cli.gateway:effective", "See the gateway settings in force, and who set them."),
+    "status": ("tierwall.cli.gateway:status", "Print the conditions a controller would write on each policy."),
+    "run": ("tierwall.cli.envoy:run", "Enforce the tool policies of a folder with Envoy."),
+    "compile": (
+        "tierwall.cli.groups:compile",
+        f"Print what an engine would be given: {', '.join(offered_by('compile'))}.",
     ),
-    "enforce": Lazy(
+    "enforce": (
         "tierwall.cli.groups:enforce",
         "Make an engine obey the policies: "
         + ", ".join(
@@ -31,13 +38,55 @@ COMMANDS = {
         )
         + ".",
     ),
-    "audit": Lazy("tierwall.cli.nft:audit", "Stream what the kernel dropped, by pod, policy and rule."),
-    "authorizer": Lazy("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
-    "cel": Lazy("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
-    "yaml": Lazy("tierwall.cli.yaml:command", "Print YAML as JSON, exactly as Kubernetes reads it."),
-    "crds": Lazy("tierwall.cli.crds:command", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
-    "completion": Lazy("tierwall.cli.main:completion", "Print the shell completion script."),
+    "audit": ("tierwall.cli.nft:audit", "Stream what the kernel dropped, by pod, policy and rule."),
+    "authorizer": ("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
+    "cel": ("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
+    "yaml": ("tierwall.cli.yaml:command", "Print YAML as JSON, exactly as Kubernetes reads it."),
+    "crds": ("tierwall.cli.crds:command", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
+    "completion": ("tierwall.cli.main:completion", "Print the shell completion script."),
 }
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is run or its help is shown.
+
+    `tierwall --help` must not pay for the modules of every command.
+    """
+
+    def __init__(self, *args: object, lazy: Mapping[str, Lazy], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All command names, in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself, imported now."""
+        if cmd_name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands for `--help`, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command named when there is no such one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from tierwall.core.diagnostics import near_miss
+
+            hint = near_miss(args[0], self.list_commands(ctx))
+            words = error.message.rstrip(".")
+            raise click.UsageError(f"{words}; {hint}" if hint else words, ctx=ctx) from None
 
 
 @click.group(

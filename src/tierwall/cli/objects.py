@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from tierwall.world import World
 
 
+def files(help: str, **settings: Any) -> Any:
+    """`-f PATH`, which may be given several times."""
+    return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
+
+
 class ReadsObjects(Params):
     """The options of every command that reads objects: what says where they come from is declared here."""
 
-    files: tuple[str, ...] = option(
-        "-f",
-        "--file",
-        last=True,
-        multiple=True,
-        show_default="this folder",
-        metavar="PATH",
-        help="File or folder of manifests; `-` is standard input. May be repeated.",
+    files: tuple[str, ...] = files(
+        "File or folder of manifests; `-` is standard input. May be repeated.", show_default="this folder"
     )
 
     paths: tuple[str, ...] = ()
@@ -67,9 +66,7 @@ class NeedsPaths(ReadsObjects):
     """The same for commands that never take this folder for granted."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
-    files: tuple[str, ...] = option(
-        "-f", "--file", last=True, multiple=True, metavar="PATH", help="The same as PATH. May be repeated."
-    )
+    files: tuple[str, ...] = files("The same as PATH. May be repeated.")
     missing = "Missing argument 'PATH...'."
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.command import FOUND, Params, argument, choice, option, output, runs, show, write
-from tierwall.cli.objects import take_stdin, worlds_from
+from tierwall.cli.command import FOUND, Params, argument, choice, output, runs, show, write
+from tierwall.cli.objects import files, take_stdin, worlds_from
 from tierwall.engines.table import engine, offered_by
 
 if TYPE_CHECKING:
@@ -25,13 +25,8 @@ class TestParams(Params):
         + ", ".join(f"{entry.answered_by} ({name})" for name, entry in offered_by("test").items())
         + ".",
     )
-    files: tuple[str, ...] = option(
-        "-f",
-        "--file",
-        last=True,
-        multiple=True,
-        metavar="PATH",
-        help="File or folder of manifests that lie under those of every test; `-` is standard input. May be repeated.",
+    files: tuple[str, ...] = files(
+        "File or folder of manifests that lie under those of every test; `-` is standard input. May be repeated."
     )
     output: str = output("test")
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests import ROOT
 from tests.resources.reference_pages import pages, write
-from tierwall.cli.crds import command as crds
+from tierwall.cli.documents import crds
 from tierwall.render.manifests import to_yaml
 from tierwall.resources.crd import crd_documents
 from tierwall.resources.kinds.registry import all_kinds

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tierwall.cli.yaml import command as yaml_command
+from tierwall.cli.documents import yaml as yaml_command
 
 
 def test_documents_are_printed_one_a_line() -> None:

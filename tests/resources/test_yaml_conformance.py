@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests import ROOT
-from tierwall.cli.yaml import command as yaml_command
+from tierwall.cli.documents import yaml as yaml_command
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError

@@ -1,14 +1,21 @@
-"""`tierwall check`: every problem of every file at once, sorted by place."""
+"""`check` finds every problem of every file, in order of place; `test` runs policy tests (docs/policy-tests.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
-from tierwall.cli.command import FAILED, FOUND, option, output, runs, worlds_read, write
-from tierwall.cli.objects import ReadsPaths, load
+from tierwall.cli.command import FAILED, FOUND, Params, argument, choice, option, output, runs, show, worlds_read, write
+from tierwall.cli.objects import ReadsPaths, files, load, take_stdin, worlds_from
+from tierwall.engines.table import engine, offered_by
+
+if TYPE_CHECKING:
+    from tierwall.policytest.run import CaseResult
 
 
-class Params(ReadsPaths):
+class CheckParams(ReadsPaths):
     """What is checked, and for whom."""
 
     namespace: str | None = option(
@@ -19,8 +26,8 @@ class Params(ReadsPaths):
 
 
 @click.command("check", epilog="Example: tierwall check manifests/ -o sarif > findings.sarif")
-@runs(Params)
-def command(params: Params) -> int:
+@runs(CheckParams)
+def check(params: CheckParams) -> int:
     """Find everything that is wrong with the manifests in the given files or folders; by default in this folder.
 
     Exit code 0 when there is nothing to report but notes, 4 when there are findings, 1 when input cannot be read.
@@ -43,3 +50,46 @@ def command(params: Params) -> int:
     if findings.unreadable:
         return FAILED
     return FOUND if findings.serious else 0
+
+
+class TestParams(Params):
+    """Which tests are run, on which objects, and who answers them."""
+
+    paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
+    engine: str = choice(
+        *offered_by("test"),
+        help="Who answers: "
+        + ", ".join(f"{entry.answered_by} ({name})" for name, entry in offered_by("test").items())
+        + ".",
+    )
+    files: tuple[str, ...] = files(
+        "File or folder of manifests that lie under those of every test; `-` is standard input. May be repeated."
+    )
+    output: str = output("test")
+
+
+@click.command("test", epilog="Example: tierwall test tests/ -o junit > report.xml")
+@runs(TestParams)
+def test(params: TestParams) -> int:
+    """Run every PolicyTest in the given files or folders.
+
+    What is wrong with the objects that are judged is shown first and fails no case. Exit code 0 when all cases
+    passed, 4 when some failed, 1 when a test file cannot be used.
+    """
+    from tierwall.policytest.run import run
+    from tierwall.policytest.suite import doubts, suites
+
+    take_stdin(params.paths)
+    under = worlds_from(params.files)[0].snapshot if params.files else None
+    found = suites(params.paths, under)
+    show(doubts(found))
+    failed = 0
+
+    def results() -> Iterator[CaseResult]:
+        nonlocal failed
+        for result in run(found, engine(params.engine)):
+            failed += result.ok is False
+            yield result
+
+    write("test", params.output, results())
+    return FOUND if failed else 0

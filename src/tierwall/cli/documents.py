@@ -1,4 +1,4 @@
-"""`tierwall yaml`: each document as one line of JSON, exactly as Kubernetes reads it (docs/reference/yaml.md)."""
+"""Commands about documents: `yaml` shows how Kubernetes reads a file (docs/reference/yaml.md), `crds` prints CRDs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tierwall.cli.command import FAILED, Params, argument, runs
+from tierwall.cli.command import FAILED, Params, argument, output, runs, write
 
 
 class YamlParams(Params):
@@ -17,7 +17,7 @@ class YamlParams(Params):
 
 @click.command("yaml")
 @runs(YamlParams)
-def command(params: YamlParams) -> int:
+def yaml(params: YamlParams) -> int:
     """Print every document of FILE as one line of JSON, exactly as Kubernetes reads it.
 
     `-` reads standard input. Empty documents are left out; of a repeated key the last counts, with a warning.
@@ -39,3 +39,34 @@ def command(params: YamlParams) -> int:
     for problem in read.diagnostics:
         click.echo(f"{problem.at}: {problem.told}", err=True)
     return FAILED if read.diagnostics else 0
+
+
+class CrdsParams(Params):
+    """Which kinds."""
+
+    kinds: tuple[str, ...] = argument(nargs=-1)
+    output: str = output("crds")
+
+
+@click.command("crds")
+@runs(CrdsParams)
+def crds(params: CrdsParams) -> None:
+    """Print the CustomResourceDefinitions of KINDS, or of all kinds that are custom resources.
+
+    A kind is named as in a manifest (`AdminNetworkPolicy`), by its plural or by a short name.
+
+    Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -
+    """
+    from tierwall.core.diagnostics import near_miss
+    from tierwall.resources.crd import crd_documents
+    from tierwall.resources.kinds.registry import all_kinds
+
+    known = [kind for kind in all_kinds() if kind.is_crd]
+    chosen = []
+    for name in params.kinds:
+        named = [kind for kind in known if name in (kind.kind, kind.plural, kind.kind.lower(), *kind.short_names)]
+        if not named:
+            hint = near_miss(name, [kind.kind for kind in known])
+            raise click.BadParameter(f"no custom resource is called `{name}`" + (f"; {hint}" if hint else ""))
+        chosen += named
+    write("crds", params.output, crd_documents(chosen if params.kinds else known))

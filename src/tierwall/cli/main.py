@@ -15,8 +15,8 @@ from tierwall.version import __version__
 Lazy: TypeAlias = tuple[str, str]
 
 COMMANDS: Mapping[str, Lazy] = {
-    "check": ("tierwall.cli.check:command", "Find everything that is wrong with manifests and policies."),
-    "test": ("tierwall.cli.test:command", "Run policy tests."),
+    "check": ("tierwall.cli.checks:check", "Find everything that is wrong with manifests and policies."),
+    "test": ("tierwall.cli.checks:test", "Run policy tests."),
     "explain": ("tierwall.cli.groups:explain", "Ask one question and see which policy decides it, and why."),
     "tools": ("tierwall.cli.tool:tools", "List the tools that a caller may use, per backend, and why."),
     "can-i": ("tierwall.cli.api:can_i", "May this user do this? In the manner of `kubectl auth can-i`."),
@@ -41,8 +41,8 @@ COMMANDS: Mapping[str, Lazy] = {
     "audit": ("tierwall.cli.nft:audit", "Stream what the kernel dropped, by pod, policy and rule."),
     "authorizer": ("tierwall.cli.authorizer:group", "Serve API authorization to API servers, as webhooks."),
     "cel": ("tierwall.cli.cel:group", "Evaluate, partially evaluate and check CEL expressions."),
-    "yaml": ("tierwall.cli.yaml:command", "Print YAML as JSON, exactly as Kubernetes reads it."),
-    "crds": ("tierwall.cli.crds:command", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
+    "yaml": ("tierwall.cli.documents:yaml", "Print YAML as JSON, exactly as Kubernetes reads it."),
+    "crds": ("tierwall.cli.documents:crds", "Print the CustomResourceDefinitions of the kinds Tierwall knows."),
     "completion": ("tierwall.cli.main:completion", "Print the shell completion script."),
 }
 

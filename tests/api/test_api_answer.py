@@ -221,6 +221,8 @@ WIDGETS = {
         ({"resource": "deploy"}, ("deployments", "apps", "v1", None)),
         ({"resource": "deployments.apps/scale"}, ("deployments", "apps", "v1", "scale")),
         ({"resource": "deployments.v1beta1.apps"}, ("deployments", "apps", "v1beta1", None)),
+        ({"resource": "deployments.v1.apps/scale"}, ("deployments", "apps", "v1", "scale")),
+        ({"resource": "leases.coordination.k8s.io"}, ("leases", "coordination.k8s.io", "v1", None)),
         ({"resource": "pods/exec"}, ("pods", "", "v1", "exec")),
         ({"resource": "pods/exec", "subresource": ""}, ("pods", "", "v1", "")),
         ({"resource": "wd"}, ("widgets", "example.org", "v2", None)),
@@ -235,7 +237,7 @@ WIDGETS = {
 def test_a_question_is_completed_where_that_is_asked_for(given: dict[str, str], asked: tuple[str | None, ...]) -> None:
     question, doubts = resolve(objects(WIDGETS), ApiQuestion.from_dict({"verb": "get", **given}))
     assert (question.resource, question.group, question.version, question.subresource) == asked
-    known = asked[0] in ("deployments", "pods", "widgets", "events", "*", "")
+    known = asked[0] in ("deployments", "leases", "pods", "widgets", "events", "*", "")
     assert bool(doubts) is not known
 
 

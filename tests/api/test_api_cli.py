@@ -108,14 +108,6 @@ def test_the_first_line_is_a_sentence(folder: Path, words: tuple[str, ...], code
     assert result.stdout.startswith(start)
 
 
-def test_resources_are_written_as_kubectl_writes_them(folder: Path) -> None:
-    from tierwall.api.resource_names import ResourceName
-
-    assert ResourceName.parse("deployments.v1.apps/scale") == ("deployments", "v1", "apps", "scale")
-    assert ResourceName.parse("pods").group is None
-    assert ResourceName.parse("leases.coordination.k8s.io").group == "coordination.k8s.io"
-
-
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [

@@ -120,25 +120,6 @@ class Resolved(NamedTuple):
     doubts: tuple[str, ...]
 
 
-class ResourceName(NamedTuple):
-    """A resource as kubectl writes it: `pods`, `pods/exec`, `deployments.apps` or `deployments.v1.apps`."""
-
-    resource: str
-    version: str | None = None
-    group: str | None = None
-    subresource: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> ResourceName:
-        """The parts of a name; those that it lacks are None."""
-        whole, _, subresource = text.partition("/")
-        name, _, rest = whole.partition(".")
-        first, _, more = rest.partition(".")
-        is_version = len(first) > 1 and first[0] == "v" and first[1].isdigit()
-        version, group = (first, more) if is_version else ("", rest)
-        return cls(name, version or None, group or None, subresource or None)
-
-
 def spelled_out(snapshot: Snapshot, question: ApiQuestion) -> ApiQuestion:
     """The question with its resource by plural, group and version, if it is written in another way that is known."""
     known = api_resources(snapshot)
@@ -179,13 +160,17 @@ def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuesti
 
 def _in_parts(question: ApiQuestion) -> ApiQuestion:
     """The question with the parts of a name such as `deployments.v1.apps` or `pods/exec` in their places."""
-    name = ResourceName.parse(question.resource)
+    whole, _, subresource = question.resource.partition("/")
+    resource, _, rest = whole.partition(".")
+    first, _, more = rest.partition(".")
+    is_version = len(first) > 1 and first[0] == "v" and first[1].isdigit()
+    version, group = (first, more) if is_version else ("", rest)
     return replace(
         question,
-        resource=name.resource,
-        group=question.group if question.group is not None else name.group,
-        version=question.version if question.version is not None else name.version,
-        subresource=question.subresource if question.subresource is not None else name.subresource,
+        resource=resource,
+        group=question.group if question.group is not None else group or None,
+        version=question.version if question.version is not None else version or None,
+        subresource=question.subresource if question.subresource is not None else subresource or None,
     )
 
 

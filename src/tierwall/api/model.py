@@ -1,8 +1,8 @@
 """What the api plane decides from: the chain of authorizers of a snapshot (docs/api.md#the-chain).
 
 Its members are read from an AuthorizationConfiguration, the API server's own file; `type: CEL` and `failureMode` are
-ours. Without one they are `[CEL policies, RBAC rbac]`. A chain is made once from a snapshot and never changes, so that
-a request is judged from exactly one policy store.
+ours. Without one they are `[CEL policies, RBAC rbac]`, so the other authorizers are imported only where they are asked
+for. A chain is made once from a snapshot and never changes, so that a request is judged from exactly one policy store.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from tierwall.api.algebra.authorizer import Always, Authorizer
 from tierwall.api.algebra.chain import Chain
 from tierwall.api.algebra.condition import FailureMode, label_key_problem
 from tierwall.api.authorizers.cel_policies import DEFAULT_AUTHORIZER, CelPolicies
-from tierwall.api.authorizers.node import Node
 from tierwall.api.authorizers.rbac import Rbac
-from tierwall.api.authorizers.webhook import read_settings
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.core.source import Path
 from tierwall.core.verdict import Verdict
@@ -110,8 +108,11 @@ def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnosti
             problem(f"authorizer name `{name}` is used twice", index, "name")
         webhook = value.get("webhook")
         webhook = webhook if isinstance(webhook, Mapping) else {}
-        for path, words in read_settings(webhook)[1] if kind is AuthorizerType.WEBHOOK else ():
-            problem(f"webhook `{name}`: {words}", index, "webhook", *path)
+        if kind is AuthorizerType.WEBHOOK:
+            from tierwall.api.authorizers.webhook import read_settings
+
+            for path, words in read_settings(webhook)[1]:
+                problem(f"webhook `{name}`: {words}", index, "webhook", *path)
         members.append(Member(kind, name, FailureMode(mode), webhook))
     return members, problems
 
@@ -142,6 +143,8 @@ def _authorizer(snapshot: Snapshot, member: Member, webhooks: Webhooks) -> Autho
         case AuthorizerType.RBAC:
             return Rbac(snapshot, member.name)
         case AuthorizerType.NODE:
+            from tierwall.api.authorizers.node import Node
+
             return Node(snapshot, member.name)
         case AuthorizerType.WEBHOOK:
             return webhooks(member)

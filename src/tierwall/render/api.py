@@ -6,11 +6,10 @@ What only documents of this plane have: docs/reference/decision-document.md#keys
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierwall.api.algebra.condition import EXPRESSION, Condition, Effect
 from tierwall.api.detail import ApiDetail, AuthorizerOpinion
-from tierwall.api.permissions import Permission
 from tierwall.api.sentence import readable
 from tierwall.core.answer import Answer, Step
 from tierwall.core.source import Position
@@ -18,6 +17,9 @@ from tierwall.core.verdict import Verdict
 from tierwall.render.formats import Lines, View
 from tierwall.render.json import given, omission_documents, source_document
 from tierwall.render.text import phrase
+
+if TYPE_CHECKING:
+    from tierwall.api.permissions import Permission
 
 _EFFECTS = {Effect.ALLOW: "allows if", Effect.DENY: "denies if", Effect.NO_OPINION: "has no opinion if"}
 _HEADING = ("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION")

@@ -148,6 +148,14 @@ def label_key_problem(key: str) -> str | None:
     return None
 
 
+def digest(name: str) -> str:
+    """What stands in an id for a name, or the end of one, that has no place in a label key."""
+    # Hardly any name needs it.
+    import hashlib
+
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 

@@ -4,13 +4,11 @@ A text over 1,024 bytes is split at its top-level `||`, which is exact for every
 part is, and else fails if one part does), and packed where that is not enough: deflated and written in base 85 (type
 `PACKED_CEL_TYPE`), so that any replica can unpack it without state; what it unpacks to is bounded. More than 128
 conditions are joined by `||` again. What still does not fit stays as it is, and the set falls to its failure mode.
+Hardly any condition is packed, so what packs is imported where it is used.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import zlib
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -22,6 +20,7 @@ from tierwall.api.algebra.condition import (
     PACKED_CEL_TYPE,
     Condition,
     Effect,
+    digest,
 )
 from tierwall.cel.syntax.ast import Call, Expr
 from tierwall.cel.syntax.printer import to_text
@@ -31,11 +30,17 @@ MAX_UNPACKED_BYTES = 64 * 1024
 
 def pack(text: str) -> str:
     """The packed text."""
+    import base64
+    import zlib
+
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def unpack(packed: str) -> str:
     """The text again; ValueError if `packed` is nothing that `pack` gave."""
+    import base64
+    import zlib
+
     try:
         stream = zlib.decompressobj()
         raw = stream.decompress(base64.b85decode(packed), MAX_UNPACKED_BYTES)
@@ -85,7 +90,7 @@ def _part_id(id: str, number: int) -> str:
     """The id of one part, still a label key: a long name gives way to its digest."""
     prefix, slash, name = id.rpartition("/")
     if len(name) > 58:
-        name = f"{name[:40].rstrip('-_.')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        name = f"{name[:40].rstrip('-_.')}-{digest(name)}"
     return f"{prefix}{slash}{name}.{number}"
 
 

@@ -10,7 +10,6 @@ unknown (`expression`), and what they come to is settled by the table of `settle
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 from weakref import ref
@@ -28,6 +27,7 @@ from tierwall.api.algebra.condition import (
     Effect,
     FailureMode,
     Source,
+    digest,
     label_key_problem,
 )
 from tierwall.api.algebra.decision import Decision, silent
@@ -135,10 +135,9 @@ def condition_id(namespace: str, name: str) -> str:
     plain = f"{namespace}/{name}" if namespace else name
     if label_key_problem(plain) is None and "/" not in name:
         return plain
-    digest = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     kept = "".join(letter for letter in name[:40] if letter.isascii() and (letter.isalnum() or letter in "-_."))
     kept = kept.strip("-_.")
-    short = f"{kept}-{digest}" if kept else digest
+    short = f"{kept}-{digest(plain)}" if kept else digest(plain)
     prefixed = f"{namespace}/{short}"
     return prefixed if namespace and label_key_problem(prefixed) is None else short
 

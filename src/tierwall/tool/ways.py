@@ -6,8 +6,6 @@ What routes take is what `tierwall tools` lists (docs/tool.md#what-tierwall-tool
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
@@ -25,7 +23,7 @@ from tierwall.tool.request import Backend
 from tierwall.tool.rules import Policy
 
 
-class Way(NamedTuple):
+class Way(Struct, frozen=True, eq=False):
     """The way of a request, and the policies on it."""
 
     gateway: Resource

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library import cost
@@ -62,7 +64,8 @@ def _clause(match: re.Match[str], argument: object) -> str:
     kind = type(argument)
     match match[2]:
         case "s":
-            return text_of(argument)
+            write = _OUTERMOST.get(kind)
+            return _inner(argument, quoted=False) if write is None else write(argument)
         case "d" if kind is int or kind is Uint:
             return str(argument)
         case "f":
@@ -104,18 +107,12 @@ def _scientific(value: float) -> str:
     return f"{mantissa}×10{exponent.translate(_SUPERSCRIPT)}"
 
 
-def text_of(value: object) -> str:
-    """What `%s` makes of a value at the outermost level."""
-    kind = type(value)
-    if kind is str:
-        return value  # type: ignore[return-value]
-    if kind is float:
-        return double_to_string(value)  # type: ignore[arg-type]
-    if kind is Timestamp:
-        return format_timestamp(value)  # type: ignore[arg-type]
-    if kind is Duration:
-        return format_duration(value)  # type: ignore[arg-type]
-    return _inner(value, quoted=False)
+_OUTERMOST: dict[type, Callable[[Any], str]] = {
+    str: str,
+    float: double_to_string,
+    Timestamp: format_timestamp,
+    Duration: format_duration,
+}
 
 
 def _inner(value: object, quoted: bool = True) -> str:

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING
 
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.constant import dyn
-from tierwall.cel.partial_evaluation.outcomes import FAILING_SIZE, Failed, Residual, Result, failing, is_failing
+from tierwall.cel.partial_evaluation.outcomes import (
+    FAILING_SIZE,
+    Failed,
+    Residual,
+    Result,
+    as_condition,
+    failing,
+    is_failing,
+)
 from tierwall.cel.partial_evaluation.signature import certain, fits
 from tierwall.cel.partial_evaluation.tree import operands, rebuilt
 from tierwall.cel.syntax.ast import Call, Expr, Literal
 from tierwall.cel.types import BOOL
-from tierwall.cel.values import OptionalValue, no_such_overload
+from tierwall.cel.values import OptionalValue
 
 if TYPE_CHECKING:
     from tierwall.cel.partial_evaluation.specialiser import Frame, Run, Scope, Specialiser
@@ -40,23 +48,14 @@ class Joined:
 
     def add(self, result: Result) -> bool:
         """Take one operand; True if it settles the whole."""
-        kind = type(result)
-        if kind is Residual:
-            assert isinstance(result, Residual)
-            if result.can & ~outcomes.OTHER & ~outcomes.ERROR:
-                self.parts.append(result)
-                self._size += result.size + 4
-                self._bound(self._size)
-            else:
-                # Never true and never false: an error wherever a bool is needed.
-                self._fail(Failed(f"no such overload: {self._function}", True))
-        elif kind is bool:
-            return result is self._absorbing
+        result = as_condition(result, self._function)
+        if isinstance(result, Residual):
+            self.parts.append(result)
+            self._size += result.size + 4
+            self._bound(self._size)
         elif isinstance(result, Failed):
             self._fail(result)
-        else:
-            self._fail(Failed(str(no_such_overload(self._function, result))))
-        return False
+        return result is self._absorbing
 
     def _fail(self, error: Failed) -> None:
         if self.error is None:
@@ -151,22 +150,16 @@ def negation(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     operand = own.stage(node.args[0], scope, True)
 
     def run(frame: Frame) -> Result:
-        result = operand(frame)
+        result = as_condition(operand(frame), "!_")
         if type(result) is bool:
             return not result
-        if isinstance(result, Failed):
-            return result
-        if not isinstance(result, Residual):
-            return Failed(str(no_such_overload("!_", result)))
-        return negated(result, node, boolean)
+        return negated(result, node, boolean) if isinstance(result, Residual) else result
 
     return run
 
 
 def negated(result: Residual, node: Expr, boolean: bool) -> Result:
-    """`!residual`."""
-    if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
-        return Failed("no such overload: !_", True)
+    """`!residual`, of a residual that may be true or false."""
     expr = result.expr
     can = outcomes.negation(result.can)
     if type(expr) is Call and expr.function == "!_" and boolean:
@@ -182,23 +175,19 @@ def conditional(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Ru
     other = own.stage(node.args[2], scope, boolean)
 
     def run(frame: Frame) -> Result:
-        chosen = condition(frame)
+        chosen = as_condition(condition(frame), "_?_:_")
         if chosen is True:
             return then(frame)
         if chosen is False:
             return other(frame)
-        if isinstance(chosen, Failed):
-            return chosen
         if not isinstance(chosen, Residual):
-            return Failed(str(no_such_overload("_?_:_", chosen)))
+            return chosen
         return _choice(own, node, chosen, then(frame), other(frame), boolean)
 
     return run
 
 
 def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool) -> Result:
-    if not chosen.can & ~outcomes.OTHER & ~outcomes.ERROR:
-        return Failed("no such overload: _?_:_", True)
     if isinstance(then, Failed) and isinstance(other, Failed):
         return Failed(then.message, True)
     if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
@@ -207,7 +196,7 @@ def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other:
         return negated(chosen, node, boolean)
     one, two = own.write(node.args[1], then), own.write(node.args[2], other)
     can = outcomes.choice(chosen.can, one.can, two.can)
-    if boolean and not can & ~outcomes.OTHER & ~outcomes.ERROR:
+    if boolean and not can & (outcomes.TRUE | outcomes.FALSE):
         return Failed("no such overload: _?_:_", True)
     size = chosen.size + one.size + two.size + 6
     own.bound(size)

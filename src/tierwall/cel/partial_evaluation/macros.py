@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tierwall.cel.errors import CostExceeded
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.partial_evaluation.logic import Joined
-from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result
+from tierwall.cel.partial_evaluation.outcomes import Failed, PartialError, Residual, Result, as_condition
 from tierwall.cel.partial_evaluation.signature import certain
 from tierwall.cel.syntax.ast import Bind, Call, Comprehension, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.types import BOOL, list_of
@@ -143,7 +143,7 @@ class _Unrolling:
         if not isinstance(result, Residual) or len(joined.parts) < 2:
             return result
         kept = self._kept(frame, *self._over(found, remaining), result.can)
-        return result if not isinstance(kept, Residual) or result.size <= kept.size else kept
+        return result if result.size <= kept.size else kept
 
     def _counted(self, frame: Frame, found: object, items: list[Item]) -> Result:
         """`exists_one`: fails if any element does; elements that are false do not count."""
@@ -200,14 +200,7 @@ class _Unrolling:
 
     def _predicate(self, frame: Frame, item: Item) -> Result:
         self._round(frame, item)
-        result = self.closed[0](frame)
-        if type(result) is bool or isinstance(result, Failed):
-            return result
-        if not isinstance(result, Residual):
-            return Failed(str(no_such_overload(self.node.macro, result)))
-        if not result.can & ~outcomes.OTHER & ~outcomes.ERROR:
-            return Failed(f"no such overload: {self.node.macro}", True)
-        return result
+        return as_condition(self.closed[0](frame), self.node.macro)
 
     def _transformed(self, frame: Frame, found: object, items: list[Item]) -> Result:
         """`map` and the transforms, with or without a filter."""
@@ -230,15 +223,11 @@ class _Unrolling:
             if isinstance(result, Failed):
                 return result
             made.append(result)
-        kept = None
-        if undecided or any(isinstance(each, Residual) for each in made):
-            kept = self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
-            if undecided:
-                return kept
-        written = self._collected(remaining, made)
-        if kept is None or written is None:
-            return written if kept is None else kept
-        return written if not isinstance(kept, Residual) or written.size <= kept.size else kept  # type: ignore[attr-defined]
+        if not undecided and not any(isinstance(each, Residual) for each in made):
+            return self._collected(remaining, made)
+        kept = self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
+        written = None if undecided else self._collected(remaining, made)
+        return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
     def _collected(self, items: list[Item], made: list[Result]) -> Result:
         """The list or map that the macro makes of the elements' results; None where only the macro can say."""
@@ -281,7 +270,7 @@ class _Unrolling:
         # Of a list with indices nothing is left out: it would change the index of what stands behind.
         return self.own.constant(value, static)
 
-    def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Result:
+    def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Residual:
         """The macro itself, with its body folded as far as it goes without its variables."""
         node = self.node
         args = [self.own.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]

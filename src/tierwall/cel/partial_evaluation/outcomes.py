@@ -14,6 +14,7 @@ import msgspec
 
 from tierwall.cel.syntax.ast import Call, Expr, Literal, MapExpr
 from tierwall.cel.types import Type
+from tierwall.cel.values import no_such_overload
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -93,6 +94,15 @@ class Residual(msgspec.Struct, frozen=True, gc=False):
 
 # A CEL value, a Failed or a Residual.
 Result: TypeAlias = object
+
+
+def as_condition(result: Result, function: str) -> Result:
+    """The result where `function` needs a bool: true, false, a failure, or a residual that may be true or false."""
+    if type(result) is Residual:
+        return result if result.can & (TRUE | FALSE) else Failed(f"no such overload: {function}", True)
+    if type(result) is bool or type(result) is Failed:
+        return result
+    return Failed(str(no_such_overload(function, result)))
 
 
 def failing(message: str) -> Expr:

@@ -49,22 +49,10 @@ def _literal(node: ast.Literal) -> tuple[str, int]:
 
 def literal_text(value: object) -> str:
     """The text of a constant: null, bool, int, uint, double, string or bytes."""
-    kind = type(value)
-    if kind is str:
-        return _quoted(str(value))
-    if kind is int:
-        return str(value)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Uint):
-        return f"{int(value)}u"
-    if isinstance(value, float):
-        return _double(value)
-    if isinstance(value, bytes):
-        return _bytes(value)
-    raise TypeError(f"no CEL literal stands for a {kind.__name__}")
+    write = _LITERALS.get(type(value))
+    if write is None:
+        raise TypeError(f"no CEL literal stands for a {type(value).__name__}")
+    return write(value)
 
 
 def _double(value: float) -> str:
@@ -100,6 +88,17 @@ def _bytes(value: bytes) -> str:
         return "b" + _quoted(text)
     parts = [_ESCAPES.get(chr(byte)) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in value]
     return f'b"{"".join(parts)}"'
+
+
+_LITERALS: dict[type, Callable[[Any], str]] = {
+    str: _quoted,
+    int: str,
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    Uint: repr,
+    float: _double,
+    bytes: _bytes,
+}
 
 
 def _ident(node: ast.Ident) -> tuple[str, int]:

@@ -170,12 +170,12 @@ class Analysis:
             # No function of its own, no comprehension: trees are deep and Python's stack is not.
             variables, inner = bodies(node)
             unknown, known, local, binds = False, False, frozenset[str](), bool(variables)
-            within = scope.union(variables)
-            outside = [(part, scope, ()) for part in operands(node)]
-            for part, visible, bound in (*outside, *[(part, within, variables) for part in inner]):
-                use = self.uses(part, visible)
-                unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
-                local |= use.local.difference(bound)
+            for parts, names in ((operands(node), ()), (inner, variables)):
+                visible = scope.union(names) if names else scope
+                for part in parts:
+                    use = self.uses(part, visible)
+                    unknown, known, binds = unknown or use.unknown, known or use.known, binds or use.binds
+                    local |= use.local.difference(names) if names else use.local
             result = Uses(unknown, known, local, binds)
         self._memo[key] = result
         return result

@@ -6,7 +6,8 @@ last few documents of a reading that were asked are remembered. Threads may ask 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -61,7 +62,8 @@ class Source:
         at = 0
         if number > 1:
             breaks = self._breaks_before()
-            block = _last_before(breaks, number - 1)
+            # The last block before which fewer line feeds stand.
+            block = max(0, bisect_left(breaks, number - 1) - 1)
             at = block * _BLOCK
             for _ in range(number - 1 - breaks[block]):
                 at = self.data.find(b"\n", at) + 1
@@ -74,13 +76,6 @@ class Source:
         return found.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def _last_before(counts: Sequence[int], wanted: int) -> int:
-    """The last block before which fewer than `wanted` line feeds stand."""
-    from bisect import bisect_left
-
-    return max(0, bisect_left(counts, wanted) - 1)
-
-
 class Repeated(NamedTuple):
     """A key that is set again in the same map; the last counts."""
 
@@ -90,6 +85,7 @@ class Repeated(NamedTuple):
 
 class _Places(Protocol):
     def offset(self, path: Sequence[str | int], key: bool = False) -> int: ...
+    def repeats(self) -> Iterable[tuple[tuple[str | int, ...], int]]: ...
 
 
 class Recent:
@@ -138,7 +134,7 @@ class Document:
         self.start = start
         self.end = end
         self.is_json = is_json
-        # Whether a key is repeated; None where nobody has looked yet.
+        # Whether a key is repeated; None in JSON where nobody has looked yet.
         self._repeats = repeats
 
     def moved(self, source: Source, start: int, end: int) -> Document:
@@ -147,39 +143,26 @@ class Document:
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Where the node at `path`, or its key, was written; its nearest ancestor if there is no such node."""
-        found = self.source.recent.places(self).offset(path, key)
+        return self._position(self.source.recent.places(self).offset(path, key))
+
+    def _position(self, offset: int) -> Position:
         if self.is_json:
-            return self.source.position(found)
+            return self.source.position(offset)
         from tierwall.resources.yaml.read import text_position
 
-        return text_position(self.source, self.start, self.end, found)
+        return text_position(self.source, self.start, self.end, offset)
 
     @property
     def repeated(self) -> tuple[Repeated, ...]:
         """The repeated keys, in the order of the text."""
-        if self._repeats is False:
-            return ()
-        if self.is_json:
-            return self._repeated_json()
-        from tierwall.resources.yaml.decode import read_exactly
-        from tierwall.resources.yaml.read import document_text, text_position
-
-        repeats = read_exactly(document_text(self.source.data, self.start, self.end)).repeats
-        return tuple(
-            Repeated(path, text_position(self.source, self.start, self.end, offset))
-            for path, offset in sorted(repeats, key=lambda one: one.offset)
-        )
-
-    def _repeated_json(self) -> tuple[Repeated, ...]:
-        from tierwall.resources.json_place import JsonPlaces
-        from tierwall.resources.json_scanner import repeats_keys
-
         if self._repeats is None:
+            from tierwall.resources.json_place import repeats_keys
+
             self._repeats = repeats_keys(self.source.data[self.start : self.end])
-        places = self.source.recent.places(self) if self._repeats else None
-        if not isinstance(places, JsonPlaces):
+        if not self._repeats:
             return ()
-        return tuple(Repeated(path, self.source.position(offset)) for path, offset in places.repeats())
+        repeats = self.source.recent.places(self).repeats()
+        return tuple(Repeated(path, self._position(offset)) for path, offset in repeats)
 
     def find_places(self) -> _Places:
         """Read the text again, for where each node stands."""

@@ -1,20 +1,31 @@
-"""Where a node of a JSON text stands, found only when it is asked for.
+"""Where things stand in JSON text, found only when somebody asks: nodes, keys that are set twice, too great a depth.
 
 The text is not indexed while it is loaded. A path is followed from the outside in: msgspec skips over the values of a
 collection at more than a gigabyte a second and says how long each is, so the last item of a long list is found in well
-under a second, and only the collections on the way are looked at.
+under a second, and only the collections on the way are looked at. What no decoder tells is found from the tokens of the
+text, which a decoder has taken; `too_deep` alone runs before any decoder.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tierwall.resources.json_scanner import repeated_keys, space_end, string_at, value_end
+from tierwall.values.pattern import pattern
 
+_SPACE = pattern(rb"[ \t\n\r]*")
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_ATOM = pattern(rb"%b|[^\s,\]}]*" % _STRING, re.DOTALL)
+# Brackets, commas and strings; group 1 is a string that is a key.
+_TOKEN = pattern(rb"(%b)[ \t\n\r]*+:|%b|[\[\]{},]" % (_STRING, _STRING), re.DOTALL)
+_STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+_NOT_BRACKET: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
+_PASSES = 64
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # Lists longer than this are remembered, since many of their items may be asked for.
@@ -60,8 +71,8 @@ class JsonPlaces:
         return found
 
     def repeats(self) -> Iterator[tuple[tuple[str | int, ...], int]]:
-        """Path and offset of keys that are set again in the same object."""
-        return repeated_keys(self._data, *self._span)
+        """Path and offset of keys that are set again in the same object, in the order of the text."""
+        return _repeated_keys(self._data, *self._span)
 
     def _object(self, start: int, end: int) -> list[_Entry]:
         if start in self._entries:
@@ -72,15 +83,15 @@ class JsonPlaces:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raw = {}
         entries: list[_Entry] = []
-        at = space_end(data, start + 1)
+        at = _space_end(data, start + 1)
         # What follows the object is not part of it: another document, or text that no reader understands.
         while at < end and data[at : at + 1] == b'"':
             key_at = at
-            key, at = string_at(data, at)
-            value_at = space_end(data, space_end(data, at) + 1)
+            key, at = _string_at(data, at)
+            value_at = _space_end(data, _space_end(data, at) + 1)
             at = self._end(value_at, raw.get(key))
             entries.append(_Entry(key, key_at, value_at, at))
-            at = space_end(data, space_end(data, at) + 1)
+            at = _space_end(data, _space_end(data, at) + 1)
         if end - start > 1 << 16:
             self._entries[start] = entries
         return entries
@@ -94,12 +105,12 @@ class JsonPlaces:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raw = []
         starts, ends = array("q"), array("q")
-        at = space_end(data, start + 1)
+        at = _space_end(data, start + 1)
         while at < end - 1:
             starts.append(at)
             at = at + len(memoryview(raw[len(ends)])) if raw else self._end(at, None)
             ends.append(at)
-            at = space_end(data, space_end(data, at) + 1)
+            at = _space_end(data, _space_end(data, at) + 1)
         if len(starts) > _LONG:
             self._long[start] = starts, ends
         return starts, ends
@@ -111,8 +122,98 @@ class JsonPlaces:
             view = memoryview(raw)
             end = at + len(view)
             if (
-                data[space_end(data, end) : space_end(data, end) + 1] in (b",", b"}")
+                data[_space_end(data, end) : _space_end(data, end) + 1] in (b",", b"}")
                 and memoryview(data)[at:end] == view
             ):
                 return end
-        return value_end(data, at)
+        return _value_end(data, at)
+
+
+def _space_end(data: bytes, at: int) -> int:
+    """The first octet at or after `at` that is not white space."""
+    return _SPACE.match(data, at).end()  # type: ignore[union-attr]
+
+
+def _string_at(data: bytes, at: int) -> tuple[str, int]:
+    """The string that begins at `at`, and where it ends."""
+    end = max(_ATOM.match(data, at).end(), at + 1)  # type: ignore[union-attr]
+    return json.loads(data[at:end].decode("utf-8", "replace")), end
+
+
+def _value_end(data: bytes, at: int) -> int:
+    """Where the value that begins at `at` ends."""
+    if data[at : at + 1] not in (b"{", b"["):
+        return max(_ATOM.match(data, at).end(), at + 1)  # type: ignore[union-attr]
+    depth = 0
+    for token in _TOKEN.finditer(data, at):
+        depth += _STEP.get(token.group(), 0)
+        if not depth:
+            return token.end()
+    return len(data)
+
+
+def too_deep(data: bytes, max_depth: int) -> int | None:
+    """Where text is nested deeper than `max_depth`, or None if it is not.
+
+    Taking out innermost pairs of brackets level by level settles it for ordinary text; brackets inside strings may be
+    left over, and only if they could hide too much depth are the strings taken out too.
+    """
+    brackets = data.translate(None, _NOT_BRACKET)
+    for level in range(1, _PASSES):
+        rest = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if level + len(rest) <= max_depth:
+            return None
+        if len(rest) == len(brackets):
+            break
+        brackets = rest
+    depth = 0
+    for token in _TOKEN.finditer(data):
+        depth += _STEP.get(token.group(), 0)
+        if depth > max_depth:
+            return token.start()
+    return None
+
+
+class _Repeated(Exception):
+    """A key is set again."""
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise _Repeated
+
+
+def repeats_keys(data: bytes) -> bool:
+    """Is a key set again in some object of this JSON text?"""
+    try:
+        json.loads(data.decode("utf-8", "replace"), object_pairs_hook=_no_repeats, parse_int=len, parse_float=len)
+    except (_Repeated, RecursionError):
+        # Text that is too deep is looked through slowly.
+        return True
+    return False
+
+
+def _repeated_keys(data: bytes, start: int, end: int, limit: int = 100) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Path and offset of keys that are set again in the same object, the first `limit` of them."""
+    # Of every open collection: the keys seen (None for an array), and the key or index at which we are.
+    seen: list[set[str] | None] = []
+    path: list[str | int] = []
+    for match in _TOKEN.finditer(data, start, end):
+        token = match.group()
+        if token in (b"{", b"["):
+            seen.append(set() if token == b"{" else None)
+            path.append(0)
+        elif token in (b"}", b"]"):
+            seen.pop()
+            path.pop()
+        elif token == b",":
+            if isinstance(index := path[-1], int):
+                path[-1] = index + 1
+        elif match.group(1) is not None and seen and (keys := seen[-1]) is not None:
+            key = path[-1] = json.loads(match.group(1).decode("utf-8", "replace"))
+            if key in keys:
+                yield tuple(path), match.start()
+                limit -= 1
+                if not limit:
+                    return
+            keys.add(key)

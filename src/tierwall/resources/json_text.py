@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tierwall.resources.json_scanner import too_deep
+from tierwall.resources.json_place import too_deep
 from tierwall.values.pattern import pattern
 
 MAX_DEPTH = 10_000
@@ -54,41 +54,32 @@ class JsonError(Exception):
         self.final = final
 
 
-class JsonStream:
-    """The JSON values of one text, one after the other."""
+def json_values(data: bytes, max_depth: int) -> Iterator[tuple[Any, int, int]]:
+    """The values of a text one after the other, each with its start and end; raises `JsonError`."""
+    whole = _whole(data, max_depth)
+    if whole is not None:
+        yield whole
+        return
+    # Each octet as one character: offsets stay octet offsets.
+    text = data.decode("latin-1")
+    end = 0
+    while (start := _space_end(text, end)) < len(text):
+        end = _value_end(text, start, max_depth)
+        octets = data[start:end]
+        _check_depth(octets, start, max_depth)
+        yield _value(octets, start, max_depth), start, end
 
-    def __init__(self, data: bytes, max_depth: int = MAX_DEPTH) -> None:
-        self._data = data
-        self._max_depth = max_depth
-        # Each octet as one character, made when it is first needed: offsets stay octet offsets.
-        self._text = ""
 
-    def next(self, at: int) -> tuple[Any, int, int] | None:
-        """The value at or after `at` with its start and end, or None at the end of the text."""
-        if at == 0:
-            whole = self._whole()
-            if whole is not None:
-                return whole
-        text = self._text = self._text or self._data.decode("latin-1")
-        start = _space_end(text, at)
-        if start == len(text):
-            return None
-        end = _value_end(text, start, self._max_depth)
-        octets = self._data[start:end]
-        _check_depth(octets, start, self._max_depth)
-        return _value(octets, start, self._max_depth), start, end
-
-    def _whole(self) -> tuple[Any, int, int] | None:
-        """The usual case: one value and nothing else."""
-        data = self._data
-        try:
-            _check_depth(data, 0, self._max_depth)
-            value = msgspec.json.decode(data)
-        except (JsonError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        start = len(data) - len(data.lstrip(b" \t\r\n"))
-        end = len(data.rstrip(b" \t\r\n"))
-        return (_tidy(value) if _has_long_number(data) else value), start, end
+def _whole(data: bytes, max_depth: int) -> tuple[Any, int, int] | None:
+    """The usual case: one value and nothing else."""
+    try:
+        _check_depth(data, 0, max_depth)
+        value = msgspec.json.decode(data)
+    except (JsonError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    start = len(data) - len(data.lstrip(b" \t\r\n"))
+    end = len(data.rstrip(b" \t\r\n"))
+    return (_tidy(value) if _has_long_number(data) else value), start, end
 
 
 def _value_end(text: str, start: int, max_depth: int) -> int:
@@ -123,28 +114,19 @@ _BOUNDS: Final = _Bounds()
 def _value(octets: bytes, start: int, max_depth: int) -> Any:
     try:
         value = msgspec.json.decode(octets)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(octets, start) from error
-    except (msgspec.MsgspecError, RecursionError):
-        # A number outside float64, a lone surrogate, or depth.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # An octet that is not UTF-8, a number outside float64, a lone surrogate, or depth.
         try:
             text = octets.decode()
-        except UnicodeDecodeError:
-            raise _not_utf8(octets, start) from None
+        except UnicodeDecodeError as error:
+            problem = f"octet 0x{octets[error.start]:02X} is not UTF-8"
+            raise JsonError(problem, start + error.start, "TW005", final=True) from None
         try:
             return _tidy(_decode_deep(text, 0, max_depth)[0])
         except JsonError as error:
             error.offset = start + len(text[: error.offset].encode())
             raise
     return _tidy(value) if _has_long_number(octets) else value
-
-
-def _not_utf8(octets: bytes, start: int) -> JsonError:
-    try:
-        octets.decode()
-    except UnicodeDecodeError as error:
-        return JsonError(f"octet 0x{octets[error.start]:02X} is not UTF-8", start + error.start, "TW005", final=True)
-    return JsonError("text is not UTF-8", start, "TW005", final=True)
 
 
 def _has_long_number(data: bytes) -> bool:

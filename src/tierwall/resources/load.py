@@ -45,12 +45,7 @@ def load(paths: Iterable[str], namespace: str = "default", exclude: Sequence[str
 
 def load_text(text: str | bytes, name: str, namespace: str = "default") -> Loaded:
     """Read a text that is already in memory; problems are collected, never raised."""
-    read = read_text(text, name)
-    contents = [_found(document, None, namespace) for document in read.documents]
-    resources = tuple(resource for content in contents for resource in content.resources)
-    twice = (_defined_twice(*pair) for pair in _repeated(resources))
-    diagnostics = [*read.diagnostics, *(problem for content in contents for problem in content.problems), *twice]
-    return Loaded(resources, Snapshot.of(resources), in_order(diagnostics), read)
+    return Loader((), namespace).of(read_text(text, name))
 
 
 def read_document(path: str) -> Any:
@@ -89,8 +84,7 @@ class Loader:
 
     def load(self) -> Loaded:
         """Everything as it is now; problems are collected, never raised."""
-        self._last = self._load(self._last)
-        return self._last
+        return self.of(read_paths(self.paths, memory=self._memory, exclude=self._exclude))
 
     @property
     def has_loaded(self) -> bool:
@@ -105,8 +99,9 @@ class Loader:
             return None
         return loaded
 
-    def _load(self, last: Loaded | None) -> Loaded:
-        read = read_paths(self.paths, memory=self._memory, exclude=self._exclude)
+    def of(self, read: Read) -> Loaded:
+        """The objects in what was read just now."""
+        last = self._last
         diagnostics = list(read.diagnostics)
         listed: list[Resource] = []
         known, self._found = self._found, {}
@@ -123,7 +118,8 @@ class Loader:
         repeated = _repeated(resources) if len(snapshot) < len(resources) else ()
         self._twice = {pair: self._twice.get(pair) or _defined_twice(*pair) for pair in repeated}
         diagnostics += self._twice.values()
-        return Loaded(resources, snapshot, in_order(diagnostics), read)
+        self._last = Loaded(resources, snapshot, in_order(diagnostics), read)
+        return self._last
 
 
 def _found(document: Document, before: _Found | None, namespace: str) -> _Found:

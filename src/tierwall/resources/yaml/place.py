@@ -7,9 +7,10 @@ where the entries of its lists begin and end, and only the entry that is asked f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from tierwall.resources.yaml.decode import is_merge, key_of
+from tierwall.resources.yaml.decode import Repeat, is_merge, key_of, read_exactly
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_offset
 from tierwall.resources.yaml.tokens import ALIAS
@@ -64,6 +65,10 @@ class YamlPlaces:
         if outline is not None:
             return self._in_entry(outline, path, key)
         return _locate(root, path, key) if root is not None else root_offset(self._text)
+
+    def repeats(self) -> list[Repeat]:
+        """The keys that are set again, in the order of the text."""
+        return sorted(read_exactly(self._text).repeats, key=attrgetter("offset"))
 
     def _in_entry(self, outline: _Outline, path: Sequence[str | int], key: bool) -> int:
         """As `offset`, reading only the entry of a large document that `path` leads into."""

@@ -103,25 +103,21 @@ class StreamReader:
 
     def _read_json(self, source: Source, documents: list[Document]) -> tuple[int, JsonError | None]:
         """Read JSON values; where YAML takes over and why, with -1 if it does not."""
-        from tierwall.resources.json_text import JsonError, JsonStream
+        from tierwall.resources.json_text import JsonError, json_values
 
         data = source.data
-        stream = JsonStream(data, self._max_depth)
-        at = count = 0
-        while True:
-            try:
-                found = stream.next(at)
-            except JsonError as error:
-                if count > 1 or error.final or len(data) > _LARGE_JSON:
-                    return -1, error
-                start = yaml_start_after_json(data, at)
-                return (-1 if start is None else start), error
-            if found is None:
-                return len(data), None
-            value, start, at = found
-            count += 1
-            if value is not None:
-                documents.append(Document(value, source, start, at, True))
+        end = count = 0
+        try:
+            for value, start, end in json_values(data, self._max_depth):
+                count += 1
+                if value is not None:
+                    documents.append(Document(value, source, start, end, True))
+        except JsonError as error:
+            yaml_start = yaml_start_after_json(data, end)
+            if yaml_start is None or count > 1 or error.final or len(data) > _LARGE_JSON:
+                return -1, error
+            return yaml_start, error
+        return len(data), None
 
     def _read_yaml(self, source: Source, chunk: Chunk, documents: list[Document]) -> Diagnostic | None:
         octets = _octets(source, chunk.start, chunk.end)

@@ -52,10 +52,9 @@ def resolve(node: Node) -> Scalar:
 
 def key_of(node: Node) -> str:
     """The string that a key node is in JSON."""
-    target = node.target if node.kind == ALIAS else node
-    if target is None or target.kind != SCALAR:
+    if node.named.kind != SCALAR:
         raise YamlError("a key may not be a list or a map", node.start)
-    return key_text(resolve(target), node.start)
+    return key_text(resolve(node.named), node.start)
 
 
 def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> Decoded:
@@ -148,8 +147,7 @@ class _Decoder:
         if alias in self.active:
             raise YamlError(f"the value of anchor `{alias.value}` contains itself", alias.start)
         self.active.add(alias)
-        assert alias.target is not None
-        return alias.target
+        return alias.named
 
     def _entries(self, node: Node, out: dict[str, Any], merge: int = -1) -> _Walk:
         """Read the entries of a map into `out`; `merge` is the offset of the `<<` that asks for them, if one does."""
@@ -181,13 +179,12 @@ class _Decoder:
             for item in reversed(node.children):
                 yield self._merge(item, out, offset, nested=True)
             return
-        target = node.target if node.kind == ALIAS else node
-        if target is None or target.kind != MAPPING:
+        if node.named.kind != MAPPING:
             raise YamlError("the value of `<<` must be a map or a list of maps", node.start)
         self._count(node)
         if node.kind == ALIAS:
             self._count(self._follow(node))
-        yield self._entries(target, out, offset)
+        yield self._entries(node.named, out, offset)
         self.active.discard(node)
 
 

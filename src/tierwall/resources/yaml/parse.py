@@ -52,6 +52,11 @@ class Node:
         self.children: list[Node] = []
         self.target: Node | None = None
 
+    @property
+    def named(self) -> Node:
+        """The node itself, or the one that an alias names."""
+        return self.target or self
+
 
 class Tree(NamedTuple):
     """The first document of a text; `root` is None for a text without one."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 from tierwall.resources.yaml.decode import Repeat, is_merge, key_of, read_exactly
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, parse, root_offset
-from tierwall.resources.yaml.tokens import ALIAS
 
 # Documents up to this many characters are read as a whole.
 _SMALL = 1 << 18
@@ -31,11 +30,6 @@ class _Span(NamedTuple):
 
 
 _Outline: TypeAlias = dict[str, list[_Span]]
-
-
-class _Found(NamedTuple):
-    key: Node | None
-    node: Node
 
 
 class _Reading(NamedTuple):
@@ -168,13 +162,13 @@ def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
     node = root
     found = root.start
     for part in path:
-        target = node.target if node.kind == ALIAS and node.target is not None else node
+        target = node.named
         if isinstance(part, str) and target.kind == MAPPING:
             entry = _entry(target, part)
             if entry is None:
                 return node.start
-            node = entry.node
-            found = entry.key.start if key and entry.key is not None else node.start
+            key_node, node = entry
+            found = key_node.start if key else node.start
         elif isinstance(part, int) and target.kind == SEQUENCE and 0 <= part < len(target.children):
             node = target.children[part]
             found = node.start
@@ -183,9 +177,9 @@ def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
     return found
 
 
-def _entry(mapping: Node, name: str, depth: int = 0) -> _Found | None:
-    """The entry that counts: the last one, whether it is written here or merged in."""
-    last: _Found | None = None
+def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None:
+    """Key and value of the entry that counts: the last one, whether it is written here or merged in."""
+    last: tuple[Node, Node] | None = None
     for key_node, child in zip(mapping.children[::2], mapping.children[1::2], strict=True):
         if is_merge(key_node):
             for merged in _merged(child):
@@ -193,17 +187,15 @@ def _entry(mapping: Node, name: str, depth: int = 0) -> _Found | None:
                     last = found
                     break
         elif _key_is(key_node, name):
-            last = _Found(key_node, child)
+            last = key_node, child
     return last
 
 
 def _merged(node: Node) -> Iterator[Node]:
     """The maps of a merge key, the one that takes precedence first."""
-    target = node.target if node.kind == ALIAS and node.target is not None else node
-    for one in target.children if target.kind == SEQUENCE else (target,):
-        final = one.target if one.kind == ALIAS and one.target is not None else one
-        if final.kind == MAPPING:
-            yield final
+    for item in node.named.children if node.named.kind == SEQUENCE else (node,):
+        if item.named.kind == MAPPING:
+            yield item.named
 
 
 def _key_is(node: Node, name: str) -> bool:

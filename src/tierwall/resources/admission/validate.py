@@ -5,6 +5,7 @@ long, unsupported or unknown, the API server skips all CEL rules of the object; 
 damage are skipped, so that more is said at once.
 """
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -118,7 +119,7 @@ class Compiler:
 
     def _array(self, schema: Schema) -> Check:
         item_check = self.compile(schema.items) if schema.items is not None else None
-        least, most = schema.min_items, schema.max_items
+        least, most = _bounds(schema.min_items, schema.max_items)
         unique = unique_items(schema) if schema.list_type in ("set", "map") and not self.repeated else None
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
@@ -127,11 +128,11 @@ class Compiler:
                 return True
             if item_check is not None:
                 # A list over its limit is refused anyway; only as many items are looked at as could be right.
-                for index, item in enumerate(value if most is None else value[:most]):
+                for index, item in enumerate(value[:most]):
                     sound &= item_check(item, (trail, index), problems)
                     if len(problems) >= MOST_PROBLEMS:
                         return False
-            if least is not None or most is not None:
+            if not least <= len(value) <= most:
                 sound &= _count(len(value), "items", least, most, trail, problems)
             if unique is not None:
                 unique(value, trail, problems)
@@ -150,7 +151,8 @@ class Compiler:
         keys = self.compile(schema.keys) if schema.keys is not None else None
         closed = self.strict and schema.type == "object" and not schema.preserve_unknown and extra is None
         closed = closed or forbids
-        least, most, largest = schema.min_properties, schema.max_properties, schema.max_bytes
+        least, most = _bounds(schema.min_properties, schema.max_properties)
+        largest = schema.max_bytes
         hints = {part.name: part.hint for part in schema.properties if part.hint}
 
         def check(value: Any, trail: Trail, problems: Problems) -> bool:
@@ -179,7 +181,7 @@ class Compiler:
                     # A misspelt field is both unknown and missing; the hint of the first says all there is to say.
                     path = steps(trail)
                     problems.append(Problem(REQUIRED, path, wording.required((*path, part.name)), hint=part.hint))
-            if known and not (least is None and most is None):
+            if known and not least <= len(value) <= most:
                 sound &= _count(len(value), "properties", least, most, trail, problems)
             if largest is not None and _octets(value) > largest:
                 path = steps(trail)
@@ -259,13 +261,17 @@ def _map_entry(name: str, item: Any, trail: Trail, problems: Problems, keys: Che
     return sound
 
 
-def _count(count: int, what: str, least: int | None, most: int | None, trail: Trail, problems: Problems) -> bool:
+def _bounds(least: int | None, most: int | None) -> tuple[int, int]:
+    return least or 0, sys.maxsize if most is None else most
+
+
+def _count(count: int, what: str, least: int, most: int, trail: Trail, problems: Problems) -> bool:
     """Append that there are too few or too many; true if CEL rules may look, which they may at too few."""
     path = steps(trail)
-    if least is not None and count < least:
+    if count < least:
         detail = f"{wording.in_body(path)} should have at least {least} {what}"
         problems.append(Problem(COUNT, path, wording.invalid(path, count, detail)))
-    if most is not None and count > most:
+    if count > most:
         problems.append(Problem(COUNT, path, wording.too_many(path, count, most)))
         return False
     return True

@@ -138,8 +138,9 @@ def differences(node: Node, schema: Schema, path: str) -> Iterator[str]:
     had = {part.name for part in inner.properties}
     if " = " not in node.rest:
         yield from (f"{path}.{name}: not in the definition" for name in sorted(had - wanted))
+    properties = {part.name: part for part in inner.properties}
     for child in node.children:
-        part = inner.property(child.name)
+        part = properties.get(child.name)
         if part is None:
             yield f"{path}.{child.name}: missing"
             continue
@@ -208,30 +209,22 @@ def reference_differences(text: str, schema: Schema, path: str) -> Iterator[str]
 def at(path: str) -> Schema:
     """The schema at a dotted path; lists are stepped into. `backend…` is the section of that name."""
     first, *rest = path.split(".")
-    schema: Schema | None = None
-    for kind in KINDS:
-        spec = kind.schema.property("spec")
-        assert spec is not None
-        part = spec.schema.property(first)
-        if part is not None:
-            schema = part.schema
-            break
+    sections = (kind.schema.at("spec", first) for kind in KINDS)
+    schema = next(section for section in sections if section is not None)
     for index, name in enumerate(rest):
-        assert schema is not None
         inner = schema.items if schema.type == "array" and schema.items is not None else schema
-        part = inner.property(name)
-        assert part is not None, (path, index)
-        schema = part.schema
-    assert schema is not None
+        below = inner.at(name)
+        assert below is not None, (path, index)
+        schema = below
     return schema
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_field_limit_and_rule_of_the_definition_is_in_the_schema(kind: Kind) -> None:
     body = (FIELDS / f"{kind.kind}.txt").read_text()
-    spec = kind.schema.property("spec")
+    spec = kind.schema.at("spec")
     assert spec is not None
-    assert list(differences(tree(body), spec.schema, "spec")) == []
+    assert list(differences(tree(body), spec, "spec")) == []
 
 
 def test_the_inline_policies_of_a_backend_and_of_a_backend_reference_are_a_backend_section() -> None:

@@ -43,10 +43,10 @@ def _environment(place: str, schema: Schema, rule: Rule) -> Environment:
     described = open_api(schema)
     names = {"self": schema_type("self", described, resource=not place)}
     if rule.each:
-        part = schema.property(rule.each)
-        assert part is not None
-        assert part.schema.items is not None
-        names["item"] = schema_type("item", open_api(part.schema.items))
+        listed = schema.at(rule.each)
+        assert listed is not None
+        assert listed.items is not None
+        names["item"] = schema_type("item", open_api(listed.items))
     return Environment(variables=names)
 
 
@@ -62,11 +62,8 @@ def test_every_rule_is_a_bool_over_its_own_schema(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.api_version}")
 def test_every_rule_points_at_a_field_of_its_schema(kind: Kind) -> None:
     for place, schema, rule in rules(kind):
-        inner = schema
-        for step in field_steps(rule.field_path):
-            part = inner.property(str(step))
-            assert part is not None, (place, rule.field_path)
-            inner = part.schema
+        path = map(str, field_steps(rule.field_path))
+        assert schema.at(*path) is not None, (place, rule.field_path)
 
 
 @pytest.mark.parametrize(

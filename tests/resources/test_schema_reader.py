@@ -111,7 +111,7 @@ spec:
 
 def test_a_field_of_a_kind_is_found_by_its_path() -> None:
     policy = "agentgateway.dev/v1alpha1", "AgentgatewayPolicy"
-    assert schema_of(*policy, "spec", "traffic").property("retry") is not None
+    assert schema_of(*policy, "spec", "traffic").at("retry") is not None
     for path in (("v2", "Pod"), (*policy, "spec", "trafic")):
         with pytest.raises(LookupError):
             schema_of(*path)

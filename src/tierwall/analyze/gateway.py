@@ -127,13 +127,8 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
 
 @cache
 def _has_halves(field: Field) -> bool:
-    schema = SECTIONS[field.section]
-    for key in field.keys:
-        found = schema.property(key)
-        if found is None:
-            return False
-        schema = found.schema
-    return all(schema.property(half) is not None for half in _HALVES)
+    schema = SECTIONS[field.section].at(*field.keys)
+    return schema is not None and all(schema.at(half) is not None for half in _HALVES)
 
 
 def _halves(written: Written, needed: Callable[[Iterable[bool]], bool]) -> set[str]:

@@ -136,8 +136,7 @@ def _expressions(value: Any, schema: Schema, path: tuple[str | int, ...]) -> Ite
             yield from _expressions(item, schema.items, (*path, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            found = schema.property(key)
-            inner = found.schema if found is not None else schema.additional
+            inner = schema.at(key) or schema.additional
             if inner is not None:
                 yield from _expressions(item, inner, (*path, key))
 

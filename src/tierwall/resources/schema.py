@@ -99,12 +99,15 @@ class Schema(Struct, frozen=True, eq=False, kw_only=True):
     all_of: tuple["Schema", ...] = ()
     none_of: "Schema | None" = None  # `not`
 
-    def property(self, name: str) -> Property | None:
-        """The property of that name, if the schema declares it."""
-        for candidate in self.properties:
-            if candidate.name == name:
-                return candidate
-        return None
+    def at(self, *names: str) -> "Schema | None":
+        """The schema of the field that these names lead to; None if there is no such field."""
+        schema = self
+        for name in names:
+            inner = next((part.schema for part in schema.properties if part.name == name), None)
+            if inner is None:
+                return None
+            schema = inner
+        return schema
 
 
 # Words of a definition whose value is taken as it stands.

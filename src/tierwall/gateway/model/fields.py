@@ -66,7 +66,7 @@ def _derived() -> Iterator[Field]:
         for outer in schema.properties:
             if (section, outer.name) in _NO_SETTING:
                 continue
-            conditional = outer.schema.property(CONDITIONAL) is not None
+            conditional = outer.schema.at(CONDITIONAL) is not None
             keys: list[tuple[str, ...]] = [(outer.name,)]
             if (section, outer.name) in _PARTED:
                 keys = [(outer.name, inner.name) for inner in outer.schema.properties if inner.name != CONDITIONAL]

@@ -121,8 +121,8 @@ def whole_object(kind: Kind) -> Schema:
     else:
         # Metadata that is missing is read as empty, so that the missing name is what the message is about.
         meta = replace(object_meta(kind), default={})
-        if (limits := schema.property("metadata")) is not None and limits.schema.properties:
+        if (limits := schema.at("metadata")) is not None and limits.properties:
             # A definition may say more about the name and generateName, and about nothing else.
-            meta = replace(meta, all_of=(replace(limits.schema, type=""),))
+            meta = replace(meta, all_of=(replace(limits, type=""),))
     head.append(Property("metadata", meta))
     return replace(schema, type="object", properties=(*head, *(part for part in parts if part.name not in _HEAD)))

@@ -98,12 +98,9 @@ def schema_of(api_version: str, kind: str, *path: str) -> Schema:
     version = find_kind(api_version, kind)
     if version is None:
         raise LookupError(f"{api_version} {kind} is not a kind that Tierwall knows")
-    schema = version.schema
-    for name in path:
-        part = schema.property(name)
-        if part is None:
-            raise LookupError(f"{kind} does not have the field {'.'.join(path)}")
-        schema = part.schema
+    schema = version.schema.at(*path)
+    if schema is None:
+        raise LookupError(f"{kind} does not have the field {'.'.join(path)}")
     return schema
 
 

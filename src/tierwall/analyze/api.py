@@ -18,6 +18,7 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.errors import CheckError, Failure
 from tierwall.cel.library import authorizer
 from tierwall.cel.partial_evaluation import PartialError, partial
+from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import BOOL, DYN, STRING, Object, Type, list_of, map_of
 from tierwall.core.answer import Step
@@ -65,16 +66,17 @@ def api(snapshot: Snapshot) -> Iterator[Diagnostic]:
         chain = None
     for policy in policies_of(snapshot):
         yield from _expression(policy)
-        if policy.tree is None:
+        tree = policy.tree
+        if tree is None:
             continue
-        yield from _reach(policy)
-        yield from _never(policy)
+        yield from _reach(policy, tree)
+        yield from _never(policy, tree)
         yield from _can_fail(policy)
-        yield from _versions(policy)
-        yield from _length(policy)
+        yield from _versions(policy, tree)
+        yield from _length(policy, tree)
         if chain is not None:
             yield from _membership(policy, chain)
-            yield from _wider(policy, chain)
+            yield from _wider(policy, tree, chain)
 
 
 def _finding(
@@ -106,12 +108,11 @@ def _membership(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
         yield _finding("TW508", policy, message, near_miss(policy.authorizer, names))
 
 
-def _reach(policy: Policy) -> Iterator[Diagnostic]:
+def _reach(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
     """A namespaced policy that asks for what is not its own."""
-    assert policy.tree is not None
     if not policy.namespace:
         return
-    needed = demands(policy.tree)
+    needed = demands(tree)
     others = sorted(needed.get("namespace", frozenset()) - {policy.namespace})
     if others:
         where = f"namespace `{others[0]}`" if others[0] else "cluster-scoped requests"
@@ -120,17 +121,16 @@ def _reach(policy: Policy) -> Iterator[Diagnostic]:
         yield _finding("TW506", policy, f"asks for a path, but holds only in namespace `{policy.namespace}`")
 
 
-def _never(policy: Policy) -> Iterator[Diagnostic]:
+def _never(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
     """An Allow that is true for no request and no object, as far as partial evaluation can tell."""
-    assert policy.tree is not None
     if policy.effect is not Effect.ALLOW:
         return
-    empty = next((field for field, values in sorted(demands(policy.tree).items()) if not values), None)
+    empty = next((field for field, values in sorted(demands(tree).items()) if not values), None)
     if empty is not None:
         yield _finding("TW502", policy, f"no request can have the {empty} it asks for")
         return
     try:
-        found = partial(policy.tree, {}, (*UNKNOWN, AUTHORIZER, "request"), boolean=True, environment=ENVIRONMENT)
+        found = partial(tree, {}, (*UNKNOWN, AUTHORIZER, "request"), boolean=True, environment=ENVIRONMENT)
     except (Failure, PartialError):
         return
     if not found.can_be_true:
@@ -149,11 +149,10 @@ def _can_fail(policy: Policy) -> Iterator[Diagnostic]:
         yield _finding("TW503", policy, message, f"guard it with `{guard}`")
 
 
-def _versions(policy: Policy) -> Iterator[Diagnostic]:
-    assert policy.tree is not None
-    if demands(policy.tree).get("group") == frozenset(("",)):
+def _versions(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
+    if demands(tree).get("group") == frozenset(("",)):
         return  # the core group has one version
-    read = sorted(path for path in paths_in(policy.tree) if path[0] in ("object", "oldObject") and len(path) > 1)
+    read = sorted(path for path in paths_in(tree) if path[0] in ("object", "oldObject") and len(path) > 1)
     if any(path[1] == "apiVersion" for path in read) or "apiVersion" in policy.expression:
         return
     fields = [path for path in read if path[1] not in ("metadata", "kind")]
@@ -161,25 +160,23 @@ def _versions(policy: Policy) -> Iterator[Diagnostic]:
         yield _finding("TW505", policy, f"reads `{dotted(fields[0])}` whatever `request.apiVersion` is")
 
 
-def _length(policy: Policy) -> Iterator[Diagnostic]:
-    assert policy.tree is not None
+def _length(policy: Policy, tree: Expr) -> Iterator[Diagnostic]:
     attributes = matching(policy)
-    found = Expression(policy.tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+    found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
     if isinstance(found, Left):
         size = len(to_text(found.tree).encode("utf-8", "surrogatepass"))
         if size > MAX_CONDITION_BYTES:
             yield _finding("TW504", policy, f"leaves a condition of {size:,} bytes, more than {MAX_CONDITION_BYTES:,}")
 
 
-def _wider(policy: Policy, chain: Chain) -> Iterator[Diagnostic]:
+def _wider(policy: Policy, tree: Expr, chain: Chain) -> Iterator[Diagnostic]:
     """A conditional Allow beside something that allows the same request without condition."""
-    assert policy.tree is not None
-    needed = demands(policy.tree)
+    needed = demands(tree)
     if policy.effect is not Effect.ALLOW or not ({"user", "groups"} & set(needed)) or "verb" not in needed:
         return
     for verb in sorted(needed["verb"])[:8]:
         attributes = matching(policy, verb)
-        found = Expression(policy.tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
+        found = Expression(tree).first(attributes.request(), name_unknown=attributes.is_name_unknown)
         if not isinstance(found, Left) or not found.can_be_true:
             continue
         for member in chain.members():

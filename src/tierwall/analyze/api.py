@@ -28,22 +28,22 @@ from tierwall.resources.snapshot import Snapshot
 
 _USER = Object(
     "userInfo",
-    fields=(
-        ("username", STRING),
-        ("groups", list_of(STRING)),
-        ("uid", STRING),
-        ("extra", map_of(STRING, list_of(STRING))),
-    ),
+    fields={
+        "username": STRING,
+        "groups": list_of(STRING),
+        "uid": STRING,
+        "extra": map_of(STRING, list_of(STRING)),
+    },
 )
 _TEXTS = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
 _REQUEST = Object(
     "request",
-    fields=(
-        *((name, STRING) for name in _TEXTS),
-        ("userInfo", _USER),
-        ("labelSelector", list_of(DYN)),
-        ("fieldSelector", list_of(DYN)),
-    ),
+    fields={
+        **dict.fromkeys(_TEXTS, STRING),
+        "userInfo": _USER,
+        "labelSelector": list_of(DYN),
+        "fieldSelector": list_of(DYN),
+    },
 )
 _TYPED = Environment(
     variables={

@@ -36,18 +36,18 @@ from tierwall.resources.snapshot import Snapshot
 
 BAD_EXPRESSION, BAD_PATTERN = "TW401", "TW402"
 
-_MCP = Object("request.mcp", fields=(("tool_name", STRING), ("arguments", map_of(STRING, DYN))))
+_MCP = Object("request.mcp", fields={"tool_name": STRING, "arguments": map_of(STRING, DYN)})
 _REQUEST = Object(
     "request",
-    fields=(
-        ("method", STRING),
-        ("path", STRING),
-        ("url_path", STRING),
-        ("host", STRING),
-        ("headers", map_of(STRING, STRING)),
-        ("time", TIMESTAMP),
-        ("mcp", _MCP),
-    ),
+    fields={
+        "method": STRING,
+        "path": STRING,
+        "url_path": STRING,
+        "host": STRING,
+        "headers": map_of(STRING, STRING),
+        "time": TIMESTAMP,
+        "mcp": _MCP,
+    },
 )
 ENVIRONMENT = Environment(variables={"request": _REQUEST})
 

@@ -5,6 +5,8 @@ A declared type is a text: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tierwall.values.pattern import pattern
@@ -49,7 +51,7 @@ class Object(Type, frozen=True, gc=False, eq=False):
     As in Kubernetes it is no map: it is assignable to itself and to `dyn`, and compares with null.
     """
 
-    fields: tuple[tuple[str, Type], ...] = ()
+    fields: Mapping[str, Type] = {}
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -20,7 +20,7 @@ from tierwall.cel.check.inference import (
     no_overload,
     unknown_function,
 )
-from tierwall.cel.check.structural import escape, field_names, field_type
+from tierwall.cel.check.structural import escape, field_type
 from tierwall.cel.check.validators import validate
 from tierwall.cel.environment import CHECKED_LITERALS, Environment, Function
 from tierwall.cel.errors import CheckError, Problem, did_you_mean, problem_at
@@ -166,9 +166,9 @@ class _Checker(Inference):
         elif type(operand) is Object:
             result = field_type(operand, field) or ERROR
             if result is ERROR:
-                names = field_names(operand)
                 spelled = escape(field)
-                hint = f"write `{spelled}`" if spelled in names else did_you_mean(field, names)
+                is_field = spelled in operand.fields
+                hint = f"write `{spelled}`" if is_field else did_you_mean(field, operand.fields)
                 self.report(at, f"no field `{field}` in {operand.name}", hint)
         elif type(operand) is Param:
             self.assign(DYN, operand)

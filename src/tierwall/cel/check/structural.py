@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 from tierwall.cel.syntax.lexer import RESERVED
 from tierwall.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Object, Type, list_of, map_of
@@ -79,14 +78,14 @@ def _object(name: str, schema: Mapping[str, object], root: bool, depth: int) -> 
     properties: dict[str, object] = dict(given) if isinstance(given, Mapping) else {}
     if root:
         properties = {**properties, **_root_fields(properties)}
-    fields: list[tuple[str, Type]] = []
+    fields: dict[str, Type] = {}
     for key in sorted(properties):
         field = escape(key)
         if field is not None:
             found = _nested(f"{name}.{key}", properties[key], depth)
             if found is not None:
-                fields.append((field, found))
-    return Object(name, (), tuple(fields))
+                fields[field] = found
+    return Object(name, fields=fields)
 
 
 def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
@@ -98,20 +97,6 @@ def _root_fields(properties: Mapping[str, object]) -> Mapping[str, object]:
     return _ROOT
 
 
-@lru_cache(maxsize=4096)
-def _fields(given: Object) -> dict[str, Type]:
-    return dict(given.fields)
-
-
 def field_type(given: Object, field: str) -> Type | None:
     """The type of a field; a reserved word finds the property of that name."""
-    fields = _fields(given)
-    found = fields.get(field)
-    if found is None and field in RESERVED:
-        return fields.get(f"__{field}__")
-    return found
-
-
-def field_names(given: Object) -> tuple[str, ...]:
-    """The names of the fields, as CEL spells them."""
-    return tuple(_fields(given))
+    return given.fields.get(field) or (given.fields.get(f"__{field}__") if field in RESERVED else None)

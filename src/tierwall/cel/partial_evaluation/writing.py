@@ -214,7 +214,7 @@ def _equality(function: str, results: Sequence[Result]) -> int:
 
 def _field(known: Type | None, field: str) -> Type | None:
     if isinstance(known, Object):
-        return certain(dict(known.fields).get(field))
+        return certain(known.fields.get(field))
     if known is not None and known.name == "map" and len(known.params) == 2:
         return certain(known.params[1])
     return None

@@ -16,9 +16,9 @@ from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, in_order, input_error, near_miss
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
+from tierwall.resources.finder import Finder
 from tierwall.resources.load import Loaded, load_text, objects_in
 from tierwall.resources.load import load as load_paths
-from tierwall.resources.names import Finder
 from tierwall.resources.read import NOTHING_READ, Read, repeated_keys
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

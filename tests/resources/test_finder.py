@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tierwall.core.diagnostics import Diagnostic, InputError, UnknownName, input_error, no_such_name
+from tierwall.resources.finder import Finder, near_or_all
 from tierwall.resources.load import load_objects
-from tierwall.resources.names import Finder, near_or_all
 from tierwall.resources.snapshot import Snapshot
 
 ROUTE, SERVICE = ("gateway.networking.k8s.io", "HTTPRoute"), ("", "Service")

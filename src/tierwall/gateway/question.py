@@ -36,7 +36,7 @@ from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profi
 from tierwall.gateway.model.places import Asked, BackendKind, ways
 from tierwall.gateway.provenance import differences, fields, walk
 from tierwall.gateway.sentence import notes, sentence
-from tierwall.resources.names import Finder, near_or_all
+from tierwall.resources.finder import Finder, near_or_all
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 

@@ -20,7 +20,7 @@ from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section
 from tierwall.gateway.model.places import Asked, LevelName, levels, to_come, ways
 from tierwall.gateway.sentence import BEATS
-from tierwall.resources.names import Finder
+from tierwall.resources.finder import Finder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

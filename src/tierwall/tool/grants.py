@@ -20,7 +20,7 @@ from tierwall.core.diagnostics import input_error, near_miss
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
 from tierwall.core.verdict import Verdict
-from tierwall.resources.names import Finder
+from tierwall.resources.finder import Finder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import Model, backend_of, model

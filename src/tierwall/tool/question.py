@@ -20,7 +20,7 @@ from tierwall.core.expectation import list_of_texts, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.resources.names import Finder
+from tierwall.resources.finder import Finder
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import Evaluated, ExternalAuth, Walk, decide

@@ -14,7 +14,7 @@ from tierwall.attach.reach import reach
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
-from tierwall.resources.names import Finder, near_or_all
+from tierwall.resources.finder import Finder, near_or_all
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot

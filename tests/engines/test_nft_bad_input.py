@@ -180,7 +180,7 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, mon
 
 def test_questions_of_other_planes_are_left_out(nft_engine: Nftables) -> None:
     asked = suite(OBJECTS, [{}])
-    other = asked._replace(cases=(asked.cases[0]._replace(plane="tool"),))
+    other = msgspec.structs.replace(asked, cases=(msgspec.structs.replace(asked.cases[0], plane="tool"),))
     (answer,) = replies(other, nft_engine)
     assert answer.skipped == "this engine answers network questions, not `tool`"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from tierwall.resources.validity import Definition, built_in_problems, definitio
 POLICY_TEST = ("tierwall.io", "PolicyTest")
 
 
-class Case(NamedTuple):
+class Case(msgspec.Struct, frozen=True):
     """One question with its expected answer."""
 
     name: str
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     path: tuple[str | int, ...]
 
 
-class Suite(NamedTuple):
+class Suite(msgspec.Struct, frozen=True):
     """One PolicyTest: its cases, and the snapshot they are asked of.
 
     `noticed` is what was noticed when the objects were read and does not keep the cases from being asked.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from tierwall.core.catalogue import CATALOGUE
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
@@ -20,7 +22,7 @@ from tierwall.version import __version__
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-class Checked(NamedTuple):
+class Checked(Struct, frozen=True):
     """Findings, and what they were found in."""
 
     findings: Diagnostics

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DATA = ("object", "old_object", "options", "namespace_object", "impersonated_request")
 
 
-class Who(Params):
+class UserParams(Params):
     """Who asks an API server, in which namespace (`explain api`, `can-i`)."""
 
     user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
@@ -49,7 +49,7 @@ class Who(Params):
         return completed
 
 
-class ExplainParams(Who, ReadsObjects):
+class ExplainApiParams(UserParams, ReadsObjects):
     """Who asks for what, and the data that conditions look at."""
 
     verb: str = option(required=True, help="create, update, get, impersonate, …")
@@ -80,8 +80,8 @@ class ExplainParams(Who, ReadsObjects):
     epilog="Example: tierwall explain api --user alice --verb create --resource persistentvolumeclaims -n dev "
     "-f policies/ --object claim.yaml",
 )
-@runs(ExplainParams)
-def explain(params: ExplainParams) -> int:
+@runs(ExplainApiParams)
+def explain(params: ExplainApiParams) -> int:
     """May this user do this, and under which conditions?
 
     The first line is the answer in plain words. Conditions follow as CEL, each with the policy it came from. With
@@ -111,7 +111,7 @@ def explain(params: ExplainParams) -> int:
     return exit_code(answer.detail.final or answer.verdict)
 
 
-def _data(params: ExplainParams) -> dict[str, Any]:
+def _data(params: ExplainApiParams) -> dict[str, Any]:
     """What conditions look at, as far as it is given."""
     from tierwall.resources.load import read_document
 
@@ -122,7 +122,7 @@ def _data(params: ExplainParams) -> dict[str, Any]:
     return {**{name: read_document(file) for name, file in files.items()}, **operation}
 
 
-class CanIParams(Who, ReadsObjects):
+class CanIParams(UserParams, ReadsObjects):
     """Who asks for what."""
 
     verb: str | None = argument(required=False)

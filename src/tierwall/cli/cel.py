@@ -65,7 +65,7 @@ def _told(code: int = FAILED) -> Iterator[None]:
         fail(str(error))
 
 
-class EvalParams(CelParams):
+class CelEvalParams(CelParams):
     """What is evaluated."""
 
     expression: str = argument()
@@ -76,8 +76,8 @@ class EvalParams(CelParams):
 
 
 @group.command("eval")
-@runs(EvalParams)
-def evaluate(params: EvalParams) -> None:
+@runs(CelEvalParams)
+def evaluate(params: CelEvalParams) -> None:
     """Print the value of EXPRESSION as JSON.
 
     Example: tierwall cel eval 'object.spec.replicas <= 3' --vars deployment.json
@@ -98,7 +98,7 @@ def evaluate(params: EvalParams) -> None:
         click.echo(json_line(encode(value)))
 
 
-class CheckParams(CelParams):
+class CelCheckParams(CelParams):
     """What is checked."""
 
     expression: str = argument()
@@ -108,8 +108,8 @@ class CheckParams(CelParams):
 
 
 @group.command("check")
-@runs(CheckParams)
-def check(params: CheckParams) -> None:
+@runs(CelCheckParams)
+def check(params: CelCheckParams) -> None:
     """Print the type of EXPRESSION, checked as Kubernetes does; exit with 4 if it has none.
 
     Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
@@ -130,15 +130,15 @@ def check(params: CheckParams) -> None:
         click.echo(str(compile_source(params.expression, params.environment(variables)).type))
 
 
-class BatchParams(CelParams):
+class CelBatchParams(CelParams):
     """Where the questions are."""
 
     file: str = argument(metavar="FILE")
 
 
 @group.command("batch")
-@runs(BatchParams)
-def batch(params: BatchParams) -> None:
+@runs(CelBatchParams)
+def batch(params: CelBatchParams) -> None:
     """Answer the questions in FILE, one JSON object a line, with one JSON object a line in the same order.
 
     `-` reads standard input. A line that is no question is answered by an error too, and makes the exit code 1.
@@ -166,7 +166,7 @@ def batch(params: BatchParams) -> None:
         fail(f"{count(bad, 'line')} could not be read as a question")
 
 
-class PartialParams(CelParams):
+class CelPartialParams(CelParams):
     """What is evaluated, and what of it is known."""
 
     expression: str = argument()
@@ -178,8 +178,8 @@ class PartialParams(CelParams):
 
 
 @group.command("partial")
-@runs(PartialParams)
-def partially(params: PartialParams) -> None:
+@runs(CelPartialParams)
+def partially(params: CelPartialParams) -> None:
     """Print what is left of EXPRESSION when only some of its variables are known.
 
     It names no known variable, and for every value of the unknowns it gives what EXPRESSION gives. With `-o json` the

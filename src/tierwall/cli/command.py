@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FAILED, DENIED, FOUND, CONDITIONAL = 1, 3, 4, 5
 
 
-class Field(NamedTuple):
+class ParamField(NamedTuple):
     """What click is told about one field of `Params`. Those that many commands share are the last in the help."""
 
     decorator: Callable[..., Any]
@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
 def option(*names: str, last: bool = False, **settings: Any) -> Any:
     """A field that an option fills: `--the-field`, unless other names are given. Help shows the default."""
-    return Field(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
+    return ParamField(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
 
 
 def several(*names: str, **settings: Any) -> Any:
@@ -57,7 +57,7 @@ def flag(help: str, *names: str, **settings: Any) -> Any:
 
 def argument(**settings: Any) -> Any:
     """A field that an argument fills."""
-    return Field(click.argument, (), settings)
+    return ParamField(click.argument, (), settings)
 
 
 def choice(*words: str, **settings: Any) -> Any:
@@ -83,10 +83,10 @@ class Params:
         raise AttributeError(f"`{name}` is what the command line says")
 
     @classmethod
-    def fields(cls) -> Iterator[tuple[str, Field]]:
+    def fields(cls) -> Iterator[tuple[str, ParamField]]:
         """The fields in the order of the help: those of a base class first, those that are `last` last."""
         fields = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-        declared = [(name, field) for name, field in fields.items() if isinstance(field, Field)]
+        declared = [(name, field) for name, field in fields.items() if isinstance(field, ParamField)]
         return iter(sorted(declared, key=lambda item: item[1].last))
 
 
@@ -119,7 +119,7 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
     return decorate
 
 
-def _names(field: Field, name: str) -> tuple[str, ...]:
+def _names(field: ParamField, name: str) -> tuple[str, ...]:
     return () if field.decorator is click.argument else (f"--{name.replace('_', '-')}",)
 
 

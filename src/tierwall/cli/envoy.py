@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False)
 
 
-class CompileParams(ReadsObjects):
+class CompileEnvoyParams(ReadsObjects):
     """Which Gateways, and what Envoy says to those it denies."""
 
     denial: str = choice(
@@ -29,8 +29,8 @@ class CompileParams(ReadsObjects):
 
 
 @click.command("envoy", epilog="Example: tierwall compile envoy -f manifests/ --gateway prod/agents -o json")
-@runs(CompileParams)
-def compile(params: CompileParams) -> int:
+@runs(CompileEnvoyParams)
+def compile(params: CompileEnvoyParams) -> int:
     """Print Envoy's listeners, routes, clusters and secrets that enforce the tool policies.
 
     Private keys are left out. Exit code 1 when a Gateway is not served as it says.

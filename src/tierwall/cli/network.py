@@ -31,7 +31,7 @@ END = "`namespace/pod`, an IP address, or `node:NAME`"
 ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of it, an IP address, or `node:NAME`"
 
 
-class ExplainParams(ReadsObjects):
+class ExplainNetworkParams(ReadsObjects):
     """Between whom, and on which port."""
 
     source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
@@ -46,8 +46,8 @@ class ExplainParams(ReadsObjects):
 @click.command(
     "network", epilog="Example: tierwall explain network --from shop/web-0 --to shop/db-0 --port 5432 -f manifests/"
 )
-@runs(ExplainParams)
-def explain(params: ExplainParams) -> int:
+@runs(ExplainNetworkParams)
+def explain(params: ExplainNetworkParams) -> int:
     """May this pod open a connection to that one?
 
     The first line is the answer in plain words, and a second what policies in shadow mode would change. Then each

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tierwall.engines.nftables.table.options import Options
 
 
-class Table(Params):
+class TableParams(Params):
     """What the nftables table judges and logs (`compile nft`, `enforce nft`)."""
 
     node: str | None = option(metavar="NAME", help="Judge only the pods on this node; default: all pods.")
@@ -34,13 +34,13 @@ class Table(Params):
         return Options(self.node, Log(self.log), self.log_group, self.log_rate, self.exempt_own_node)
 
 
-class CompileParams(Table, ReadsObjects):
+class CompileNftParams(TableParams, ReadsObjects):
     """What of the policies, and how it is logged."""
 
 
 @click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
-@runs(CompileParams)
-def compile(params: CompileParams) -> None:
+@runs(CompileNftParams)
+def compile(params: CompileNftParams) -> None:
     """Print the nftables table that enforces the network policies on the pods."""
     from tierwall.engines.nftables.table.table import text
 
@@ -49,7 +49,7 @@ def compile(params: CompileParams) -> None:
     click.echo(text(compiled.table), nl=False)
 
 
-class EnforceParams(Table, NeedsPaths):
+class EnforceNftParams(TableParams, NeedsPaths):
     """What to enforce, and whether to do it, to keep doing it, or only to show it."""
 
     watch: bool = flag("Stay, and follow changes of the files.")
@@ -69,8 +69,8 @@ class EnforceParams(Table, NeedsPaths):
 
 
 @click.command("nft", epilog="Example: tierwall enforce nft manifests/ --node worker-1 --watch")
-@runs(EnforceParams)
-def enforce(params: EnforceParams) -> int:
+@runs(EnforceNftParams)
+def enforce(params: EnforceNftParams) -> int:
     """Enforce the network policies in PATH... on the pods, in this machine's kernel.
 
     The table is checked first and loaded in one transaction; if anything is wrong, the last good table stays in
@@ -97,7 +97,7 @@ def enforce(params: EnforceParams) -> int:
     return FAILED if Diagnostics(report.diagnostics).errors else 0
 
 
-def _remove(params: EnforceParams) -> None:
+def _remove(params: EnforceNftParams) -> None:
     from tierwall.engines.nftables.kernel.apply import remove
 
     if params.paths or params.files:
@@ -105,7 +105,7 @@ def _remove(params: EnforceParams) -> None:
     remove()
 
 
-def _preview(params: EnforceParams) -> int:
+def _preview(params: EnforceNftParams) -> int:
     from tierwall.core.diagnostics import InputError
     from tierwall.engines.nftables.kernel.apply import difference, script_to
     from tierwall.engines.nftables.table.compile import Compiled

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tierwall.world import World
 
 
-class Caller(Params):
+class CallerParams(Params):
     """Who calls a tool (`explain tool`, `tools`)."""
 
     caller: str | None = option(
@@ -29,7 +29,7 @@ class Caller(Params):
         return {"serviceAccount": self.caller}
 
 
-class ExplainParams(Caller, ReadsObjects):
+class ExplainToolParams(CallerParams, ReadsObjects):
     """Who uses which tool, and on which way."""
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
@@ -59,8 +59,8 @@ class ExplainParams(Caller, ReadsObjects):
     epilog="Example: tierwall explain tool --gateway prod/prod-gateway --backend prod/payment-service "
     "--caller agents/shopper --tool refund -f manifests/",
 )
-@runs(ExplainParams)
-def explain(params: ExplainParams) -> int:
+@runs(ExplainToolParams)
+def explain(params: ExplainToolParams) -> int:
     """May this caller use this tool through this Gateway?
 
     The first line is the answer in plain words. Then every policy that was evaluated, in order, with the lines of the
@@ -125,7 +125,7 @@ def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]
     return out
 
 
-class ToolsParams(Caller, ReadsObjects):
+class ToolsParams(CallerParams, ReadsObjects):
     """Who asks, and about which backends and tools."""
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")

@@ -209,10 +209,9 @@ class _Making:
             address = self._address(gateway, port)
             owner = self._taken.setdefault(address, gateway)
             if owner is not gateway:
-                words = (
-                    f"{gateway.reference} is not served: {owner.reference} has {address.host}:{address.port} already"
-                )
-                self._problem(PORT_TAKEN, words, gateway)
+                where = f"{address.host}:{address.port}"
+                words = f"{gateway.reference} is not served: {owner.reference} has {where} already"
+                self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, words))
                 continue
             kept = self._compatible(gateway, those)
             # Plain HTTP has one chain, in which hosts tell listeners apart; TLS has one for each server name.
@@ -230,13 +229,13 @@ class _Making:
         kept: list[Listener] = []
         for one in those:
             if one.protocol not in ("HTTP", "HTTPS"):
-                self._problem(UNSUPPORTED_PROTOCOL, f"protocol `{one.protocol}` of {one} is not served", one.owner)
-                continue
-            rival = next((other for other in kept if _alike(other, one)), None)
-            if rival is None:
-                kept.append(one)
+                words = f"protocol `{one.protocol}` of {one} is not served"
+                self._diagnostics.append(one.owner.diagnostic(UNSUPPORTED_PROTOCOL, words))
+            elif rival := next((other for other in kept if _alike(other, one)), None):
+                words = f"{one} is not served: {rival} has port {one.port} already"
+                self._diagnostics.append(one.owner.diagnostic(PORT_TAKEN, words))
             else:
-                self._problem(PORT_TAKEN, f"{one} is not served: {rival} has port {one.port} already", one.owner)
+                kept.append(one)
         return kept
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> Chain | None:
@@ -257,9 +256,6 @@ class _Making:
         """Everything that was found."""
         problems = (*self._diagnostics, *self._planning.diagnostics)
         return Serving(self._ports, self._planning.clusters, self._secrets, problems)
-
-    def _problem(self, code: str, message: str, subject: Resource) -> None:
-        self._diagnostics.append(Diagnostic(code, message, subject.position(), reference=subject.reference))
 
 
 def _alike(one: Listener, other: Listener) -> bool:

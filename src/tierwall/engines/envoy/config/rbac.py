@@ -113,10 +113,9 @@ class _Making:
 
     def problem(self, code: str, message: str, rule: Rule | None = None) -> None:
         """Note something about the policy, once."""
-        resource = self.policy.resource
-        position = resource.position(rule.path if rule is not None else ())
-        if all((noted.message, noted.at) != (message, position) for noted in self.diagnostics):
-            self.diagnostics.append(Diagnostic(code, message, position, reference=resource.reference))
+        diagnostic = self.policy.resource.diagnostic(code, message, rule.path if rule is not None else ())
+        if diagnostic not in self.diagnostics:
+            self.diagnostics.append(diagnostic)
 
     def also(self, rule: Rule, clause: Clause, plain: bool, asks: bool) -> Predicate | bool | None:
         """What else must hold: a predicate, None for nothing, False for a rule that cannot match.

@@ -161,8 +161,7 @@ def _entries(found: Resource) -> Iterator[tuple[str, bytes]]:
 
 
 def _problem(code: str, message: str, listener: Listener) -> Diagnostic:
-    place = ("spec", "listeners", listener.number)
-    return Diagnostic(code, message, listener.owner.position(place), reference=listener.owner.reference)
+    return listener.owner.diagnostic(code, message, ("spec", "listeners", listener.number))
 
 
 def transport_socket(tls: Tls, name: str, static: bool) -> tuple[Any, dict[str, Any]]:

@@ -129,7 +129,8 @@ class Planning:
         ways: tuple[Way, ...],
     ) -> Match:
         if lost:
-            self._problem(UNSUPPORTED, f"{lost} is not supported: the rule answers 500", route, ("spec", "rules"))
+            words = f"{lost} is not supported: the rule answers 500"
+            self.diagnostics.append(route.diagnostic(UNSUPPORTED, words, ("spec", "rules")))
         leads = any(one.cluster is not None for one in ways)
         if lost or (not leads and not made.HasField("redirect")):
             made.ClearField("action")
@@ -146,16 +147,14 @@ class Planning:
         cluster = clusters.backend(resource, ref.port, self._options) if resource is not None and known else None
         if resource is None or cluster is None:
             words = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it are answered with 500"
-            self._problem(NO_BACKEND, words, ref.route, ref.path)
+            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, words, ref.path))
             return Way(gateway, listener, _weight(ref))
         if list(maps(ref.value.get("filters"))):
-            self._problem(UNSUPPORTED, "filters of a backendRef are not supported: it answers 500", ref.route, ref.path)
+            words = "filters of a backendRef are not supported: it answers 500"
+            self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, words, ref.path))
             return Way(gateway, listener, _weight(ref))
         self.clusters[cluster.name] = cluster
         return Way(gateway, listener, _weight(ref), resource, cluster.name, clusters.host_of(resource))
-
-    def _problem(self, code: str, message: str, route: Resource, path: tuple[str | int, ...]) -> None:
-        self.diagnostics.append(Diagnostic(code, message, route.position(path), reference=route.reference))
 
 
 def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:

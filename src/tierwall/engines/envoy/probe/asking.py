@@ -2,12 +2,15 @@
 
 A question names a Gateway, a listener and a backend, not a route; so every way gets a route of its own. A caller with
 an identity connects by TLS with a certificate made for it, one without by plain HTTP: what a listener's own TLS does is
-not the question. The verdict is whether the request reached the backend; who decided is what Envoy says.
+not the question. The verdict is whether the request reached the backend; who decided is what Envoy says. Questions that
+no real request can put to Envoy are skipped with a reason (docs/policy-tests.md#output).
 """
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -17,6 +20,7 @@ from envoy.config.route.v3 import route_components_pb2
 from tierwall.core.answer import Reason
 from tierwall.core.protocols import Reply
 from tierwall.core.reference import Reference
+from tierwall.core.stack import Stack
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.checkpoints import Filters
@@ -29,7 +33,6 @@ from tierwall.engines.envoy.config.options import Address, Options
 from tierwall.engines.envoy.config.rbac import denier_name, rule_name
 from tierwall.engines.envoy.config.routes import Destination, empty_configuration, guarded
 from tierwall.engines.envoy.config.tls import Tls, transport_socket
-from tierwall.engines.envoy.probe.askable import obstacle
 from tierwall.engines.envoy.probe.client import Authority, Client
 from tierwall.engines.envoy.probe.recorder import AUTHORIZE, REACHED, Recorder
 from tierwall.engines.envoy.probe.standalone import Standalone
@@ -46,6 +49,23 @@ WAY, TOLD, WHY = "x-tierwall-asked", "x-tierwall-told", "x-tierwall-why"
 _BACKEND = "recorder"
 _ANY_PORT = Address("127.0.0.1", 0)
 _LARGEST_PATTERN = 10_000
+
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
+# Requests have these whatever a question says: the client must send them, or Envoy adds them.
+ALWAYS = frozenset(("accept", "content-type", "content-length", "host"))
+_OF_CONNECTIONS = frozenset(
+    ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "proxy-connection", "via")
+)
+_OF_ENVOY = ("x-forwarded-", "x-envoy-", "x-request-id", "x-tierwall-", "x-http-method", "x-method-override")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+", re.ASCII)
+_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?", re.ASCII)
+_METHOD = re.compile(r"[!-~]+", re.ASCII)
+_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+(\?[!-~]*)?", re.ASCII)
+_SPELT = frozenset(("tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list")) | {
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "resources/templates/list",
+}
 
 
 class Turn(NamedTuple):
@@ -104,7 +124,7 @@ class Requests(Asking[Asked]):
 
     def obstacle(self, case: Asked) -> str:
         """Why a question cannot be put to Envoy as a request, or nothing."""
-        return obstacle(case.request, case.way.stack, case.protection, case.question)
+        return next(_obstacles(case), "")
 
     def ask(self, cases: Sequence[Asked]) -> Iterator[Reply]:
         """Start an Envoy and send it every request; InputError if it does not start."""
@@ -200,3 +220,86 @@ def _denial(asked: Asked, evaluated: list[Evaluated], why: str) -> list[Evaluate
         reason = Reason.AUTHORIZER_DENIED if why == "ext_authz_denied" else Reason.AUTHORIZER_UNREACHABLE
         return [*before, Evaluated(last.level, last.policy, StepVerdict.DENY, reason, last.rule)]
     return None
+
+
+def _obstacles(case: Asked) -> Iterator[str]:
+    request, protection = case.request, case.protection
+    for diagnostic in protection.diagnostics:
+        yield diagnostic.message
+    if case.question.time is not None:
+        yield "Envoy takes the time of its clock"
+    if request.http_method not in METHODS:
+        yield f"HTTP method `{request.http_method}` cannot be sent"
+    if request.method is not None and request.http_method != "POST":
+        yield f"MCP messages are sent by POST, not {request.http_method}"
+    if request.method is None and request.http_method == "POST" and protection.is_needed:
+        yield "where policies are, every POST must be an MCP message"
+    if request.method is not None and _is_misspelt(request.method):
+        yield f"method {request.method!r} is refused as a misspelling"
+    if _has_empty_key(request.arguments):
+        yield "arguments with empty keys are refused"
+    if not _PATH.fullmatch(request.path) or "//" in request.path or re.search(r"/\.{1,2}(/|\?|$)", request.path):
+        yield f"path `{request.path}` is normalised before policies see it"
+    yield from _header_obstacles(request, case.way.stack)
+    yield from _argument_obstacles(request, protection)
+    for name, text in (("tool", request.tool), ("uri", request.uri), ("method", request.method)):
+        if text is not None and (not text or any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in text)):
+            yield f"{name} {text!r} cannot be put in a header"
+        elif text is not None and (text != text.strip() or any(_is_wide_blank(char) for char in text)):
+            yield f"{name} {text!r} is refused for its blanks"
+
+
+def _is_misspelt(method: str) -> bool:
+    return method not in _SPELT and (method.lower() in _SPELT or not _METHOD.fullmatch(method))
+
+
+def _is_wide_blank(char: str) -> bool:
+    return ord(char) > 127 and unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cf")
+
+
+def _has_empty_key(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return "" in value or any(map(_has_empty_key, value.values()))
+    return isinstance(value, list) and any(map(_has_empty_key, value))
+
+
+def _header_obstacles(request: Request, stack: Stack[Policy]) -> Iterator[str]:
+    for name, value in request.headers.items():
+        if name in _OF_CONNECTIONS or name in ("host", "content-length") or name.startswith(_OF_ENVOY):
+            yield f"header `{name}` is not a caller's to send"
+        elif not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            yield f"header `{name}` cannot be sent as it is"
+    looked_at = mentioned(stack)
+    for name in sorted(ALWAYS - request.headers.keys()):
+        if name in looked_at and (name != "host" or request.host is None):
+            yield f"every request has a header `{name}`"
+    if any(name.startswith(_OF_ENVOY) for name in looked_at):
+        yield "Envoy sets a header that a rule looks at"
+    if request.host is not None and not re.fullmatch(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", request.host):
+        yield f"host `{request.host}` cannot be sent"
+
+
+def mentioned(stack: Stack[Policy]) -> set[str]:
+    """The headers that rules look at; `host` also where they look at the host."""
+    found: set[str] = set()
+    policies = [policy for tier in stack for policy in tier.policies]
+    for rule in (rule for policy in policies for rule in (*policy.allows.all, *policy.asks.all)):
+        found |= {one.name for one in rule.http.headers} | ({"host"} if rule.http.hosts else set())
+        for method in rule.methods:
+            if method.condition is not None:
+                text = method.condition.text
+                found |= {name for name in ALWAYS if name in text} | {name for name in _OF_ENVOY if name in text}
+                # A request without this header has no such key; with capitals it is another key.
+                found |= {"accept"} if "request.headers" in text and "size" in text else set()
+    return found
+
+
+def _argument_obstacles(request: Request, protection: Protection) -> Iterator[str]:
+    for path in protection.arguments:
+        value: Any = request.arguments
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, list | Mapping):
+            yield f"Envoy does not read lists and objects, which argument `{'.'.join(path)}` is"
+        if isinstance(value, int) and abs(value) >= 1 << 53:
+            yield f"Envoy reads argument `{'.'.join(path)}` as a double"

@@ -95,7 +95,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _set_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:
-    wanted = [_wanted_set(each) for each in value]
+    wanted = [_wanted_set(condition_set) for condition_set in value]
     actual = [_actual_set(opinion) for opinion in answer.detail.condition_sets]
     if wanted != actual:
         yield f"{key}: expected {_in_words(wanted)}, got {_in_words(actual)}"

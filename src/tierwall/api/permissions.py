@@ -138,13 +138,13 @@ def _of_policy(authorizer: CelPolicies, policy: Policy, attributes: Attributes) 
     request = {**attributes.request(), **fixed}
     unknown = (*UNKNOWN, AUTHORIZER, *(f"request.{key}" for key in _OPEN if key not in fixed))
     try:
-        found = outcome(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
+        result = outcome(partial(policy.tree, {"request": request}, unknown, boolean=True, environment=ENVIRONMENT))
     except (Failure, PartialError) as why:
-        found = Failed(str(why))
-    if isinstance(found, Failed):
-        yield from _of_failure(authorizer, policy, found.message, needed)
-    elif found is True or (isinstance(found, Left) and (found.can_be_true or policy.effect is not Effect.ALLOW)):
-        condition = to_text(found.tree) if isinstance(found, Left) else ""
+        result = Failed(str(why))
+    if isinstance(result, Failed):
+        yield from _of_failure(authorizer, policy, result.message, needed)
+    elif result is True or (isinstance(result, Left) and (result.can_be_true or policy.effect is not Effect.ALLOW)):
+        condition = to_text(result.tree) if isinstance(result, Left) else ""
         yield _line(authorizer, policy, policy.effect, needed, condition=condition)
 
 

@@ -110,10 +110,10 @@ def attributes_of(question: ApiQuestion, problems: list[Diagnostic]) -> Attribut
         value = getattr(question, field)
         if value is None:
             return None
-        found = of(value)
-        if found is None:
+        result = of(value)
+        if result is None:
             problems.append(_problem(_KEYS[field], expected, value))
-        return found
+        return result
 
     texts = {field: read(field, _text, "a string") or "" for field in _TEXTS}
     mode = _mode(question.conditions)

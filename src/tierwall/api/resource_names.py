@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tierwall.api.algebra.request import OPERATIONS
 from tierwall.core.diagnostics import near_miss
 from tierwall.core.words import with_hint
+from tierwall.resources.resource import maps
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ BUILT_IN: Final = tuple(_built_in())
 def api_resources(snapshot: Snapshot) -> tuple[ApiResource, ...]:
     """All resources: those of Kubernetes first, then those that CustomResourceDefinitions add."""
     definitions = snapshot.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    return BUILT_IN + tuple(one for definition in definitions for one in _defined(definition.value.get("spec")))
+    return BUILT_IN + tuple(
+        resource for definition in definitions for resource in _defined(definition.value.get("spec"))
+    )
 
 
 def _defined(spec: Any) -> Iterator[ApiResource]:
@@ -107,8 +110,7 @@ def _defined(spec: Any) -> Iterator[ApiResource]:
         return
     short = names.get("shortNames")
     others = [names.get("singular"), *(short if isinstance(short, list) else ())]
-    served = [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
-    stored = next((one.get("name") for one in served if one.get("storage") is True), None)
+    stored = next((version.get("name") for version in maps(versions) if version.get("storage") is True), None)
     version = stored if isinstance(stored, str) else ""
     yield ApiResource(plural, group, version, tuple(name for name in others if isinstance(name, str)))
 

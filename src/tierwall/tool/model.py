@@ -141,17 +141,17 @@ def model(snapshot: Snapshot) -> Model:
 
 def inherit(before: Snapshot, snapshot: Snapshot) -> None:
     """Make the model of a snapshot with what that of an earlier one has read of policies that are still the same."""
-    made = Model(snapshot)
-    made.inherit(model(before))
-    provide(made, model, snapshot)
+    successor = Model(snapshot)
+    successor.inherit(model(before))
+    provide(successor, model, snapshot)
 
 
 def follow(before: Snapshot, snapshot: Snapshot, gone: Sequence[Resource], come: Sequence[Resource]) -> None:
     """Make the model of a snapshot from that of another, from which it differs only in AccessPolicies."""
     follow_attachments(before, snapshot, ACCESS_POLICIES, gone, come)
-    made = Model(snapshot)
-    made.take_over(model(before), gone, come)
-    provide(made, model, snapshot)
+    successor = Model(snapshot)
+    successor.take_over(model(before), gone, come)
+    provide(successor, model, snapshot)
 
 
 def backend_of(resource: Resource) -> Backend:

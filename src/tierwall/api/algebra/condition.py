@@ -195,17 +195,17 @@ class ConditionSet(msgspec.Struct, frozen=True):
 
     def problems(self) -> tuple[str, ...]:
         """Every rule that the set or a condition of it breaks."""
-        found = [problem for condition in self.conditions for problem in condition.problems()]
+        problems = [problem for condition in self.conditions for problem in condition.problems()]
         if not self.conditions:
-            found.append("a condition set needs at least one condition")
+            problems.append("a condition set needs at least one condition")
         if len(self.conditions) > MAX_CONDITIONS:
-            found.append(f"{len(self.conditions)} conditions in one set, at most {MAX_CONDITIONS} are allowed")
+            problems.append(f"{len(self.conditions)} conditions in one set, at most {MAX_CONDITIONS} are allowed")
         seen: set[str] = set()
         for condition in self.conditions:
             if condition.id in seen:
-                found.append(f"condition id `{condition.id}` is used twice")
+                problems.append(f"condition id `{condition.id}` is used twice")
             seen.add(condition.id)
-        return tuple(found)
+        return tuple(problems)
 
     def evaluate(self, test: Test) -> Decision:
         """The concrete answer for the data that `test` knows."""

@@ -102,17 +102,17 @@ def fitted(condition: Condition) -> Condition:
 
 def _joined(conditions: list[Condition], effect: Effect) -> Iterable[Condition]:
     group: Condition | None = None
-    for one in conditions:
-        if one.effect is not effect:
+    for condition in conditions:
+        if condition.effect is not effect:
             continue
-        if one.type != CEL_TYPE:
-            yield one
+        if condition.type != CEL_TYPE:
+            yield condition
         elif group is None:
-            group = replace(one, text=f"({one.text})")
-        elif fits(both := f"{group.text} || ({one.text})"):
+            group = replace(condition, text=f"({condition.text})")
+        elif fits(both := f"{group.text} || ({condition.text})"):
             group = replace(group, text=both, description="")
         else:
             yield group
-            group = replace(one, text=f"({one.text})")
+            group = replace(condition, text=f"({condition.text})")
     if group is not None:
         yield group

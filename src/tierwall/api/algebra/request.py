@@ -135,7 +135,10 @@ def extra_of(value: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...
 
 
 def _selector(requirements: tuple[Requirement, ...]) -> list[dict[str, Any]]:
-    return [{"key": one.key, "operator": one.operator, "values": list(one.values)} for one in requirements]
+    return [
+        {"key": requirement.key, "operator": requirement.operator, "values": list(requirement.values)}
+        for requirement in requirements
+    ]
 
 
 # The CEL variables of the second phase; always unknown in the first, whatever the verb.

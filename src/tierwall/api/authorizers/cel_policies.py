@@ -89,12 +89,12 @@ class Policy(msgspec.Struct, frozen=True, eq=False, gc=False):
 @per_snapshot
 def policies_of(snapshot: Snapshot) -> tuple[Policy, ...]:
     """Every policy of a snapshot, older first, then by name."""
-    found = [
+    policies = [
         _policy(resource, resource.namespace if kind == NAMESPACED_KIND else "", unread(snapshot, resource))
         for kind in (CLUSTER_KIND, NAMESPACED_KIND)
         for resource in snapshot.of_kind(GROUP, kind)
     ]
-    return tuple(sorted(found, key=lambda one: (one.resource.seniority, one.resource.kind)))
+    return tuple(sorted(policies, key=lambda policy: (policy.resource.seniority, policy.resource.kind)))
 
 
 def _policy(resource: Resource, namespace: str, unread: Iterable[Problem]) -> Policy:
@@ -197,7 +197,7 @@ class CelPolicies:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """The first phase."""
-        found: list[tuple[_Ready, Failed | Left | Literal[True]]] = []
+        outcomes: list[tuple[_Ready, Failed | Left | Literal[True]]] = []
         request: dict[str, Any] | None = None
         for ready in self._index.find(attributes):
             if ready.unmet and not ready.may_match(attributes):
@@ -211,22 +211,22 @@ class CelPolicies:
                     outcome = self._checked(outcome, attributes)
             if outcome is False:
                 continue
-            found.append((ready, outcome))
+            outcomes.append((ready, outcome))
             if outcome is True and ready.condition.effect is Effect.DENY:
-                break  # nothing that is found now can change the answer
-        if not found:
+                break  # no further policy can change the answer
+        if not outcomes:
             return self._nothing
-        ready, only = found[0]
-        if len(found) > 1 or not isinstance(only, Left):
-            return self._settled(found)
+        ready, only = outcomes[0]
+        if len(outcomes) > 1 or not isinstance(only, Left):
+            return self._settled(outcomes)
         known = self._alone.get(ready)
         if known is None or known[0].tree is not only.tree or known[0].can_be_true is not only.can_be_true:
-            known = self._alone[ready] = only, self._settled(found)
+            known = self._alone[ready] = only, self._settled(outcomes)
         return known[1]
 
-    def _settled(self, found: list[tuple[_Ready, Failed | Left | Literal[True]]]) -> Decision:
+    def _settled(self, outcomes: list[tuple[_Ready, Failed | Left | Literal[True]]]) -> Decision:
         settlement = Settlement(self.name, self.failure_mode)
-        for ready, outcome in found:
+        for ready, outcome in outcomes:
             settlement.add(ready.condition, outcome)
         return settlement.decision()
 
@@ -250,8 +250,8 @@ class CelPolicies:
 def _ready(policy: Policy) -> tuple[dict[str, frozenset[str]], _Ready]:
     needed = dict(policy.made.demands) if policy.made is not None else {}
     if policy.namespace:
-        own = frozenset((policy.namespace,))
-        needed["namespace"] = needed.get("namespace", own) & own
+        namespace = frozenset((policy.namespace,))
+        needed["namespace"] = needed.get("namespace", namespace) & namespace
     looked_at = indexed(needed)
     unmet = tuple((field, values) for field, values in sorted(needed.items()) if field not in looked_at)
     source = Source(policy.reference, policy.resource)

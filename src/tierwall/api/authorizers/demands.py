@@ -37,17 +37,17 @@ GROUPS = "groups"
 
 def demands(expression: Expr) -> dict[str, frozenset[str]]:
     """The values one of which each attribute must have; under `groups`, those one of which the user must be in."""
-    found: dict[str, frozenset[str]] = {}
+    demanded: dict[str, frozenset[str]] = {}
     for demand in constant_conjuncts(expression):
         field = FIELDS.get(demand.path)
         if field is not None:
             # A literal of another type equals no string.
-            found[field] = frozenset(value for value in demand.values if isinstance(value, str))
+            demanded[field] = frozenset(value for value in demand.values if isinstance(value, str))
     for conjunct in _conjuncts(expression):
         group = _group(conjunct)
         if group is not None:
-            found.setdefault(GROUPS, frozenset((group,)))
-    return found
+            demanded.setdefault(GROUPS, frozenset((group,)))
+    return demanded
 
 
 def _conjuncts(expression: Expr) -> Iterator[Expr]:
@@ -115,10 +115,10 @@ class PolicyIndex(Generic[T]):
 
     def find(self, attributes: Attributes) -> list[T]:
         """The items whose indexed demands the request meets."""
-        found: dict[int, T] = {}
+        items: dict[int, T] = {}
         for group in self._groups.values():
-            found.update(group.get(attributes))
-        return [found[number] for number in sorted(found)] if len(found) > 1 else list(found.values())
+            items.update(group.get(attributes))
+        return [items[number] for number in sorted(items)] if len(items) > 1 else list(items.values())
 
 
 def indexed(demands: dict[str, frozenset[str]]) -> tuple[str, ...]:

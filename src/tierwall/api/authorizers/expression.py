@@ -79,12 +79,12 @@ class Expression:
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
         """What is known in the first phase: true, false, an error, or a residual."""
         try:
-            found = self._specialised(name_unknown)({"request": request})
+            partial = self._specialised(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
             return Failed(str(why))
         if self._may_ask is None:
             self._may_ask = AUTHORIZER in to_text(self.tree)
-        return outcome(found, self._may_ask)
+        return outcome(partial, self._may_ask)
 
     def warm(self, *, name_unknown: bool) -> None:
         """Do now what the first use would do."""
@@ -116,22 +116,22 @@ def made(text: str) -> Expression:
     The same text gives the same one for as long as anybody has it, so that policies that did not change are not made
     ready again for the next snapshot. Threads that come first at the same time may get two that say the same.
     """
-    found = _made.get(text)
-    if found is None:
-        found = _made[text] = Expression(parse(text))
-    return found
+    expression = _made.get(text)
+    if expression is None:
+        expression = _made[text] = Expression(parse(text))
+    return expression
 
 
-def outcome(found: Partial, may_ask: bool = True) -> bool | Failed | Left:
+def outcome(partial: Partial, may_ask: bool = True) -> bool | Failed | Left:
     """What a partial evaluation says of a policy; `may_ask` is false where the policy does not name `authorizer`."""
-    if found.error is not None:
+    if partial.error is not None:
         # A residual that can only fail is still one: as a Deny or a NoOpinion it is kept, as an Allow it is not.
-        return Left(found.expr, can_be_true=False) if found.fails_late else Failed(found.error)
-    if found.residual is None:
-        return found.value if isinstance(found.value, bool) else Failed("the result is not a bool")
-    if not found.can_be_false and not found.can_fail:
+        return Left(partial.expr, can_be_true=False) if partial.fails_late else Failed(partial.error)
+    if partial.residual is None:
+        return partial.value if isinstance(partial.value, bool) else Failed("the result is not a bool")
+    if not partial.can_be_false and not partial.can_fail:
         return True
-    return Left(found.residual, found.can_be_true, may_ask and found.unknowns == {AUTHORIZER})
+    return Left(partial.residual, partial.can_be_true, may_ask and partial.unknowns == {AUTHORIZER})
 
 
 def parse(text: str) -> Expr:

@@ -206,7 +206,7 @@ def _is_own_mirror_pod(node: str, data: ConditionData) -> bool:
     if _at(spec, "nodeName") != node or not isinstance(spec, Mapping) or _at(pod, "metadata", "annotations") is None:
         return False
     owners = _at(pod, "metadata", "ownerReferences") or []
-    is_own = len(owners) <= 1 and all(_at(one, "kind") == "Node" and _at(one, "name") == node for one in owners)
+    is_own = len(owners) <= 1 and all(_at(owner, "kind") == "Node" and _at(owner, "name") == node for owner in owners)
     is_mirror = MIRROR in _at(pod, "metadata", "annotations")
     return is_mirror and is_own and next(references(spec, ""), None) is None
 
@@ -267,14 +267,14 @@ _VOLUME_SECRETS = ("cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos
 @per_snapshot
 def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
     """For each node everything that its pods, and their claims and volumes, refer to; the pods themselves too."""
-    found: dict[str, set[Thing]] = {}
+    graph: dict[str, set[Thing]] = {}
     for pod in snapshot.of_kind("", "Pod"):
         node = pod.spec.get("nodeName")
         if isinstance(node, str) and node:
-            things = found.setdefault(node, set())
+            things = graph.setdefault(node, set())
             things.add(("pods", pod.namespace, pod.name))
             things.update(references(pod.spec, pod.namespace))
-    for things in found.values():
+    for things in graph.values():
         for kind, namespace, name in list(things):
             if kind == "persistentvolumeclaims":
                 claim = snapshot.get("", "PersistentVolumeClaim", namespace, name)
@@ -284,8 +284,8 @@ def node_graph(snapshot: Snapshot) -> Mapping[str, frozenset[Thing]]:
     for attachment in snapshot.of_kind("storage.k8s.io", "VolumeAttachment"):
         node = attachment.spec.get("nodeName")
         if isinstance(node, str) and node:
-            found.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
-    return {node: frozenset(things) for node, things in found.items()}
+            graph.setdefault(node, set()).add(("volumeattachments", "", attachment.name))
+    return {node: frozenset(things) for node, things in graph.items()}
 
 
 def references(spec: Mapping[str, Any], namespace: str) -> Iterator[Thing]:

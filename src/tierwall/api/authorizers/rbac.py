@@ -77,20 +77,20 @@ def _aggregated(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
     The controller replaces the rules of an aggregated role by those of the roles it selects, and so on until nothing
     changes; what was written into the role itself is lost. Roles that only select each other have no rules.
     """
-    found: dict[str, Resource] = {}
+    plain: dict[str, Resource] = {}
     seen = {role.name}
     todo = [role]
     while todo:
-        one = todo.pop()
-        for selected in _selected(snapshot, one):
+        aggregated = todo.pop()
+        for selected in _selected(snapshot, aggregated):
             if selected.name in seen:
                 continue
             seen.add(selected.name)
             if isinstance(selected.value.get("aggregationRule"), Mapping):
                 todo.append(selected)
             else:
-                found[selected.name] = selected
-    yield from (found[name] for name in sorted(found))
+                plain[selected.name] = selected
+    yield from (plain[name] for name in sorted(plain))
 
 
 def _selected(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
@@ -126,7 +126,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _words(value: Any) -> frozenset[str]:
-    return frozenset(one for one in _items(value) if isinstance(one, str))
+    return frozenset(word for word in _items(value) if isinstance(word, str))
 
 
 class Binding(msgspec.Struct, frozen=True, eq=False):
@@ -195,7 +195,7 @@ def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Bind
     """Bindings by (namespace, `User` or `Group`, name), in the order of their names."""
     index: dict[tuple[str, str, str], list[Binding]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):
-        for resource in sorted(snapshot.of_kind(GROUP, kind), key=lambda one: (one.namespace, one.name)):
+        for resource in sorted(snapshot.of_kind(GROUP, kind), key=lambda binding: (binding.namespace, binding.name)):
             namespace = resource.namespace if kind == "RoleBinding" else ""
             role = resource.value.get("roleRef")
             if not isinstance(role, Mapping) or (kind == "RoleBinding" and not namespace):
@@ -207,9 +207,9 @@ def _bindings(snapshot: Snapshot) -> Mapping[tuple[str, str, str], Sequence[Bind
                 continue
             binding = Binding(resource, namespace, rules_of(snapshot, role_kind, namespace, role_name))
             for subject in _subjects(resource.value.get("subjects"), namespace):
-                found = index.setdefault((namespace, *subject), [])
-                if not found or found[-1] is not binding:
-                    found.append(binding)
+                bindings = index.setdefault((namespace, *subject), [])
+                if not bindings or bindings[-1] is not binding:
+                    bindings.append(binding)
     return index
 
 

@@ -60,10 +60,10 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
     def seconds(key: str, default: float) -> float:
         if key not in value:
             return default
-        found = parse_seconds(value[key])
-        if found is None:
+        duration = parse_seconds(value[key])
+        if duration is None:
             problem(f"`{key}` must be a duration such as `30s`, found `{value[key]}`", key)
-        return default if found is None else found
+        return default if duration is None else duration
 
     version = value.get("subjectAccessReviewVersion", "v1")
     if version not in ("v1", "v1beta1"):
@@ -78,7 +78,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
     if not isinstance(conditions, list):
         problem("`matchConditions` must be a list", "matchConditions")
         conditions = []
-    texts = [one.get("expression") if isinstance(one, Mapping) else None for one in conditions]
+    texts = [condition.get("expression") if isinstance(condition, Mapping) else None for condition in conditions]
     if len(texts) > MAX_MATCH_CONDITIONS:
         problem(f"at most {MAX_MATCH_CONDITIONS} match conditions are allowed, found {len(texts)}", "matchConditions")
     for number, text in enumerate(texts[:MAX_MATCH_CONDITIONS]):
@@ -99,7 +99,7 @@ def read_settings(value: Mapping[str, Any]) -> tuple[WebhookSettings, list[tuple
         timeout=timeout,
         authorized_ttl=seconds("authorizedTTL", 300.0) if value.get("cacheAuthorizedRequests", True) else 0.0,
         unauthorized_ttl=seconds("unauthorizedTTL", 30.0) if value.get("cacheUnauthorizedRequests", True) else 0.0,
-        match_conditions=tuple(one for one in texts if isinstance(one, str)),
+        match_conditions=tuple(text for text in texts if isinstance(text, str)),
         shape=shape,
     )
     return settings, problems
@@ -192,7 +192,7 @@ class Webhook:
     def evaluated(self, decision: RemoteDecision, data: ConditionData) -> Decision:
         """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""
         sets = [opinion.conditions for _, opinion in decision.entries if isinstance(opinion, Conditional)]
-        if all(condition.type == CEL_TYPE for each in sets for condition in each.conditions):
+        if all(condition.type == CEL_TYPE for conditions in sets for condition in conditions.conditions):
             result = ChainDecision.evaluate(decision, data)
             if not result.error:
                 return result
@@ -252,14 +252,14 @@ class Webhook:
 
     def _cached(self, key: bytes) -> Decision | None:
         with self._caching:
-            found = self._cache.get(key)
-            if found is None:
+            expires, decision = self._cache.get(key, (0.0, None))
+            if decision is None:
                 return None
-            if found[0] <= self._clock():
+            if expires <= self._clock():
                 del self._cache[key]
                 return None
             self._cache.move_to_end(key)
-            return found[1]
+            return decision
 
     def _remember(self, key: bytes, decision: Decision) -> None:
         # A conditional answer counts as not allowed.

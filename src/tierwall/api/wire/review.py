@@ -105,13 +105,13 @@ class AccessReview(msgspec.Struct, frozen=True, gc=False):
     handled: frozenset[str] = frozenset()
 
 
-def review_of(found: Review) -> AccessReview:
+def review_of(review: Review) -> AccessReview:
     """What a decoded review asks; WireError says what is wrong with it."""
-    api_version, spec = found.api_version, found.spec
-    if found.kind != KIND or api_version not in (V1, V1BETA1):
-        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{found.kind}` of `{api_version}`"
+    api_version, spec = review.api_version, review.spec
+    if review.kind != KIND or api_version not in (V1, V1BETA1):
+        words = f"expected a `{KIND}` of `{V1}` or `{V1BETA1}`, found `{review.kind}` of `{api_version}`"
         hint = f": an API server takes these itself, and asks webhooks with a `{KIND}`"
-        raise WireError(words + hint if found.kind in _OWN_REVIEWS else words)
+        raise WireError(words + hint if review.kind in _OWN_REVIEWS else words)
     if spec is None:
         raise WireError("`spec` is required")
     groups = spec.groups if api_version == V1 else spec.group
@@ -151,15 +151,15 @@ def _selector(value: SelectorAttributes | None) -> tuple[Requirement, ...] | Non
         return None
     if value.raw_selector and value.requirements:
         raise WireError("`rawSelector` and `requirements` may not both be set")
-    found = []
-    for one in value.requirements:
-        key, operator, values = one.get("key"), one.get("operator"), one.get("values") or []
+    requirements = []
+    for requirement in value.requirements:
+        key, operator, values = requirement.get("key"), requirement.get("operator"), requirement.get("values") or []
         if not isinstance(key, str) or not isinstance(operator, str) or not isinstance(values, list):
             raise WireError("a selector requirement needs `key`, `operator` and a list of `values`")
         # An operator of a later release is left out: requirements only narrow a request.
         if operator in _FIELD_OPERATORS and all(isinstance(item, str) for item in values):
-            found.append(Requirement(key, operator, tuple(values)))
-    return tuple(found)
+            requirements.append(Requirement(key, operator, tuple(values)))
+    return tuple(requirements)
 
 
 _Support: TypeAlias = tuple[Shape, ConditionsMode, frozenset[str]]
@@ -173,7 +173,7 @@ _MODES: dict[str, _Support] = {
 def _support(spec: Spec) -> _Support:
     if spec.authorization_options is not None:
         types = spec.authorization_options.get("handledDecisionTypes")
-        if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
+        if not isinstance(types, list) or not all(isinstance(word, str) for word in types):
             raise WireError("`spec.authorizationOptions.handledDecisionTypes` is required")
         handled = frozenset(types)
         if missing := sorted(_SERIES_MINIMUM - handled):

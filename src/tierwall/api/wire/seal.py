@@ -39,22 +39,24 @@ class Seal:
         if not isinstance(decision, Conditional):
             return decision
         mac = self._mac(decision.conditions)
-        conditions = tuple(replace(one, id=_join(mac, one.id)) for one in decision.conditions.conditions)
+        conditions = tuple(
+            replace(condition, id=_join(mac, condition.id)) for condition in decision.conditions.conditions
+        )
         return replace(decision, conditions=replace(decision.conditions, conditions=conditions))
 
     def opened(self, decision: Decision) -> Decision:
         """The decision with the seals taken off; SealError if one does not fit."""
         if not isinstance(decision, Conditional):
             return decision
-        parts = [_split(one.id) for one in decision.conditions.conditions]
+        parts = [_split(condition.id) for condition in decision.conditions.conditions]
         conditions = tuple(
-            replace(one, id=id) for one, (_, id) in zip(decision.conditions.conditions, parts, strict=True)
+            replace(condition, id=id) for condition, (_, id) in zip(decision.conditions.conditions, parts, strict=True)
         )
-        found = replace(decision.conditions, conditions=conditions)
-        mac = self._mac(found)
+        condition_set = replace(decision.conditions, conditions=conditions)
+        mac = self._mac(condition_set)
         if not all(hmac.compare_digest(mac, given) for given, _ in parts):
             raise SealError("these conditions were not issued here, or were changed on the way")
-        return replace(decision, conditions=found)
+        return replace(decision, conditions=condition_set)
 
     def _mac(self, conditions: ConditionSet) -> str:
         content = msgspec.json.encode([str(conditions.failure_mode), sorted(_content(conditions.conditions))])
@@ -62,7 +64,7 @@ class Seal:
 
 
 def _content(conditions: Iterable[Condition]) -> Iterable[list[str]]:
-    return ([one.id, str(one.effect), one.type, one.text] for one in conditions)
+    return ([condition.id, str(condition.effect), condition.type, condition.text] for condition in conditions)
 
 
 def _join(mac: str, id: str) -> str:

@@ -53,21 +53,21 @@ def write_decision(decision: Decision, *, describe: bool = True) -> dict[str, An
         detail = {"reason": decision.reason, "evaluationError": decision.error}
         said = {key: value for key, value in detail.items() if value}
         return {"type": str(decision.verdict), _KEYS[decision.verdict]: said}
-    found = decision.conditions
-    is_soft = found.failure_mode is FailureMode.NO_OPINION and bool(found.of(Effect.DENY))
+    condition_set = decision.conditions
+    is_soft = condition_set.failure_mode is FailureMode.NO_OPINION and bool(condition_set.of(Effect.DENY))
     lists: dict[str, Any] = {}
     for key, effect in _LISTS:
-        if conditions := found.of(effect):
+        if conditions := condition_set.of(effect):
             lists[f"{key}Conditions"] = [
                 msgspec.to_builtins(
                     WireCondition(
-                        id=one.id,
-                        condition=one.text,
-                        type=_SOFT.get(one.type, one.type) if is_soft else one.type,
-                        description=one.description if describe else "",
+                        id=condition.id,
+                        condition=condition.text,
+                        type=_SOFT.get(condition.type, condition.type) if is_soft else condition.type,
+                        description=condition.description if describe else "",
                     )
                 )
-                for one in conditions
+                for condition in conditions
             ]
     return {"type": "ConditionsMap", "conditionsMap": lists}
 
@@ -118,15 +118,15 @@ def read_tree(value: Any, name: str, depth: int = 0) -> tuple[Entry, ...]:
 def _read_union(members: Any, name: str, depth: int) -> tuple[Entry, ...]:
     if not isinstance(members, list) or not members:
         raise WireError("a union needs members")
-    found: list[Entry] = []
+    entries: list[Entry] = []
     seen: set[str] = set()
     for member in members:
         inner = member.get("authorizerName") if isinstance(member, Mapping) else None
         if not isinstance(inner, str) or not inner or inner in seen:
             raise WireError("every member of a union needs an authorizer name of its own")
         seen.add(inner)
-        found.extend(read_tree(member.get("decision"), inner if depth == 0 else f"{name}.{inner}", depth + 1))
-    return tuple(found)
+        entries.extend(read_tree(member.get("decision"), inner if depth == 0 else f"{name}.{inner}", depth + 1))
+    return tuple(entries)
 
 
 def _read_map(value: Any, name: str) -> Decision:
@@ -139,13 +139,13 @@ def _read_map(value: Any, name: str) -> Decision:
             listed = msgspec.convert(value.get(f"{key}Conditions") or [], list[WireCondition])
         except msgspec.ValidationError as why:
             raise WireError(f"`conditionsMap.{key}Conditions`: {why}") from None
-        for one in listed:
-            if one.type in _HARD:
+        for condition in listed:
+            if condition.type in _HARD:
                 mode = FailureMode.NO_OPINION
-            kind = _HARD.get(one.type, one.type)
-            conditions.append(Condition(one.id, effect, one.condition, kind, one.description))
-    if any(True for one in conditions for _ in one.problems()) and not any(
-        one.effect is Effect.DENY for one in conditions
+            kind = _HARD.get(condition.type, condition.type)
+            conditions.append(Condition(condition.id, effect, condition.condition, kind, condition.description))
+    if any(True for condition in conditions for _ in condition.problems()) and not any(
+        condition.effect is Effect.DENY for condition in conditions
     ):
         # Upstream fails to NoOpinion where no Deny is possible.
         mode = FailureMode.NO_OPINION

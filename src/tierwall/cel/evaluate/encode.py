@@ -7,9 +7,7 @@ A JSON number without a fraction is an int.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
-from collections.abc import Callable
 
 from tierwall.cel.errors import EvaluationError
 from tierwall.cel.library.cost import nodes
@@ -31,6 +29,7 @@ from tierwall.cel.values import (
 )
 
 _DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_TYPES = ("int", "uint", "double", "bytes", "timestamp", "duration", "map", "type", "optional")
 _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
@@ -61,59 +60,33 @@ def decode(json: object, depth: int = 0) -> object:
 
 def _typed(json: dict[str, object], depth: int) -> object:
     name, value = json["$type"], json.get("$value")
+    if name not in _TYPES:
+        raise EncodingError(f"expected `$type` to be one of {', '.join(_TYPES)}, found `{name}`")
     if name == "optional":
         return OptionalValue(decode(value, depth + 1)) if "$value" in json else NONE
-    read = _READERS.get(name) if isinstance(name, str) else None
-    if read is None:
-        raise EncodingError(f"expected `$type` to be one of {', '.join((*_READERS, 'optional'))}, found `{name}`")
     try:
-        return read(value, depth)
-    except (EvaluationError, TypeError, ValueError, binascii.Error):
-        raise EncodingError(f"expected a {name} in `$value`, found `{str(value)[:80]}`") from None
-
-
-def _read_whole(low: int, high: int, make: Callable[[int], object]) -> Callable[[object, int], object]:
-    def reader(value: object, depth: int) -> object:
-        if type(value) is int and low <= value <= high:
-            return make(value)
-        raise TypeError
-
-    return reader
-
-
-def _read_double(value: object, depth: int) -> object:
-    if isinstance(value, str):
-        return _DOUBLES[value] if value in _DOUBLES else float("not a number")
-    if type(value) is int or type(value) is float:
-        return float(value)
-    raise TypeError
-
-
-def _read_text(read: Callable[[str], object]) -> Callable[[object, int], object]:
-    def reader(value: object, depth: int) -> object:
-        if type(value) is not str:
-            raise TypeError
-        return read(value)
-
-    return reader
-
-
-def _read_map(value: object, depth: int) -> object:
-    if not isinstance(value, list):
-        raise TypeError
-    return make_map((decode(key, depth + 1), decode(item, depth + 1)) for key, item in value)
-
-
-_READERS: dict[str, Callable[[object, int], object]] = {
-    "int": _read_whole(INT_MIN, INT_MAX, int),
-    "uint": _read_whole(0, UINT_MAX, Uint),
-    "double": _read_double,
-    "bytes": _read_text(lambda text: base64.b64decode(text, validate=True)),
-    "timestamp": _read_text(parse_timestamp),
-    "duration": _read_text(parse_duration),
-    "map": _read_map,
-    "type": _read_text(lambda name: TypeValue(_SHORT_NAMES.get(name, name))),
-}
+        match name, value:
+            case "int", int() if type(value) is int and INT_MIN <= value <= INT_MAX:
+                return value
+            case "uint", int() if type(value) is int and 0 <= value <= UINT_MAX:
+                return Uint(value)
+            case "double", int() | float() if type(value) is not bool:
+                return float(value)
+            case "double", str() if value in _DOUBLES:
+                return _DOUBLES[value]
+            case "bytes", str():
+                return base64.b64decode(value, validate=True)
+            case "timestamp", str():
+                return parse_timestamp(value)
+            case "duration", str():
+                return parse_duration(value)
+            case "map", list():
+                return make_map((decode(key, depth + 1), decode(item, depth + 1)) for key, item in value)
+            case "type", str():
+                return TypeValue(_SHORT_NAMES.get(value, value))
+    except (EvaluationError, TypeError, ValueError, OverflowError):
+        pass
+    raise EncodingError(f"expected a {name} in `$value`, found `{str(value)[:80]}`")
 
 
 def encode(value: object, depth: int = 0) -> object:

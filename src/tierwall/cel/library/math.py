@@ -54,10 +54,6 @@ def _sign(value: int | float) -> int | float:
     return Uint(sign) if isinstance(value, Uint) else sign
 
 
-def _sqrt(value: float) -> float:
-    return math.sqrt(value) if value >= 0 else math.nan
-
-
 def _shift(left: bool) -> Callable[[int, int], int]:
     def shift(value: int, count: int) -> int:
         if count < 0:
@@ -103,7 +99,7 @@ def _overloads() -> list[Overload]:
     for t in (INT, UINT, DOUBLE):
         result.append(_of("abs", (t,), t, _absolute))
         result.append(_of("sign", (t,), t, _sign))
-        result.append(_of("sqrt", (t,), DOUBLE, lambda value: _sqrt(float(value))))
+        result.append(_of("sqrt", (t,), DOUBLE, lambda value: math.sqrt(value) if value >= 0 else math.nan))
     for t in (INT, UINT):
         result.append(_of("bitAnd", (t, t), t, _bitwise(lambda a, b: a & b)))
         result.append(_of("bitOr", (t, t), t, _bitwise(lambda a, b: a | b)))

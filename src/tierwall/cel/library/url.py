@@ -87,10 +87,6 @@ def _unescape_host(text: str, zone: bool = False) -> str:
     return _unescape(text)
 
 
-def _valid_encoded(text: str, kept: frozenset[str]) -> bool:
-    return all(char in _ENCODED or char in kept for char in text)
-
-
 def _host(scheme: str, text: str) -> str:
     opening = text.rfind("[")
     if opening > 0:
@@ -187,7 +183,7 @@ def _parse(raw: str, via_request: bool) -> URL:
 def _escaped(text: str, kept: frozenset[str]) -> str:
     """The text as written if it is a valid encoding, else encoded anew."""
     plain = _unescape(text)
-    return text if _valid_encoded(text, kept) else _escape(plain, kept)
+    return text if all(char in _ENCODED or char in kept for char in text) else _escape(plain, kept)
 
 
 def _bytes(text: str) -> str:
@@ -244,11 +240,6 @@ def query(url: URL) -> dict[str, list[str]]:
     return result
 
 
-def _parse_cost(text: object) -> int:
-    # Kubernetes charges 1 whatever the length.
-    return max(cost.scan(text), 1)
-
-
 def _get_cost(url: URL) -> int:
     return 1 + len(url.text) // 1000
 
@@ -257,7 +248,8 @@ _member = members(URL_TYPE)
 
 OVERLOADS: tuple[Overload, ...] = (
     Overload("url", (STRING,), URL_TYPE, parse, cost=cost.scan),
-    Overload("isURL", (STRING,), BOOL, is_read_by(parse), cost=_parse_cost),
+    # Kubernetes charges 1 whatever the length.
+    Overload("isURL", (STRING,), BOOL, is_read_by(parse), cost=lambda text: max(cost.scan(text), 1)),
     _member("getScheme", (), STRING, lambda url: url.scheme, cost=_get_cost),
     _member("getHost", (), STRING, lambda url: _text(url.host), cost=_get_cost),
     _member("getHostname", (), STRING, lambda url: _text(_split_port(url.host)[0]), cost=_get_cost),

@@ -64,7 +64,7 @@ class Clock:
         out["watch"] = self.began["load"] - saved
         out["snapshot"] = took["load"] - took["read"]
         out["all"] = ready - saved
-        out["threads"] = out["all"] - out["watch"] - took["load"] - took["judge"]
+        out["threads"] = out["all"] - out["watch"] - took["look"]
         return out
 
     @contextmanager
@@ -76,7 +76,7 @@ class Clock:
             mock.patch.object(loading, "read_paths", self.timed("read", read_paths)),
             mock.patch.object(admitting, "admission", judge),
             mock.patch.object(controlling, "compile", self.timed("compile", compile)),
-            mock.patch.object(follower.Follower, "judge", self.timed("judge", follower.Follower.judge)),
+            mock.patch.object(follower.Follower, "look", self.timed("look", follower.Follower.look)),
         ):
             yield
 

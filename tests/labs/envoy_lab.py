@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from examples.agents import certificates
@@ -186,7 +187,9 @@ class Lab:
 
     def publish(self, objects: list[Object]) -> None:
         """Put objects in force; returns before Envoy has them."""
-        load = self.controller.judge(loaded([*self.fixed, *objects]))
+        source: Any = SimpleNamespace(read=lambda: loaded([*self.fixed, *objects]))
+        load = self.controller.look(source)
+        assert load is not None
         assert not load.errors, load.errors
         self.do(later(lambda: self.controller.accept(load)))
 

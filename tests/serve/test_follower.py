@@ -196,6 +196,18 @@ def test_an_unforeseen_error_names_its_place() -> None:
     assert problem.message.endswith(": KeyError: 'a mistake'")
 
 
+def test_an_unforeseen_error_while_objects_are_checked_keeps_the_load_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = Names()
+    follower.begin(Told(namespaces("a")))
+
+    def fails(loaded: Loaded) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr("tierwall.serve.follower.problems", fails)
+    assert outcomes(follower, Told(namespaces("b"))) == [(REFUSED, ["a"])]
+    assert [problem.code for problem in follower.trouble] == ["TW635"]
+
+
 def test_a_burst_of_changes_is_read_as_often_as_there_is_time_and_ends_in_the_last() -> None:
     class Burst(Told):
         """Changes come while a load is prepared: the next reading has all of them."""

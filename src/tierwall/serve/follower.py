@@ -163,35 +163,33 @@ class Follower(ABC, Generic[State]):
         """What is wrong with the newest load, if that is why an older one is in force."""
         return self.latest.errors if self.latest is not None else ()
 
-    def judge(self, loaded: Loaded) -> Load[State]:
-        """Check and prepare what was read; nothing comes into force."""
-        begun = time.perf_counter()
-        load: Load[State] = Load(loaded, problems(loaded))
-        if not load.errors:
-            try:
-                load.state, noticed = self.prepare(loaded.snapshot)
-                load.diagnostics = in_order((*load.diagnostics, *noticed))
-            except InputError as error:
-                load.refuse(error.diagnostics)
-            except Exception as error:
-                # At the start there is nothing to keep, and the whole story helps to mend it.
-                if self.good is None:
-                    raise
-                load.refuse((_unexpected(error),))
-        load.seconds = time.perf_counter() - begun
-        return load
+    def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
+        """What the engine has to say about a snapshot that is kept out already, so that all of it is told at once."""
+        return ()
 
     def look(self, source: Source) -> Load[State] | None:
-        """Read and judge what is there now; None if there is no news."""
+        """Read, check and prepare what is there now; None if there is no news. Nothing comes into force."""
+        load: Load[State] = Load(None, ())
         try:
-            loaded = source.read()
+            load.loaded = source.read()
+            if load.loaded is None:
+                return None
+            begun = time.perf_counter()
+            load.diagnostics = problems(load.loaded)
+            if load.errors:
+                load.refuse(self.other_problems(load.snapshot))
+            else:
+                load.state, noticed = self.prepare(load.snapshot)
+                load.diagnostics = in_order((*load.diagnostics, *noticed))
+            load.seconds = time.perf_counter() - begun
         except InputError as error:
-            return Load(None, error.diagnostics)
+            load.refuse(error.diagnostics)
         except Exception as error:
+            # At the start there is nothing to keep, and the whole story helps to mend it.
             if self.good is None:
                 raise
-            return Load(None, (_unexpected(error),))
-        return self.judge(loaded) if loaded is not None else None
+            load.refuse((_unexpected(error),))
+        return load
 
     def accept(self, load: Load[State]) -> Outcome:
         """Bring a load into force if it can be; otherwise what is in force stays. InputError if nothing is."""

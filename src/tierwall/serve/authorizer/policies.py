@@ -19,7 +19,6 @@ from tierwall.api.authorizers.cel_policies import CelPolicies, policies_of
 from tierwall.api.authorizers.webhook import Webhook
 from tierwall.api.model import build, members_of
 from tierwall.core.diagnostics import Diagnostic, InputError
-from tierwall.resources.load import Loaded
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.review_client import webhook
 from tierwall.serve.follower import Follower, Load, Prepared
@@ -111,15 +110,13 @@ class Store(Follower[PolicySet]):
         self._superseded: tuple[tuple[float, PolicySet], ...] = ()
         self.since = clock()
 
-    def judge(self, loaded: Loaded) -> Load[PolicySet]:
-        """Check and prepare what was read; a chain that cannot be used is told beside whatever else is wrong."""
-        load = super().judge(loaded)
-        if load.errors:
-            try:
-                _chain(loaded.snapshot)
-            except InputError as error:
-                load.refuse(error.diagnostics)
-        return load
+    def other_problems(self, snapshot: Snapshot) -> tuple[Diagnostic, ...]:
+        """Why the chain cannot be used, beside whatever else is wrong."""
+        try:
+            _chain(snapshot)
+        except InputError as error:
+            return error.diagnostics
+        return ()
 
     def prepare(self, snapshot: Snapshot) -> Prepared[PolicySet]:
         """Put the chain of a snapshot together."""

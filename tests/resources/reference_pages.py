@@ -12,8 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from tierwall.resources.admission.wording import shown
-from tierwall.resources.kinds.kind import Kind
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import Kind, all_kinds
 from tierwall.resources.schema import Rule, Schema
 
 _WORTH_POINTING_AT = 2  # fields; smaller fragments are simply repeated

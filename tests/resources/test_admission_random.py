@@ -13,8 +13,7 @@ from tierwall.resources.admission import admit
 from tierwall.resources.admission.problem import Problem
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
 from tierwall.resources.crd import open_api
-from tierwall.resources.kinds.kind import Kind
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import Kind, all_kinds
 from tierwall.resources.schema import Schema, read_schema
 
 KINDS = list(all_kinds())

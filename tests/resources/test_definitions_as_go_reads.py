@@ -8,7 +8,7 @@ import pytest
 
 from tests.resources.test_definitions import definition, judged, widget
 from tierwall.resources.admission import admit, with_defaults
-from tierwall.resources.kinds.kind import read_kinds
+from tierwall.resources.kinds.registry import read_kinds
 
 EMBEDDED = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
 HEAD = {"apiVersion": "v1", "kind": "Foo"}

@@ -12,8 +12,7 @@ import pytest
 from msgspec import UNSET
 
 from tierwall.resources.crd import open_api
-from tierwall.resources.kinds.kind import Kind
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import Kind, all_kinds
 from tierwall.resources.schema import Rule, Schema
 
 LINE = re.compile(r"^(?P<name>[A-Za-z0-9]+)(?P<required>\*?): (?P<rest>.*)$")

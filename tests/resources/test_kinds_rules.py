@@ -10,9 +10,8 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.types import BOOL, STRING
 from tierwall.resources.admission.rules import field_steps
 from tierwall.resources.crd import open_api
-from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.kinds.meta import whole_object
-from tierwall.resources.kinds.registry import all_kinds
+from tierwall.resources.kinds.registry import Kind, all_kinds
 from tierwall.resources.schema import Rule, Schema
 
 KINDS = list(all_kinds())

@@ -7,8 +7,7 @@ import yaml
 from msgspec import UNSET
 
 from tierwall.resources.crd import open_api
-from tierwall.resources.kinds.kind import read_kinds
-from tierwall.resources.kinds.registry import all_kinds, schema_of
+from tierwall.resources.kinds.registry import all_kinds, read_kinds, schema_of
 from tierwall.resources.schema import Reader, Rule, read_schema
 
 # What a CRD can say, each in the order in which it is printed.

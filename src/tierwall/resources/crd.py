@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from tierwall.resources.kinds.kind import Kind
-from tierwall.resources.kinds.registry import definition_of, versions_of
+from tierwall.resources.kinds.registry import Kind, definition_of, versions_of
 from tierwall.resources.schema import INT_OR_STRING, NO_VALUE, PLAIN_WORDS, RULE_WORDS, Rule, Schema
 
 _PLAIN = {

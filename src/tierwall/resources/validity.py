@@ -26,8 +26,7 @@ from tierwall.resources.admission import Problem, admit, with_defaults
 from tierwall.resources.admission.admit import unknown_kind
 from tierwall.resources.admission.problem import WARNING
 from tierwall.resources.admission.validate import MOST_PROBLEMS
-from tierwall.resources.kinds.kind import Kind, read_kinds
-from tierwall.resources.kinds.registry import find_kind, versions_of
+from tierwall.resources.kinds.registry import Kind, find_kind, read_kinds, versions_of
 from tierwall.resources.once import per_resource, per_resource_and, per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot

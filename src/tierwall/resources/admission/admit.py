@@ -22,9 +22,8 @@ from tierwall.resources.admission.problem import (
     resolve,
 )
 from tierwall.resources.admission.validate import MOST_PROBLEMS, Compiler
-from tierwall.resources.kinds.kind import Kind
 from tierwall.resources.kinds.meta import whole_object
-from tierwall.resources.kinds.registry import find_kind, misnamed
+from tierwall.resources.kinds.registry import Kind, find_kind, misnamed
 
 _DEEPEST = 200  # levels; deeper than any schema, shallower than Python's own limit
 

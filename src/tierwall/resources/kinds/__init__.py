@@ -1,1 +1,1 @@
-"""All kinds that are ours to judge or to read, one module per API group, and the registry that finds them."""
+"""The kinds that are ours to judge or to read: their definitions, and what every object has besides."""

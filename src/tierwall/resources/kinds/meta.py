@@ -8,8 +8,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from tierwall.resources.kinds.kind import Kind, NameFormat
-from tierwall.resources.kinds.registry import read_data
+from tierwall.resources.kinds.registry import Kind, NameFormat, read_data
 from tierwall.resources.schema import Property, Rule, Schema, read_schema
 
 _HEAD = ("apiVersion", "kind", "metadata")

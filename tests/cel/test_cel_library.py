@@ -145,6 +145,7 @@ def test_a_value_survives_its_json(value: object) -> None:
         {"$type": "uint", "$value": True},
         {"$type": "uint"},
         {"$type": "double", "$value": "1.5"},
+        {"$type": "double", "$value": 10**309},
         {"$type": "bytes", "$value": "*"},
         {"$type": "timestamp", "$value": "yesterday"},
         {"$type": "duration", "$value": 5},

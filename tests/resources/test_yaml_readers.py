@@ -10,13 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.randomness import examples
-from tests.worlds.yaml_texts import ENTRIES, JSON, MESSES, as_json, as_yaml, same, through_json_text
+from tests.worlds.yaml_texts import ENTRIES, FLOWS, JSON, MESSES, as_json, as_yaml, same, through_json_text
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
 from tierwall.resources.yaml.decode import read_exactly
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.fast import FastReader
-from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, is_regular
+from tierwall.resources.yaml.line_place import LinePlaces
+from tierwall.resources.yaml.lines import FLOW_DEPTH, LineReader, flow_collection, is_regular
+from tierwall.resources.yaml.place import YamlPlaces
 
 FLOW = FastReader(FLOW_DEPTH).value
 
@@ -206,6 +208,70 @@ def test_positions_point_at_the_text_of_the_node(value: Any, as_text: bool, flow
         if path and isinstance(path[-1], str):
             at = document.position(path, key=True)
             assert rows[at.line - 1][at.column - 1] in '"?'
+
+
+@settings(max_examples=examples(1500))
+@given(FLOWS)
+@example("[a:b]")
+@example("{a: 'it''s'}")
+@example("[a, ]")
+@example("[,]")
+def test_a_flow_collection_read_from_its_line_is_what_the_exact_reader_reads(text: str) -> None:
+    try:
+        value = flow_collection(text)
+    except YamlError:
+        return
+    exact = read_exactly(text + "\n")
+    assert same((value, False), (exact.value, bool(exact.repeats)))
+
+
+def test_simple_flow_collections_need_no_other_reader() -> None:
+    text = "{containers: [{name: web, image: 'r/web:v1', ports: [{containerPort: 80}]}], nodeName: \"\"}  # usual"
+    ports = [{"containerPort": 80}]
+    assert flow_collection(text) == {
+        "containers": [{"name": "web", "image": "r/web:v1", "ports": ports}],
+        "nodeName": "",
+    }
+
+
+def assert_same_places(text: str) -> None:
+    try:
+        value = read_exactly(text).value
+    except YamlError:
+        return
+    by_lines, exact = LinePlaces(text), YamlPlaces(text)
+    for path, _ in nodes_of(value):
+        for place in (path, (*path, "missing"), (*path, 7, "missing")):
+            for key in (False, True):
+                assert by_lines.offset(place, key) == exact.offset(place, key)
+
+
+@settings(max_examples=examples(1000))
+@given(ENTRIES)
+@example("a:\n- b\n- - c: [d, {e: 1}]\nf:\n")
+@example("a:\nb: {c: }\n")
+@example("- - a: 1\n    b: 2\n  - c\n- d\n")
+def test_places_found_by_lines_are_those_of_the_exact_reader(text: str) -> None:
+    assert_same_places(text)
+
+
+@settings(max_examples=examples(250))
+@given(JSON, st.integers(2, 6), st.sampled_from([True, False, None]))
+def test_places_found_by_lines_in_what_pyyaml_prints(value: Any, indent: int, flow: bool | None) -> None:
+    text = yaml.safe_dump(value, indent=indent, width=10_000, allow_unicode=True, default_flow_style=flow)
+    assert_same_places(text.removesuffix("...\n"))
+
+
+def test_places_of_a_usual_manifest_need_no_other_reader() -> None:
+    text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    ports: [{containerPort: 80}]\n"
+    places = LinePlaces(text)
+    for path in [("kind",), ("spec", "containers", 0, "name"), ("spec", "containers", 0, "ports", 0, "containerPort")]:
+        places.offset(path)
+    assert "_exact" not in vars(places)
+
+
+def test_a_document_of_many_dashes_is_not_walked_by_lines() -> None:
+    assert LinePlaces("- " * 50_000 + "a\n")._lines is None
 
 
 def test_a_missing_node_is_placed_at_its_nearest_ancestor() -> None:

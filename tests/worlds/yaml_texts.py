@@ -157,6 +157,45 @@ def _nested(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[st
 _LEAVES = st.lists(st.tuples(_KEYS, st.just(": "), _RESTS).map("".join), min_size=1, max_size=3)
 ENTRIES = (_LINES | st.recursive(_LEAVES, _nested, max_leaves=8)).map(lambda lines: "\n".join(lines) + "\n")
 
+_FLOW_TOKENS = [
+    *"[]{},:",
+    ", ",
+    ": ",
+    "a",
+    "b-c",
+    "1",
+    "yes",
+    "~",
+    "''",
+    '"s"',
+    "'t'",
+    " ",
+    " # c",
+    "h:80",
+    "a: 1",
+    "-",
+    "?",
+    "x y",
+    "0o7",
+]
+
+
+def _flow(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Flow collections that are mostly right."""
+    keys = st.sampled_from(["a", "b", "on", "1", '"q"', "x/y", "~"])
+    pairs = st.tuples(keys, st.sampled_from([": ", ": ", ":", ":  "]), children).map("".join)
+    ends = st.sampled_from(["", "", " ", ","])
+    maps = st.tuples(st.just("{"), ends, st.lists(pairs, max_size=3).map(", ".join), ends, st.just("}"))
+    lists = st.tuples(st.just("["), ends, st.lists(children, max_size=3).map(",".join), ends, st.just("]"))
+    return (maps | lists).map("".join)
+
+
+FLOWS = st.lists(st.sampled_from(_FLOW_TOKENS), max_size=10).map(lambda tokens: "[" + "".join(tokens)) | st.recursive(
+    st.sampled_from(["a", "1", "yes", '"s"', "'t'", "h:80", "null", "", "-x", "a b", "prom/x:v3", "2020-01-01"]),
+    _flow,
+    max_leaves=8,
+).filter(lambda text: text[:1] in ("[", "{"))
+
 
 class _Quoting(yaml.SafeDumper):
     """Prints strings in quotes, since PyYAML leaves words plain that are no strings to Go."""

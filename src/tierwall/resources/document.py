@@ -170,7 +170,7 @@ class Document:
             from tierwall.resources.json_place import JsonPlaces
 
             return JsonPlaces(self.source.data, self.start, self.end)
-        from tierwall.resources.yaml.place import YamlPlaces
+        from tierwall.resources.yaml.line_place import LinePlaces
         from tierwall.resources.yaml.read import document_text
 
-        return YamlPlaces(document_text(self.source.data, self.start, self.end))
+        return LinePlaces(document_text(self.source.data, self.start, self.end))

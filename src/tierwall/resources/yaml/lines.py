@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
@@ -26,12 +27,20 @@ from tierwall.resources.yaml.scalars import key_text, plain_scalar, plain_value
 from tierwall.values.pattern import pattern
 
 FlowReader: TypeAlias = Callable[[bytes], tuple[Any, bool] | None]
+Path: TypeAlias = tuple[str | int, ...]
+Note: TypeAlias = Callable[[Path, int, int], None]
 
+_WORD = r"[A-Za-z0-9_./$][A-Za-z0-9_./$+=~@-]*"
 # Indentation, the dashes of list entries, then a key and the rest of the line, or only the rest of the line.
-_LINE = re.compile(r"( *)((?:- )*)(?:([A-Za-z0-9_./$][A-Za-z0-9_./$+=~@-]*):(?: +(.*))?|(.*))\n")
-_SEPARATOR = pattern(r"---(?:[ \t]+(?:#.*)?)?\n")
+LINE = re.compile(rf"( *)((?:- )*)(?:({_WORD}):(?: +(.*))?|(.*))\n")
+SEPARATOR = pattern(r"---(?:[ \t]+(?:#.*)?)?\n")
 _NOTHING = pattern(r"(?: *(?:#.*)?\n)*+")
 _QUOTED = pattern(r"""(?:"([^"\\]*)"|'([^']*)') *(?: #.*)?""")
+_STRINGS = r"""|"([^"\\]*)"|'([^']*)'"""
+_FLOW_KEY = pattern(rf"(?:({_WORD}){_STRINGS}): +")
+_FLOW_SCALAR = pattern(rf"(?:({_WORD}(?::{_WORD})*){_STRINGS})(?= *[,\]}}])")
+_FLOW_START = pattern(r"[\[{] *(?:([\]}]) *)?")
+_FLOW_END = pattern(r" *([,\]}]) *")
 # No plain scalar starts with these; one that starts with `-` is looked at.
 _INDICATORS: Final = frozenset(" ?:,[]{}#&*!|>'\"%@`")
 # Empty lines, then a line whose indentation counts, then all that are indented as far or empty.
@@ -48,7 +57,7 @@ _REGULAR: Final = bytes(sorted({*range(256)} - {*range(0x09), *range(0x0B, 0x20)
 _IRREGULAR = pattern(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef[\xbb\xbf]|(?m:^%)")
 
 _GIVE_UP: Final = None
-_EMPTY: Final = object()
+EMPTY: Final = object()
 _UNKNOWN: Final = object()
 
 
@@ -73,7 +82,7 @@ class LineReader:
             self._rests.clear()
         if len(self._keys) > _MEMO_SIZE:
             self._keys.clear()
-        self._rests[None] = _EMPTY
+        self._rests[None] = EMPTY
         try:
             return self._read(text)
         except YamlError:
@@ -81,7 +90,7 @@ class LineReader:
 
     def _read(self, text: str) -> tuple[Any, bool] | None:
         # One loop in which the usual line needs no call: this is where loading spends its time.
-        rests, keys, match = self._rests, self._keys, _LINE.match
+        rests, keys, match = self._rests, self._keys, LINE.match
         deepest = self._max_depth
         repeated = False
         root: list[Any] = []
@@ -94,7 +103,7 @@ class LineReader:
         # The rest of the last line and its key, for a plain scalar that goes on.
         last: str | None = None
         last_key: str | None = None
-        separator = _SEPARATOR.match(text)
+        separator = SEPARATOR.match(text)
         at = separator.end() if separator else 0
         size = len(text)
         while at < size:
@@ -153,23 +162,23 @@ class LineReader:
                 try:
                     key = keys[key]
                 except KeyError:
-                    key = self._key(key)
+                    key = self.key(key)
                 if key in into:
                     repeated = True
             open_key = None
             value = rests.get(rest, _UNKNOWN)
             if value is _UNKNOWN:
-                value = rests[rest] = self._rest(rest)
+                value = rests[rest] = self.rest(rest)
             if value.__class__ is not str:
-                if value is _EMPTY:
+                if value is EMPTY:
                     if key is None:
                         return _GIVE_UP
                     value, open_key = None, key
-                elif value.__class__ is _Flow:
+                elif value.__class__ is Flow:
                     value = value.copy()
-                elif value.__class__ is _Literal:
+                elif value.__class__ is Literal:
                     value, at = value.read(text, at, level)
-                elif value.__class__ is _Open:
+                elif value.__class__ is Open:
                     value, at = value.read(text, at, self._flow)
             last, last_key = rest, key
             if key is None:
@@ -178,39 +187,102 @@ class LineReader:
                 into[key] = value
         return (root[0] if root else None), repeated
 
-    def _key(self, text: str) -> str:
+    def key(self, text: str) -> str:
         """A key that was not met before."""
         if len(text) > _LONGEST_KEY:
-            raise _too_much()
+            raise not_for_lines()
         key = self._keys[text] = key_text(plain_scalar(text)[1], 0)
         return key
 
-    def _rest(self, rest: str) -> Any:
+    def rest(self, rest: str) -> Any:
         """What the rest of a line means: a scalar, a collection or the start of a literal. Raises if it is more."""
         first = rest[:1]
         if not first or first == "#":
-            return _EMPTY
+            return EMPTY
         if first in "\"'[{":
             simple = _QUOTED.fullmatch(rest)
             if simple is not None and "\t" not in rest:
                 double, single = simple.groups()
                 return single if double is None else double
+            if first in "[{":
+                with suppress(YamlError):
+                    return Flow(flow_collection(rest))
             read = self._flow(rest.encode() + b"\n")
             # A flow collection or quoted text that is the whole of the line is the same wherever the line stands.
             kind: type = {"[": list, "{": dict}.get(first, str)
             if read is None and kind is str:
-                return _Open(rest)
+                return Open(rest)
             if read is None or read[1] or read[0].__class__ is not kind:
-                raise _too_much()
-            return read[0] if kind is str else _Flow(read[0])
+                raise not_for_lines()
+            return read[0] if kind is str else Flow(read[0])
         if first == "|":
             if rest not in ("|", "|-", "|+"):
-                raise _too_much()
-            return _Literal(rest[1:])
+                raise not_for_lines()
+            return Literal(rest[1:])
         text = rest.partition(" #")[0].rstrip(" ")
         if first in _INDICATORS or "\t" in rest or ": " in text or text.endswith(":") or text[:2] in ("-", "- "):
-            raise _too_much()
+            raise not_for_lines()
         return plain_value(text)
+
+
+def flow_collection(rest: str, note: Note | None = None, path: Path = ()) -> Any:
+    """The flow collection of plain words and quoted strings that is all the rest of a line; or raises.
+
+    `note` is told the path of every node in it, where its key stands (-1 for items) and where it stands itself.
+    """
+    value, at = _flow_collection(rest, 0, 1, note, path)
+    if "\t" in rest or (at < len(rest) and (rest[at] != "#" or rest[at - 1] != " ")):
+        raise not_for_lines()
+    return value
+
+
+def _flow_collection(text: str, at: int, depth: int, note: Note | None, path: Path) -> tuple[Any, int]:
+    """The collection whose bracket stands at `at`, and where the text behind it and its blanks goes on; or raises."""
+    is_map = text[at] == "{"
+    value: Any = {} if is_map else []
+    end = _FLOW_START.match(text, at)
+    while end is not None:
+        at = end.end()
+        if end[1] not in (None, ","):
+            if end[1] != ("}" if is_map else "]"):
+                break
+            return value, at
+        step: str | int = len(value)
+        key_at = -1
+        if is_map:
+            name = _FLOW_KEY.match(text, at)
+            if name is None or len(name[0]) > _LONGEST_KEY:
+                break
+            step, key_at, at = _flow_key(name), at, name.end()
+            if step in value:
+                break
+        inner = path
+        if note is not None:
+            inner = (*path, step)
+            note(inner, key_at, at)
+        if text[at : at + 1] in ("[", "{") and depth < FLOW_DEPTH:
+            child, at = _flow_collection(text, at, depth + 1, note, inner)
+        elif (scalar := _FLOW_SCALAR.match(text, at)) is not None:
+            child, at = _flow_scalar(scalar), scalar.end()
+        else:
+            break
+        if is_map:
+            value[step] = child
+        else:
+            value.append(child)
+        # Blanks behind an inner collection are read already.
+        end = _FLOW_END.match(text, at)
+    raise not_for_lines()
+
+
+def _flow_key(name: re.Match[str]) -> str:
+    plain, double, single = name.groups()
+    return key_text(plain_scalar(plain)[1], 0) if plain is not None else single if double is None else double
+
+
+def _flow_scalar(scalar: re.Match[str]) -> Any:
+    plain, double, single = scalar.groups()
+    return plain_value(plain) if plain is not None else single if double is None else double
 
 
 def is_regular(octets: bytes) -> bool:
@@ -218,7 +290,7 @@ def is_regular(octets: bytes) -> bool:
     return not octets.translate(None, _REGULAR) or not _IRREGULAR.search(octets)
 
 
-class _Flow:
+class Flow:
     """A flow collection, of which every use gets a copy of its own."""
 
     __slots__ = ("_deep", "_value")
@@ -236,11 +308,11 @@ def _continued(last: str, more: str) -> str:
     """A plain scalar and its next line. No comment may stand in between, and no `:` that ends a key."""
     more = more.rstrip(" ")
     if last[:1] in _NOT_PLAIN or " #" in last or "\t" in more or " #" in more or ": " in more or more[-1] == ":":
-        raise _too_much()
+        raise not_for_lines()
     return f"{last.rstrip(' ')} {more}"
 
 
-class _Open:
+class Open:
     """A quoted scalar that goes on over the next lines."""
 
     __slots__ = ("_start",)
@@ -252,14 +324,14 @@ class _Open:
         """The scalar whose first line ends before `at`, and the end of its last line."""
         found = _QUOTED_LINES.match(text, at - 1 - len(self._start))
         if found is None:
-            raise _too_much()
+            raise not_for_lines()
         read = reader(found.group(1).encode() + b"\n")
         if read is None or not isinstance(read[0], str):
-            raise _too_much()
+            raise not_for_lines()
         return read[0], found.end()
 
 
-class _Literal:
+class Literal:
     """The start of a literal block scalar, `|` with or without a chomping indicator."""
 
     __slots__ = ("_chomping",)
@@ -271,11 +343,11 @@ class _Literal:
         """The literal that begins on the line at `at`, under an entry in column `level`; and where it ends."""
         found = _BLOCK.match(text, at)
         if found is None:
-            raise _too_much()
+            raise not_for_lines()
         blank, indent = found.groups()
         width = len(indent)
         if width <= level or (blank and max(map(len, blank.split("\n"))) > width):
-            raise _too_much()
+            raise not_for_lines()
         # Lines that are shorter than the indentation are empty ones.
         rows = [row[width:] for row in found.group()[:-1].split("\n")]
         last = len(rows)
@@ -287,5 +359,6 @@ class _Literal:
         return body + "\n" * (1 if not self._chomping else 1 + len(rows) - last), found.end()
 
 
-def _too_much() -> YamlError:
+def not_for_lines() -> YamlError:
+    """What is raised where another reader has to say."""
     return YamlError("not for this reader", 0)

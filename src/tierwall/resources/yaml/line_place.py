@@ -1,0 +1,158 @@
+"""Where a node of a YAML document stands, found line by line in documents that are written one entry a line.
+
+Most documents are, and finding out takes a tenth of reading them exactly. What is not (paths into flow collections,
+scalars over several lines, anchors, null values) is left to `place.YamlPlaces`.
+
+INVARIANT: the offset is the one that `YamlPlaces` gives. Random tests hold the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from tierwall.resources.yaml.errors import YamlError
+from tierwall.resources.yaml.lines import (
+    EMPTY,
+    LINE,
+    SEPARATOR,
+    Flow,
+    LineReader,
+    Literal,
+    Open,
+    Path,
+    flow_collection,
+    is_regular,
+    not_for_lines,
+)
+
+if TYPE_CHECKING:
+    from tierwall.resources.yaml.place import YamlPlaces
+
+# Larger documents are not read as a whole to find one place.
+_LARGEST = 1 << 18
+# A path is as long as its node is deep.
+_DEEPEST = 64
+
+
+class LinePlaces:
+    """Answers for one document's text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines: _Places | None = None
+        if len(text) <= _LARGEST and is_regular(text.encode()):
+            with suppress(YamlError):
+                self._lines = _Places(text)
+
+    @cached_property
+    def _exact(self) -> YamlPlaces:
+        from tierwall.resources.yaml.place import YamlPlaces
+
+        return YamlPlaces(self._text)
+
+    def offset(self, path: Sequence[str | int], key: bool = False) -> int:
+        """The offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
+        if self._lines is None:
+            return self._exact.offset(path, key)
+        nodes, keys = self._lines.nodes, self._lines.keys
+        nearest = tuple(path)
+        if key and nearest in keys:
+            return keys[nearest]
+        while nearest not in nodes:
+            if nearest in keys or not nearest:
+                return self._exact.offset(path, key)
+            nearest = nearest[:-1]
+        return nodes[nearest]
+
+
+class _Collection:
+    """An open block collection: where it is, and how many items it has so far if it is a list."""
+
+    __slots__ = ("is_list", "items", "path")
+
+    def __init__(self, path: Path, is_list: bool | None) -> None:
+        self.path = path
+        self.is_list = is_list
+        self.items = 0
+
+    def next_item(self) -> Path:
+        self.items += 1
+        return (*self.path, self.items - 1)
+
+
+class _Places:
+    """Offsets of nodes (none of null nodes, which the exact reader places) and of keys, by path."""
+
+    def __init__(self, text: str) -> None:
+        self.nodes: dict[Path, int] = {}
+        self.keys: dict[Path, int] = {}
+        self._read(text)
+
+    def _read(self, text: str) -> None:
+        """Note every node, or raise for a document that is not for lines.
+
+        The walk is that of `LineReader`, which says why each step is right.
+        """
+        reader = LineReader(0, lambda octets: None)
+        into, level = _Collection((), None), -1
+        stack: list[tuple[_Collection, int]] = []
+        open_path: Path | None = ()
+        separator = SEPARATOR.match(text)
+        at = separator.end() if separator else 0
+        while at < len(text):
+            line = LINE.match(text, at)
+            if line is None:
+                raise not_for_lines()
+            spaces, dashes, key, rest, bare = line.groups()
+            column, start, at = len(spaces), line.start(2), line.end()
+            if key is None and not dashes:
+                if bare and bare[0] != "#":
+                    raise not_for_lines()
+                continue
+            is_list = bool(dashes)
+            if column != level or into.is_list is not is_list:
+                if open_path is None or column < level:
+                    while column < level or (column == level and into.is_list is not is_list):
+                        into, level = stack.pop()
+                    if column != level:
+                        raise not_for_lines()
+                else:
+                    stack.append((into, level))
+                    self.nodes[open_path] = start
+                    into, level = _Collection(open_path, is_list), column
+            if len(dashes) > _DEEPEST:
+                raise not_for_lines()
+            path = into.path
+            for number in range(2, len(dashes) + 1, 2):
+                path = into.next_item()
+                self.nodes[path] = start + number
+                if number < len(dashes) or key is not None:
+                    stack.append((into, level))
+                    into, level = _Collection(path, number < len(dashes)), level + 2
+            if len(stack) > _DEEPEST:
+                raise not_for_lines()
+            place = line.start(5)
+            if key is None:
+                rest = bare
+            else:
+                path, place = (*path, reader.key(key)), line.start(4)
+                if path in self.keys:
+                    raise not_for_lines()
+                self.keys[path] = line.start(3)
+            value = EMPTY if rest is None else reader.rest(rest)
+            open_path = path if value is EMPTY else None
+            if value is EMPTY:
+                continue
+            if value.__class__ in (Literal, Open):
+                raise not_for_lines()
+            self.nodes[path] = place
+            if value.__class__ is Flow:
+                flow_collection(rest, partial(self._note, place), path)
+
+    def _note(self, start: int, path: Path, key: int, node: int) -> None:
+        self.nodes[path] = start + node
+        if key >= 0:
+            self.keys[path] = start + key

@@ -8,7 +8,8 @@ from tierwall.cel.check.checker import compile_source
 from tierwall.cel.check.structural import schema_type
 from tierwall.cel.environment import Environment
 from tierwall.cel.types import BOOL, STRING
-from tierwall.resources.admission.rules import field_steps
+from tierwall.resources.admission.expression import compile_expression
+from tierwall.resources.admission.rules import field_steps, optional_field
 from tierwall.resources.crd import open_api
 from tierwall.resources.kinds.meta import whole_object
 from tierwall.resources.kinds.registry import Kind, all_kinds
@@ -73,3 +74,26 @@ def test_rules_of_custom_resources_use_only_what_a_crd_can_say(kind: Kind) -> No
         for rule in schema.rules:
             assert not rule.each
             assert rule.reason != "FieldValueNotSupported"
+
+
+def test_a_rule_about_an_optional_field_holds_where_the_field_is_absent() -> None:
+    guarded = {rule.expression for kind in KINDS for _, _, rule in rules(kind) if optional_field(rule.expression)}
+    assert len(guarded) > 40
+    for expression in guarded:
+        assert compile_expression(expression)({}, None) is True
+
+
+@pytest.mark.parametrize(
+    ("expression", "field"),
+    [
+        ("!has(self.a) || self.a > 1", "a"),
+        ("!has(self.__namespace__) || self.a > 1", "namespace"),
+        ("!has(self.a) || self.b ? false : true", ""),
+        ("!has(self.a.b) || self.a.b > 1", ""),
+        ("!has(self.a)", ""),
+        ("has(self.a) || self.b", ""),
+        ("!has(self.a) && has(self.b) || self.c", ""),
+    ],
+)
+def test_the_optional_field_of_a_rule(expression: str, field: str) -> None:
+    assert optional_field(expression) == field

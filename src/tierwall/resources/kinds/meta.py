@@ -15,7 +15,7 @@ _HEAD = ("apiVersion", "kind", "metadata")
 _TEXT = Schema(type="string")
 _ANYTHING = Schema(preserve_unknown=True, nullable=True)
 # A generated name is the first 58 characters of generateName and five random ones.
-_GENERATED = "self.generateName.substring(0, size(self.generateName) > 58 ? 58 : size(self.generateName)) + 'xxxxx'"
+_GENERATED = "self.generateName.substring(0, [58, size(self.generateName)].min()) + 'xxxxx'"
 _FORGIVEN = "self.generateName.substring(0, size(self.generateName) - 2) + 'a'"
 _GENERATED_FORMATS: dict[NameFormat, str] = {
     "k8s-long-name": "dns1123Subdomain",
@@ -57,7 +57,7 @@ def _metadata_rules(kind: Kind) -> Iterator[Rule]:
         form = f"format.{name_format}()"
         checked = f"{form}.validate({_GENERATED})"
         yield Rule(
-            "has(self.name) && size(self.name) > 0 || !has(self.generateName) || size(self.generateName) < 2"
+            "!has(self.generateName) || has(self.name) && size(self.name) > 0 || size(self.generateName) < 2"
             f" || !self.generateName.endsWith('-') || {form}.validate({_FORGIVEN}).hasValue()"
             f" || !{checked}.hasValue()",
             "makes no valid name",

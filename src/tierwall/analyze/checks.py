@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, UnknownName, near_miss, no_such_name
 from tierwall.resources.resource import Resource
@@ -27,7 +29,7 @@ _ACCESS = ("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io")
 _AUTHORIZATION = ("apiserver.config.k8s.io", "rbac.authorization.k8s.io", "tierwall.io")
 
 
-class Check(NamedTuple):
+class Check(Struct, frozen=True):
     """A check of one plane, as `module:function` below `analyze`.
 
     It is about objects of some API groups: without any of them it finds nothing. With no group it is about all objects.

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from tierwall.analyze.network_shadowed import Settler, Shadows
 from tierwall.core.diagnostics import Diagnostic
@@ -126,7 +128,7 @@ def _without_tenancy_label(this: Model) -> Iterator[Diagnostic]:
                     yield rule.resource.diagnostic("TW206", words, (*rule.path, side, number), hint=hint)
 
 
-class Witness(NamedTuple):
+class Witness(Struct, frozen=True):
     """A connection that shows a finding."""
 
     subject: End
@@ -135,7 +137,7 @@ class Witness(NamedTuple):
     port: str
 
 
-class _Cell(NamedTuple):
+class _Cell(Struct, frozen=True):
     """Connections of one subject in one direction, on ports and with others that all its rules treat alike."""
 
     subject: End

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from tierwall.core.labels import Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 
@@ -23,7 +25,7 @@ _MOST_WAYS = 1000
 _OPPOSITE = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 
-class Values(NamedTuple):
+class Values(Struct, frozen=True):
     """What a label may be: absent or not, and only some values or all but some."""
 
     absent: bool

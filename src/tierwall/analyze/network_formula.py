@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 from tierwall.analyze.network_case import ABSENT, NAMESPACES, PRESENT, Case, Values, Whose, allowed, opposite
 from tierwall.core.labels import Selector
@@ -34,13 +36,13 @@ from tierwall.network.reach.spaces import AddressSpace, PortSpace, union
 Condition: TypeAlias = Callable[[Case], Case | None]
 
 
-class All(NamedTuple):
+class All(Struct, frozen=True):
     """Every part holds."""
 
     parts: tuple[Formula, ...]
 
 
-class Either(NamedTuple):
+class Either(Struct, frozen=True):
     """Some part holds."""
 
     parts: tuple[Formula, ...]

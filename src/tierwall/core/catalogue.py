@@ -7,7 +7,8 @@ Ranges: 0xx reading files, 1xx admission, 2xx network, 3xx attachment and gatewa
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -18,7 +19,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-class Code(NamedTuple):
+class Code(Struct, frozen=True):
     """A code's severity and its title, which is also its heading in the documentation."""
 
     severity: Severity

@@ -7,14 +7,16 @@ may be written and how it is compared with the answer. A malformed expectation i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from tierwall.core.answer import DEFAULT, Answer, Decider, on_one_line
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.verdict import Verdict
 
 
-class Expectation(NamedTuple):
+class Expectation(Struct, frozen=True):
     """One key of `expect`: what is wrong with a value as it is written, and how an answer differs from it."""
 
     problems: Callable[[str, Any], Iterable[Diagnostic]]

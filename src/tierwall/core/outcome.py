@@ -28,7 +28,7 @@ class Claim(NamedTuple):
     conditions: tuple[str, ...] = ()
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """How a case is settled: the verdict, the tier, and who settled it. Nobody in `by`, or None, is the default."""
 
     verdict: StepVerdict

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Plane(Protocol[S]):
         """Answer a question. InputError names everything wrong with it, after `problems` that the caller found."""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """What an engine said to one question: an answer, or why it was not asked, or what went wrong."""
 
     answer: Answer | None = None
@@ -46,7 +46,7 @@ class Reply(NamedTuple):
     error: str = ""
 
 
-class Report(NamedTuple):
+class Report(msgspec.Struct, frozen=True):
     """What an engine did, and what was noticed on the way; `read` has the texts that diagnostics point into."""
 
     words: str

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tierwall.core.answer import Omission
@@ -23,7 +25,7 @@ def no_line(file: str, number: int) -> None:
     """Knows no line of any file."""
 
 
-class View(NamedTuple):
+class View(Struct, frozen=True):
     """What a format may need beside what was found."""
 
     line: Lines = no_line

@@ -8,7 +8,9 @@ error. Nothing is judged here: admission is asked later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError, in_order
 from tierwall.core.source import Origin
@@ -20,7 +22,7 @@ from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 
-class Loaded(NamedTuple):
+class Loaded(Struct, frozen=True):
     """Everything that was read: the objects, the snapshot of them, what was wrong, and the texts for showing it."""
 
     resources: tuple[Resource, ...]
@@ -59,7 +61,7 @@ def read_document(path: str) -> Any:
     return read.documents[0].value
 
 
-class _Found(NamedTuple):
+class _Found(Struct, frozen=True):
     document: Document
     resources: tuple[Resource, ...]
     problems: tuple[Diagnostic, ...]

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.resources.document import Document, Recent, Source
@@ -26,7 +28,7 @@ def stamp(status: os.stat_result) -> Stamp:
     return status.st_ctime_ns, status.st_ino, status.st_mtime_ns, status.st_size, status.st_dev
 
 
-class Remembered(NamedTuple):
+class Remembered(Struct, frozen=True):
     """A file as it was read. `stamp` is None where only the octets tell whether it has changed."""
 
     stamp: Stamp | None

@@ -13,7 +13,10 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.core.diagnostics import Diagnostic, in_order, near_miss
 from tierwall.core.source import Position
@@ -26,7 +29,7 @@ STDIN_NAME = "stdin"
 _PROBE = 8192
 
 
-class Limits(NamedTuple):
+class Limits(Struct, frozen=True):
     """How much is read before giving up."""
 
     file_octets: int = 256 << 20
@@ -36,7 +39,7 @@ class Limits(NamedTuple):
     files: int = 200_000
 
 
-class Read(NamedTuple):
+class Read(Struct, frozen=True):
     """What was read: the documents in order, every problem, and the texts by file name, for showing them."""
 
     documents: tuple[Document, ...]
@@ -235,7 +238,7 @@ class _Reader:
         elif self._fits(name, len(data)):
             known = self._memory.files.get(key)
             if known is not None and known.source.data == data:
-                self._add(key, known._replace(stamp=lasting))
+                self._add(key, replace(known, stamp=lasting))
             else:
                 source = Source(name, data, self._memory.recent)
                 self._add(key, self._parse(source, known.documents if known is not None else (), lasting))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
+
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.protocols import Engine, Event, Reply, Report
 from tierwall.core.question import Question
@@ -72,7 +74,7 @@ class Keeper(Follower[Compiled | Step]):
         """What became of the load that was accepted last."""
         if load.errors:
             return Report("the last good table stays in force", load.diagnostics, load.loaded)
-        return self._done._replace(read=load.loaded)
+        return replace(self._done, read=load.loaded)
 
     def _cut(self, done: Report, snapshot: Snapshot) -> Report:
         if not self._cuts:
@@ -83,8 +85,8 @@ class Keeper(Follower[Compiled | Step]):
         except NetlinkError as error:
             words = f"the table is in force, but open connections cannot be cut: {str(error.strerror).lower()}"
             hint = "the kernel needs CONFIG_NF_CT_NETLINK; --no-cut leaves them open"
-            return done._replace(diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
-        return done._replace(words=f"{done.words}; {count(connections, 'connection')} cut") if connections else done
+            return replace(done, diagnostics=(*done.diagnostics, Diagnostic("TW603", words, hint=hint)))
+        return replace(done, words=f"{done.words}; {count(connections, 'connection')} cut") if connections else done
 
 
 class Nftables(Engine[Snapshot, Source, Compiled]):

@@ -120,33 +120,33 @@ class Relation(StrEnum):
         return self in (Relation.SELF, Relation.NOT_SELF)
 
 
-class Related(NamedTuple):
+class Related(Struct, frozen=True):
     """Namespaces chosen by their relation to the subject's; `keys` for the two label relations."""
 
     relation: Relation
     keys: tuple[str, ...] = ()
 
 
-class PodPeer(NamedTuple):
+class PodPeer(Struct, frozen=True):
     """Pods by namespace and labels; never matches what is not under policy."""
 
     namespaces: Selector | Related
     pods: Selector = EVERYTHING
 
 
-class AddressPeer(NamedTuple):
+class AddressPeer(Struct, frozen=True):
     """`networks` and `ipBlock`: any end with an address in one of the blocks, in-cluster pods included."""
 
     blocks: tuple[Block, ...]
 
 
-class NodePeer(NamedTuple):
+class NodePeer(Struct, frozen=True):
     """`nodes`: any end that has an address of a selected node."""
 
     nodes: Selector
 
 
-class DomainPeer(NamedTuple):
+class DomainPeer(Struct, frozen=True):
     """`domainNames`: nobody knows before DNS answers, so any end with an address may match."""
 
     names: tuple[str, ...]

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple, assert_never
 
+from msgspec import Struct
+
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.model import Model, model
@@ -52,7 +54,7 @@ class Sort(NamedTuple):
         return f"{pods} in a namespace with {_labels(self.namespace)}" if self.namespace else f"{pods} in any namespace"
 
 
-class Hypothetical(NamedTuple):
+class Hypothetical(Struct, frozen=True):
     """A snapshot with stand-ins added, and what each stands for by namespace and name."""
 
     snapshot: Snapshot

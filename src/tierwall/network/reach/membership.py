@@ -8,7 +8,9 @@ cases are classes of ends here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, assert_never
+from typing import assert_never
+
+from msgspec import Struct
 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.core.outcome import Claim
@@ -35,7 +37,7 @@ from tierwall.network.reach.classes import Classes
 from tierwall.network.reach.spaces import PortSpace, cut, mask_of, union
 
 
-class Matched(NamedTuple):
+class Matched(Struct, frozen=True):
     """What a rule about one subject matches: ports outright, or ports on some classes only; classes surely or maybe."""
 
     rule: Rule

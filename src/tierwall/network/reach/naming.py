@@ -9,7 +9,6 @@ what was named once is remembered, because in a large cluster most sets agree in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -43,7 +42,7 @@ class Named(Struct, frozen=True):
         return f"{out}; also {', '.join(self.ends)}" if self.ends else out
 
 
-class Hint(NamedTuple):
+class Hint(Struct, frozen=True):
     """A set that has a name already: what a rule or a subject selects."""
 
     name: str

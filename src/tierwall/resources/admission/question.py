@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from tierwall.core.answer import Answer, Reason, Step
 from tierwall.core.diagnostics import Diagnostic, input_error
@@ -40,7 +40,7 @@ class AdmitQuestion(Question, frozen=True, kw_only=True):
     objects: Sequence[Any] | None = None
 
 
-class Judged(NamedTuple):
+class Judged(Struct, frozen=True):
     """A value and what speaks against it."""
 
     value: Any

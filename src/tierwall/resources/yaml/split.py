@@ -8,7 +8,8 @@ before it are dropped and a line feed is put back, also after a last line that h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 # How far `NewYAMLOrJSONDecoder` looks for the brace that makes a stream JSON, as kubectl calls it.
 _GUESS_SIZE = 4096
@@ -16,7 +17,7 @@ _GUESS_SIZE = 4096
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
 
-class Chunk(NamedTuple):
+class Chunk(Struct, frozen=True):
     """The octets of one document, or of a separator that is none (`problem` then says what follows it)."""
 
     start: int

@@ -8,7 +8,7 @@ INVARIANT: the offset is the one that `YamlPlaces` gives. Random tests hold the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -66,6 +66,10 @@ class LinePlaces:
                 return self._exact.offset(path, key)
             nearest = nearest[:-1]
         return nodes[nearest]
+
+    def repeats(self) -> Iterable[tuple[Path, int]]:
+        """The keys that are set again, in the order of the text."""
+        return self._exact.repeats()
 
 
 class _Collection:

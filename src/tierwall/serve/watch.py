@@ -98,12 +98,12 @@ class _Watcher:
                 recursive=self._recursive,
             )
         ) as rounds:
-            async for found in rounds:
+            async for changed_files in rounds:
                 # Of what changed before the first round nothing may have been heard.
-                if quiet is None or any(self._counts(Path(path)) for _, path in found):
+                if quiet is None or any(self._counts(Path(path)) for _, path in changed_files):
                     self._changed.set()
                 self.begun.set()
-                quiet = 0 if found else (quiet or 0) + ROUND
+                quiet = 0 if changed_files else (quiet or 0) + ROUND
                 if quiet % int(MEANWHILE * 1000) == 0 and self._folders() != watched:
                     return
 

@@ -31,7 +31,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
     @property
     def paths(self) -> tuple[str, ...]:
         """All of them."""
-        return tuple(one for one in (self.certificate, self.key, self.client_ca) if one is not None)
+        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
     def octets(self) -> list[bytes]:
         """What is in them; nothing where one cannot be read."""

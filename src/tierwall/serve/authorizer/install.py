@@ -95,25 +95,25 @@ def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
 def _check(wanted: Installation) -> str:
     """The host of the address; InputError names everything that cannot be used."""
     problems = []
-    found = urlsplit(wanted.url)
-    if found.scheme != "https" or not found.hostname:
+    url = urlsplit(wanted.url)
+    if url.scheme != "https" or not url.hostname:
         problems.append(f"expected an address like `https://HOST:PORT`, found `{wanted.url}`")
     if label_key_problem(f"{wanted.name}/x") is not None:
         problems.append(f"name `{wanted.name}` is no DNS subdomain")
     problems += [
-        f"group `{one}` holds a character that cannot stand in a match condition"
-        for one in wanted.exempt
-        if not one or "'" in one or "\\" in one or not one.isprintable()
+        f"group `{group}` holds a character that cannot stand in a match condition"
+        for group in wanted.exempt
+        if not group or "'" in group or "\\" in group or not group.isprintable()
     ]
     if problems:
-        raise InputError([Diagnostic("TW512", one) for one in problems])
-    return found.hostname or ""
+        raise InputError([Diagnostic("TW512", problem) for problem in problems])
+    return url.hostname or ""
 
 
 def _listen(url: str) -> str:
-    found = urlsplit(url)
-    host = f"[{found.hostname}]" if found.hostname and ":" in found.hostname else found.hostname
-    return f"{host}:{found.port or 443}"
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
+    return f"{host}:{parts.port or 443}"
 
 
 CLIENT = "tierwall-api-server"

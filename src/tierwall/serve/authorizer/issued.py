@@ -43,7 +43,7 @@ class Issuer:
 
     def rekey(self, key: bytes) -> None:
         """Seal with another key from now on."""
-        self._keys = (key, *(one for one in self._keys if one != key))[:MOST_KEYS]
+        self._keys = (key, *(known for known in self._keys if known != key))[:MOST_KEYS]
         self._seals = tuple(map(Seal, self._keys))
         self._known = {}
         self.generation += 1
@@ -52,7 +52,7 @@ class Issuer:
         """The entries of a conditional answer, by policies of some revision, as they go out in a shape."""
         if revision != self._revision:
             self._known, self._revision = {}, revision
-        return tuple([Entry(name, self._sealed(found, shape)) for name, found in decision.entries])
+        return tuple([Entry(name, self._sealed(opinion, shape)) for name, opinion in decision.entries])
 
     def _sealed(self, decision: Decision, shape: Shape) -> Decision:
         """An authorizer's answer under the newest key; those that come again are sealed once."""
@@ -71,22 +71,22 @@ class Issuer:
         """Conditions that came back; SealError if they were not issued under these keys, or were changed."""
         for seal in self._seals[:-1]:
             try:
-                return chain.recall([(name, seal.opened(found)) for name, found in entries])
+                return chain.recall([(name, seal.opened(opinion)) for name, opinion in entries])
             except SealError:
                 continue
-        return chain.recall([(name, self._seals[-1].opened(found)) for name, found in entries])
+        return chain.recall([(name, self._seals[-1].opened(opinion)) for name, opinion in entries])
 
 
 def _settled(decision: Decision, shape: Shape) -> Decision:
     if not isinstance(decision, Conditional):
         return decision
-    found = decision.conditions
-    if shape is Shape.KEP and {one.type for one in found.conditions} == {CEL_TYPE, PACKED_CEL_TYPE}:
-        found = replace(found, conditions=tuple(map(packed, found.conditions)))
-    if shape is Shape.SERIES and not found.of(Effect.DENY):
+    conditions = decision.conditions
+    if shape is Shape.KEP and {condition.type for condition in conditions.conditions} == {CEL_TYPE, PACKED_CEL_TYPE}:
+        conditions = replace(conditions, conditions=tuple(map(packed, conditions.conditions)))
+    if shape is Shape.SERIES and not conditions.of(Effect.DENY):
         # This shape carries the failure mode only beside Deny conditions; without any it decides nothing.
-        found = replace(found, failure_mode=FailureMode.DENY)
-    return replace(decision, conditions=found)
+        conditions = replace(conditions, failure_mode=FailureMode.DENY)
+    return replace(decision, conditions=conditions)
 
 
 def sealing_key(key_file: str | None, tls_key_file: str | None) -> bytes:

@@ -37,13 +37,13 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     @property
     def asks_others(self) -> bool:
         """Whether an answer may have to wait for another server."""
-        return any(isinstance(one, Webhook) for one in self.chain.members())
+        return any(isinstance(member, Webhook) for member in self.chain.members())
 
     def warm(self) -> Iterator[None]:
         """Make the policies ready in small steps; what is left undone is done by the first request that needs it."""
-        for one in self.chain.members():
-            if isinstance(one, CelPolicies):
-                yield from one.warm()
+        for member in self.chain.members():
+            if isinstance(member, CelPolicies):
+                yield from member.warm()
 
 
 def policy_set_of(snapshot: Snapshot) -> PolicySet:
@@ -81,8 +81,8 @@ def _revision(snapshot: Snapshot) -> str:
 def _aggregated(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(
         group
-        for one in snapshot.of_kind("apiregistration.k8s.io", "APIService")
-        if one.spec.get("service") and isinstance(group := one.spec.get("group"), str) and group
+        for service in snapshot.of_kind("apiregistration.k8s.io", "APIService")
+        if service.spec.get("service") and isinstance(group := service.spec.get("group"), str) and group
     )
 
 
@@ -133,7 +133,7 @@ class Store(Follower[PolicySet]):
                 return False
             if self.grace:
                 # Policies that were in force twice are kept once, for the longer time.
-                kept = ((end, one) for end, one in self._superseded if one.revision != before.revision)
+                kept = ((end, older) for end, older in self._superseded if older.revision != before.revision)
                 self._superseded = (*kept, (now + self.grace, before))
         self.current, self.since = policies, now
         return True

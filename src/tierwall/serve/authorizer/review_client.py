@@ -109,7 +109,7 @@ def _context(file: str, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]
 
 
 def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next(one for one in entries if one["name"] == name)
+    return next(entry for entry in entries if entry["name"] == name)
 
 
 def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:

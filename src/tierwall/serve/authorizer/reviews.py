@@ -111,16 +111,16 @@ class Reviews:
         return kept
 
     def _authorized(self, body: bytes, grants: bool) -> Reply:
-        found = bridge.decoded(self._decode_review, body, f"`{KIND}`")
-        if found.kind == condition_sets.KIND:
+        received = bridge.decoded(self._decode_review, body, f"`{KIND}`")
+        if received.kind == condition_sets.KIND:
             # A caller with one address for both kinds of review.
             return self._conditions(body)
         if len(body) > MOST_OCTETS[AUTHORIZE]:
             return self.refusal(AUTHORIZE, 413, too_long(AUTHORIZE))
-        review = review_of(found)
+        review = review_of(received)
         policies = self._store.current
         attributes = review.attributes
-        if self.bridged and review.shape is Shape.PLAIN and not _knows_conditions(found):
+        if self.bridged and review.shape is Shape.PLAIN and not _knows_conditions(received):
             told, decision = bridge.first_answer(policies, attributes, grants)
             record = of_decision(AUTHORIZE, decision, attributes, policies.revision)
             if told is not decision:
@@ -144,15 +144,15 @@ class Reviews:
     def _concrete(self, api_version: str, decision: Decision) -> bytes:
         """A concrete answer as it is sent; there are few, so nearly all were written before."""
         key = api_version, decision.verdict, decision.reason, decision.error
-        found = self._written.get(key)
-        if found is None:
-            found = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
+        written = self._written.get(key)
+        if written is None:
+            written = self._encode({"apiVersion": api_version, "kind": KIND, "status": concrete_status(decision)})
             # What users can make up is in errors, which may be many and long.
             if not decision.error:
                 if len(self._written) >= MOST_WRITTEN:
                     self._written.clear()
-                self._written[key] = found
-        return found
+                self._written[key] = written
+        return written
 
     def _conditions(self, body: bytes) -> Reply:
         value = bridge.decoded(self._decode, body, "JSON")
@@ -247,10 +247,10 @@ class KeptAnswers(Generic[T]):
         if state != kept.state:
             self._kept = _Kept(state, {}, {})
             return None
-        found = kept.young.get(request)
-        if found is None and (found := kept.old.get(request)) is not None:
-            self.put(state, request, found)
-        return found
+        answer = kept.young.get(request)
+        if answer is None and (answer := kept.old.get(request)) is not None:
+            self.put(state, request, answer)
+        return answer
 
     def put(self, state: object, request: bytes, answer: T) -> None:
         """Keep an answer given in this state."""

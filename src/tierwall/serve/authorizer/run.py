@@ -144,8 +144,8 @@ class Server:
         await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
         self.stop.set()
         self.app.stopping = True
-        for one in servers:
-            one.should_exit = True
+        for server in servers:
+            server.should_exit = True
         results = await asyncio.gather(rest, *tasks, return_exceptions=True)
         if self.log is not None:
             self.log.close()
@@ -174,22 +174,22 @@ class Server:
 
     async def _begin(self) -> None:
         """Make the first policies ready, and say so; what would hold up the start for long is done afterwards."""
-        found = self.store.current
-        steps, end = found.warm(), process_time() + WARM_SECONDS
+        policies = self.store.current
+        steps, end = policies.warm(), process_time() + WARM_SECONDS
         while not (done := _done(steps, WARM_SLICE)) and process_time() < end and not self.stop.is_set():
             await asyncio.sleep(0)
         settle_memory()
         self.app.warming = False
         self.begun.set()
         if not done:
-            await self._warm(found, steps)
+            await self._warm(policies, steps)
             gc.freeze()  # nothing is garbage yet, and a collection would hold up requests
 
-    async def _warm(self, found: PolicySet, steps: Iterator[None]) -> None:
+    async def _warm(self, policies: PolicySet, steps: Iterator[None]) -> None:
         """Make policies ready between requests, as long as they are in force."""
         while not _done(steps, WARM_SLICE):
             await asyncio.sleep(3 * WARM_SLICE)
-            if self.stop.is_set() or self.store.current is not found:
+            if self.stop.is_set() or self.store.current is not policies:
                 return
 
     def renew(self) -> None:

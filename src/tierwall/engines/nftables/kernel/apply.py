@@ -201,8 +201,8 @@ def _set(word: str, value: dict[str, Any]) -> Set:
         kind = Kind.VERDICTS
     elements: dict[Element, Attached] = {}
     if kind in (Kind.ADDRESSES, Kind.NAMED, Kind.VERDICTS):
-        for one in value.get("elem", ()):
-            key, attached = _element(one)
+        for element in value.get("elem", ()):
+            key, attached = _element(element)
             elements[key] = attached
     return Set(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
 
@@ -228,5 +228,5 @@ def _key(value: Any) -> Element:
 
 
 def _address(value: Any) -> int:
-    found = parse_address(value)
-    return -1 if found is None else found  # a stranger's element: it is not in any table of ours, so it is deleted
+    address = parse_address(value)
+    return -1 if address is None else address  # a stranger's element: it is not in any table of ours, so it is deleted

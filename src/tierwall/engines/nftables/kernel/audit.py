@@ -65,8 +65,8 @@ class Names:
         self._ends = {
             element["elem"]["val"]: element["elem"].get("comment", "")
             for entry in entries
-            if (found := entry.get("set")) and found["name"] in known
-            for element in found.get("elem", ())
+            if (part := entry.get("set")) and part["name"] in known
+            for element in part.get("elem", ())
             if isinstance(element, dict) and "elem" in element
         }
         rules: dict[str, list[dict[str, Any]]] = {}
@@ -121,7 +121,7 @@ def event(logged: Logged, names: Names) -> Event:
 
 def hits() -> list[Hits]:
     """The counters of the table in this network namespace, in the order of their policies."""
-    found = [
+    counted = [
         Hits(
             decided_by=label.decided_by,
             direction=label.direction,
@@ -133,4 +133,4 @@ def hits() -> list[Hits]:
         for comment, packets, octets in counts()
         if (label := Label.parse(comment)) is not None
     ]
-    return sorted(found, key=lambda hit: ([str(decider) for decider in hit.decided_by], hit.direction, hit.action))
+    return sorted(counted, key=lambda hit: ([str(decider) for decider in hit.decided_by], hit.direction, hit.action))

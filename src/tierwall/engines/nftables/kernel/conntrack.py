@@ -55,17 +55,17 @@ def connections() -> Iterator[Connection]:
     with Netlink() as netlink:
         for family in (NFPROTO_IPV4, NFPROTO_IPV6):
             for message in netlink.dump(NFNL_SUBSYS_CTNETLINK, Message(_GET, family, b"")):
-                found = attributes(message.attributes)
-                flow, reply = _flow(found.get(_TUPLE_ORIG, b"")), _flow(found.get(_TUPLE_REPLY, b""))
+                parts = attributes(message.attributes)
+                flow, reply = _flow(parts.get(_TUPLE_ORIG, b"")), _flow(parts.get(_TUPLE_REPLY, b""))
                 if flow is not None and reply is not None:
-                    yield Connection(flow, reply, family, _key(found))
+                    yield Connection(flow, reply, family, _key(parts))
 
 
-def forget(found: Connection) -> bool:
+def forget(connection: Connection) -> bool:
     """Drop one connection from the tracking; False if it had ended by itself."""
     with Netlink() as netlink:
         try:
-            netlink.request(NFNL_SUBSYS_CTNETLINK, Message(_DELETE, found.family, found.key))
+            netlink.request(NFNL_SUBSYS_CTNETLINK, Message(_DELETE, connection.family, connection.key))
         except NetlinkError as error:
             if error.errno == _NOT_FOUND:
                 return False
@@ -79,9 +79,9 @@ def forget_all() -> None:
         netlink.request(NFNL_SUBSYS_CTNETLINK, Message(_DELETE, NFPROTO_UNSPEC, b""))
 
 
-def _key(found: dict[int, bytes]) -> bytes:
-    rest = (attribute(kind, found[kind]) for kind in (_ID, _ZONE) if kind in found)
-    return attribute(_TUPLE_ORIG | 0x8000, found[_TUPLE_ORIG]) + b"".join(rest)
+def _key(parts: dict[int, bytes]) -> bytes:
+    rest = (attribute(kind, parts[kind]) for kind in (_ID, _ZONE) if kind in parts)
+    return attribute(_TUPLE_ORIG | 0x8000, parts[_TUPLE_ORIG]) + b"".join(rest)
 
 
 def _flow(data: bytes) -> Flow | None:
@@ -91,12 +91,12 @@ def _flow(data: bytes) -> Flow | None:
     if name is None or _SRC_PORT not in proto or _DST_PORT not in proto:
         return None
     if _V4_SRC in ip:
-        source, destination = (int.from_bytes(ip[one], "big") for one in (_V4_SRC, _V4_DST))
+        source, destination = (int.from_bytes(ip[field], "big") for field in (_V4_SRC, _V4_DST))
     elif _V6_SRC in ip:
-        source, destination = (IPV6 + int.from_bytes(ip[one], "big") for one in (_V6_SRC, _V6_DST))
+        source, destination = (IPV6 + int.from_bytes(ip[field], "big") for field in (_V6_SRC, _V6_DST))
     else:
         return None
-    ports = (int.from_bytes(proto[one], "big") for one in (_SRC_PORT, _DST_PORT))
+    ports = (int.from_bytes(proto[field], "big") for field in (_SRC_PORT, _DST_PORT))
     return Flow(name, source, next(ports), destination, next(ports))
 
 
@@ -107,9 +107,9 @@ _SECONDS = 3 * 60 * 60
 def cut(model: Model, compiler: Compiler) -> int:
     """Cut what a model of the enforced policies forbids; how many connections that were."""
     judge = _Judge(model, compiler)
-    found = [one for one in connections() if judge.forbids(one)]
-    add_flows((_answers(one) for one in found if one.flow.protocol == "TCP"), _SECONDS)
-    return sum(forget(one) for one in found)
+    forbidden = [connection for connection in connections() if judge.forbids(connection)]
+    add_flows((_answers(connection) for connection in forbidden if connection.flow.protocol == "TCP"), _SECONDS)
+    return sum(forget(connection) for connection in forbidden)
 
 
 class _Judge:
@@ -117,13 +117,13 @@ class _Judge:
         self._model, self._compiler = model, compiler
         self._nodes = {address: node for node in model.nodes for address in node.addresses}
 
-    def forbids(self, one: Connection) -> bool:
+    def forbids(self, connection: Connection) -> bool:
         """Whether a new connection like this one would be dropped by the table."""
-        source, destination = self._at(one.flow.source), self._at(one.reply.source)
+        source, destination = self._at(connection.flow.source), self._at(connection.reply.source)
         judged = [self._compiler.is_judged(end) for end in (source, destination)]
         if not any(judged) or source is destination:
             return False
-        decision = decide(self._model, source, destination, one.flow.protocol, one.reply.source_port)
+        decision = decide(self._model, source, destination, connection.flow.protocol, connection.reply.source_port)
         outcomes = (decision.egress.outcome.verdict, decision.ingress.outcome.verdict)
         return any(
             ours and verdict in (StepVerdict.DENY, StepVerdict.CONDITIONAL)
@@ -134,6 +134,7 @@ class _Judge:
         return self._model.at(address) or self._nodes.get(address) or address_end(address)
 
 
-def _answers(one: Connection) -> Flow:
+def _answers(connection: Connection) -> Flow:
     """The packets that the other end sends, as the table sees them."""
-    return Flow(one.flow.protocol, one.reply.source, one.reply.source_port, one.flow.source, one.flow.source_port)
+    flow, reply = connection.flow, connection.reply
+    return Flow(flow.protocol, reply.source, reply.source_port, flow.source, flow.source_port)

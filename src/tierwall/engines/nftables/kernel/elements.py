@@ -78,7 +78,7 @@ def _messages(changes: Iterable[tuple[str, ElementChange]]) -> Iterator[tuple[Me
 def _some(kind: int, flags: int, name: str, elements: Mapping[Element, Attached]) -> Iterator[tuple[Message, int]]:
     keys = list(elements)
     for start in range(0, len(keys), _AT_ONCE):
-        items = [_item(one, elements[one]) for one in keys[start : start + _AT_ONCE]]
+        items = [_item(key, elements[key]) for key in keys[start : start + _AT_ONCE]]
         body = text(_LIST_TABLE, TABLE) + text(_LIST_SET, name) + nested(_LIST_ELEMENTS, *items)
         yield Message(kind, NFPROTO_INET, body), flags
 

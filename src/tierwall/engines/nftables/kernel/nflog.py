@@ -70,13 +70,13 @@ class Log:
 
     def _bind(self, group: int, at_once: bool) -> None:
         mode = struct.pack("!IBx", _COPY_RANGE, _COPY_PACKET)
-        for one in (
+        for setting in (
             attribute(_CFG_CMD, bytes([_BIND])),
             attribute(_CFG_MODE, mode),
             number(_CFG_QTHRESH, 1 if at_once else 32),
             number(_CFG_TIMEOUT, 10),
         ):
-            self._netlink.request(NFNL_SUBSYS_ULOG, Message(_CONFIG, NFPROTO_UNSPEC, one, group))
+            self._netlink.request(NFNL_SUBSYS_ULOG, Message(_CONFIG, NFPROTO_UNSPEC, setting, group))
 
     def fileno(self) -> int:
         """For selectors."""
@@ -89,10 +89,10 @@ class Log:
     def read(self) -> Iterator[Logged]:
         """What was logged since the last time, without waiting."""
         for message in self._netlink.messages():
-            found = attributes(message.attributes)
-            prefix = found.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace")
+            parts = attributes(message.attributes)
+            prefix = parts.get(_PREFIX, b"").rstrip(b"\0").decode(errors="replace")
             label = Label.parse(prefix.removeprefix(LEAD)) if prefix.startswith(LEAD) else None
-            flow = parse_packet(found.get(_PAYLOAD, b""))
+            flow = parse_packet(parts.get(_PAYLOAD, b""))
             if message.kind == _PACKET and flow is not None and label is not None:
                 yield Logged(prefix, label, flow)
 
@@ -133,5 +133,5 @@ def _refused(group: int, error: OSError) -> Diagnostic:
 def _is_network_admin() -> bool:
     """Whether this process has CAP_NET_ADMIN."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        found = next((line.split()[1] for line in file if line.startswith("CapEff:")), "0")
-    return bool(int(found, 16) >> _CAP_NET_ADMIN & 1)
+        capabilities = next((line.split()[1] for line in file if line.startswith("CapEff:")), "0")
+    return bool(int(capabilities, 16) >> _CAP_NET_ADMIN & 1)

@@ -63,8 +63,8 @@ class _Round:
 
     def close(self) -> None:
         self._selector.close()
-        for one in self._sockets:
-            one.close()
+        for opened in self._sockets:
+            opened.close()
 
     def fates(self, probes: Sequence[Probe]) -> list[Fate]:
         self._listen(probes)
@@ -72,8 +72,8 @@ class _Round:
             continue  # what earlier rounds left
         self._selector.register(self._log, selectors.EVENT_READ, None)
         by_source: dict[int, list[int]] = {}
-        for index, one in enumerate(probes):
-            by_source.setdefault(self._topology.at(one.source).descriptor, []).append(index)
+        for index, probe in enumerate(probes):
+            by_source.setdefault(self._topology.at(probe.source).descriptor, []).append(index)
         for indexes in by_source.values():
             with self._topology.at(probes[indexes[0]].source).entered():
                 for index in indexes:
@@ -85,7 +85,7 @@ class _Round:
         return [self._found.get(index, Fate()) for index in range(len(probes))]
 
     def _listen(self, probes: Iterable[Probe]) -> None:
-        for address, protocol, port in sorted({(one.destination, one.protocol, one.port) for one in probes}):
+        for address, protocol, port in sorted({(probe.destination, probe.protocol, probe.port) for probe in probes}):
             with self._topology.at(address).entered():
                 if protocol == "SCTP":
                     listener = self._socket(address, socket.SOCK_RAW, socket.IPPROTO_SCTP)
@@ -98,28 +98,28 @@ class _Round:
             if protocol != "TCP":  # a TCP connection is seen where it is opened
                 self._selector.register(listener, selectors.EVENT_READ, (protocol, address))
 
-    def _send(self, index: int, one: Probe) -> None:
-        source, destination = show(one.source), show(one.destination)
+    def _send(self, index: int, probe: Probe) -> None:
+        source, destination = show(probe.source), show(probe.destination)
         port = 0
         try:
-            if one.protocol == "SCTP":
+            if probe.protocol == "SCTP":
                 port = _FIRST_SCTP_PORT + index
-                raw = self._socket(one.source, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+                raw = self._socket(probe.source, socket.SOCK_RAW, socket.IPPROTO_SCTP)
                 raw.bind((source, 0))
-                self._open[Flow("SCTP", one.source, port, one.destination, one.port)] = index
-                raw.sendto(sctp_init(port, one.port), (destination, 0))
+                self._open[Flow("SCTP", probe.source, port, probe.destination, probe.port)] = index
+                raw.sendto(sctp_init(port, probe.port), (destination, 0))
                 return
-            own = self._socket(one.source, _TYPES[one.protocol])
-            own.bind((source, 0))
-            flow = Flow(one.protocol, one.source, own.getsockname()[1], one.destination, one.port)
+            sender = self._socket(probe.source, _TYPES[probe.protocol])
+            sender.bind((source, 0))
+            flow = Flow(probe.protocol, probe.source, sender.getsockname()[1], probe.destination, probe.port)
             self._open[flow] = index
-            if one.protocol == "TCP":
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                own.connect_ex((destination, one.port))
-                self._selector.register(own, selectors.EVENT_WRITE, flow)
+            if probe.protocol == "TCP":
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sender.connect_ex((destination, probe.port))
+                self._selector.register(sender, selectors.EVENT_WRITE, flow)
             else:
-                own.connect((destination, one.port))
-                own.send(b"tierwall")
+                sender.connect((destination, probe.port))
+                sender.send(b"tierwall")
         except OSError as error:
             self._found[index] = Fate(error=str(error))
             self._open = {flow: number for flow, number in self._open.items() if number != index}
@@ -130,23 +130,25 @@ class _Round:
                 if logged.label.action is Action.DENY and not logged.label.shadow:
                     self._settle(logged.flow, Fate(dropped=logged))
             return
-        own = cast(socket.socket, source)
+        receiver = cast(socket.socket, source)
         if isinstance(data, Flow):
-            code = own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            self._selector.unregister(own)
+            code = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._selector.unregister(receiver)
             if code in (0, _REFUSED):  # a refusal came back from the other end, so the packet was there
                 self._settle(data, Fate(arrived=True))
             return
         protocol, address = cast(tuple[str, Address], data)
-        packet, sender = own.recvfrom(2048)
+        packet, peer = receiver.recvfrom(2048)
         if protocol == "UDP":
-            self._settle(Flow("UDP", _address(sender[0]), sender[1], address, own.getsockname()[1]), Fate(arrived=True))
+            self._settle(
+                Flow("UDP", _address(peer[0]), peer[1], address, receiver.getsockname()[1]), Fate(arrived=True)
+            )
             return
         if address < IPV6:
             packet = packet[(packet[0] & 15) * 4 :]  # IPv4 raw sockets see the header, IPv6 ones do not
         if len(packet) >= 4:
             source_port, port = struct.unpack_from("!HH", packet)
-            self._settle(Flow("SCTP", _address(sender[0]), source_port, address, port), Fate(arrived=True))
+            self._settle(Flow("SCTP", _address(peer[0]), source_port, address, port), Fate(arrived=True))
 
     def _settle(self, flow: Flow, fate: Fate) -> None:
         index = self._open.pop(flow, None)

@@ -45,8 +45,8 @@ class Placement:
         out = []
         for family in (4, 6):
             mine, theirs = (
-                [address for address in self.wire.addresses(one) if family_of(address) == family]
-                for one in (source, destination)
+                [address for address in self.wire.addresses(end) if family_of(address) == family]
+                for end in (source, destination)
             )
             if mine and theirs:
                 out.append((mine[0], theirs[0]))
@@ -65,14 +65,14 @@ class Placement:
             return None
         together = (end, *others)
         ports: dict[str, set[tuple[str, int]]] = {}
-        for one in together:
-            for name, found in one.named_ports.items():
-                ports.setdefault(name, set()).update(found)
+        for sharer in together:
+            for name, numbers in sharer.named_ports.items():
+                ports.setdefault(name, set()).update(numbers)
         return End(
             "address",
             end.name,
-            addresses=tuple(sorted({address for one in together for address in one.addresses})),
-            named_ports={name: tuple(sorted(found)) for name, found in ports.items()},
+            addresses=tuple(sorted({address for sharer in together for address in sharer.addresses})),
+            named_ports={name: tuple(sorted(numbers)) for name, numbers in ports.items()},
         )
 
     def places(self) -> list[tuple[Address, ...]]:
@@ -108,7 +108,7 @@ class Placement:
         return {family_of(address) for address in (*end.addresses, *self._stand_ins.get(end, ()))}
 
     def _add(self, end: End, family: int) -> None:
-        address = next(one for one in self._free[family] if one not in self._taken)
+        address = next(free for free in self._free[family] if free not in self._taken)
         self._stand_ins[end] = (*self._stand_ins.get(end, ()), address)
 
 

@@ -65,17 +65,17 @@ class Topology:
 def _router_side(device: str, path: str, place: tuple[Address, ...]) -> Iterator[str]:
     yield f"link add {device} address {_ROUTER_MAC} type veth peer name eth0 address {_END_MAC} netns {path}"
     yield f"link set {device} up"
-    for one in place:
-        yield f"route add {show(one)} dev {device}"
-        yield f"neigh replace {show(one)} lladdr {_END_MAC} dev {device} nud permanent"
+    for address in place:
+        yield f"route add {show(address)} dev {device}"
+        yield f"neigh replace {show(address)} lladdr {_END_MAC} dev {device} nud permanent"
 
 
 def _end_side(place: tuple[Address, ...]) -> Iterator[str]:
     yield "link set lo up"
     yield "link set eth0 up"
-    for one in place:
-        yield f"addr add {show(one)}/32 dev eth0" if family_of(one) == 4 else f"addr add {show(one)}/128 dev eth0 nodad"
-    for family in sorted({family_of(one) for one in place}):
+    for address in place:
+        yield f"addr add {show(address)}{'/32 dev eth0' if family_of(address) == 4 else '/128 dev eth0 nodad'}"
+    for family in sorted({family_of(address) for address in place}):
         yield f"neigh replace {_GATEWAY[family]} lladdr {_ROUTER_MAC} dev eth0 nud permanent"
         yield f"route add {_EVERYWHERE[family]} via {_GATEWAY[family]} dev eth0 onlink"
 

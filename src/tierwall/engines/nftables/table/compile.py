@@ -63,7 +63,7 @@ class Compiled(Struct, frozen=True):
 def compile_model(model: Model, options: Options | None = None, wire: Wire | None = None) -> Compiled:
     """The table that enforces a model's policies on its pods; InputError if it is for a node that nobody knows."""
     wanted = options.node if options is not None else None
-    known = {one.name for one in model.nodes} | {one.node for one in model.pods if one.node}
+    known = {node.name for node in model.nodes} | {pod.node for pod in model.pods if pod.node}
     if wanted is not None and wanted not in known:
         hint = near_miss(wanted, sorted(known))
         raise InputError([Diagnostic("TW703", f"there is no node `{wanted}`, and no pod is on it", hint=hint)])
@@ -107,7 +107,7 @@ class Compiler:
     def verdicts(self, pods: Iterable[End], direction: Direction) -> dict[Element, Attached]:
         """What leads from the addresses of pods to their classes; of two pods with one address the first counts."""
         out: dict[Element, Attached] = {}
-        for pod in sorted(pods, key=lambda one: (one.namespace, one.name)):
+        for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
             if self.is_judged(pod) and (chain := self.class_of(pod, direction)):
                 for address in self.wire.addresses(pod):
                     out.setdefault(address, Verdict(Word.GOTO, chain))
@@ -167,8 +167,8 @@ class Compiler:
         for family in FAMILIES:
             out[f"{CUT}{family}"] = Set(Kind.FLOWS, family, {}, "connections that a new policy forbids")
             for word, ends in (
-                (PODS, [one for one in self.model.pods if one.under_policy]),
-                (NODES, [*self.model.nodes, *(one for one in self.model.pods if not one.under_policy)]),
+                (PODS, [pod for pod in self.model.pods if pod.under_policy]),
+                (NODES, [*self.model.nodes, *(pod for pod in self.model.pods if not pod.under_policy)]),
             ):
                 elements: dict[Element, Attached] = {}
                 for end in sorted(ends, key=str):
@@ -224,12 +224,12 @@ def findings(model: Model, wire: Wire) -> Iterator[Diagnostic]:
                 if names := domains(rule):
                     yield Diagnostic(
                         "TW605",
-                        f"{rule} names domains ({', '.join(f'`{one}`' for one in names)}), which the kernel does not"
+                        f"{rule} names domains ({', '.join(f'`{name}`' for name in names)}), which the kernel does not"
                         f" know: {_BY_DOMAIN[rule.action]}",
                         rule.resource.position(rule.path),
                         reference=rule.policy,
                     )
-    pods = sorted((one for one in model.pods if one.under_policy), key=lambda one: (one.namespace, one.name))
+    pods = sorted((pod for pod in model.pods if pod.under_policy), key=lambda pod: (pod.namespace, pod.name))
     bare = [str(pod) for pod in pods if not wire.addresses(pod)]
     if bare:
         shown = ", ".join(f"`{name}`" for name in bare[:_SHOWN]) + (", …" if len(bare) > _SHOWN else "")

@@ -118,11 +118,11 @@ def _ranges(sets: Sets, protocol: str, ranges: tuple[PortRange, ...]) -> _Piece:
 def _joined(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
     """Ranges of one protocol without overlaps, in order."""
     out: list[PortRange] = []
-    for one in sorted(ranges):
-        if out and one.first <= out[-1].last + 1:
-            out[-1] = PortRange(one.protocol, out[-1].first, max(out[-1].last, one.last))
+    for span in sorted(ranges):
+        if out and span.first <= out[-1].last + 1:
+            out[-1] = PortRange(span.protocol, out[-1].first, max(out[-1].last, span.last))
         else:
-            out.append(one)
+            out.append(span)
     return tuple(out)
 
 
@@ -130,18 +130,18 @@ def resolved(rule: Rule, namespace: str, labels: Mapping[str, str]) -> tuple[Pee
     """The peers of a rule for subjects of one namespace, domain names left out; None is everybody."""
     if rule.peers is None:
         return None
-    found: dict[Peer, None] = {}
+    peers: dict[Peer, None] = {}
     for peer in rule.peers:
         match peer:
             case PodPeer(Related() as wanted, pods):
-                found.update((PodPeer(selector, pods), None) for selector in _selectors(wanted, namespace, labels))
+                peers.update((PodPeer(selector, pods), None) for selector in _selectors(wanted, namespace, labels))
             case PodPeer() | AddressPeer() | NodePeer():
-                found[peer] = None
+                peers[peer] = None
             case DomainPeer():
                 pass
             case _:
                 assert_never(peer)
-    return tuple(sorted(found, key=repr))
+    return tuple(sorted(peers, key=repr))
 
 
 def _selectors(related: Related, namespace: str, labels: Mapping[str, str]) -> Iterator[Selector]:

@@ -41,9 +41,9 @@ class Names:
         """`kind_<digest>`."""
         digest = hashlib.sha256(meaning.encode(errors="surrogatepass")).hexdigest()
         for length in range(_SHORT, len(digest) + 1, _STEP):
-            found = f"{kind}_{digest[:length]}"
-            if self._meanings.setdefault(found, meaning) == meaning:
-                return found
+            name = f"{kind}_{digest[:length]}"
+            if self._meanings.setdefault(name, meaning) == meaning:
+                return name
         raise AssertionError("two texts with one SHA-256 digest")
 
 
@@ -98,14 +98,14 @@ class Label(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Label | None:
         """Read a label back; None if the text is not one."""
-        found = _FORM.fullmatch(text)
-        if found is None:
+        fields = _FORM.fullmatch(text)
+        if fields is None:
             return None
-        direction = Direction(found["direction"])
-        rule = ISOLATES if found["rule"] == f":{ISOLATES}" else f"{direction}{found['rule']}"
-        policies = found["policies"].split(_SEPARATOR)
-        decided_by = tuple(Decider(Reference.or_text(policy), rule, found["name"]) for policy in policies)
-        return cls(Action(found["action"]), direction, decided_by, bool(found["shadow"]))
+        direction = Direction(fields["direction"])
+        rule = ISOLATES if fields["rule"] == f":{ISOLATES}" else f"{direction}{fields['rule']}"
+        policies = fields["policies"].split(_SEPARATOR)
+        decided_by = tuple(Decider(Reference.or_text(policy), rule, fields["name"]) for policy in policies)
+        return cls(Action(fields["action"]), direction, decided_by, bool(fields["shadow"]))
 
     @property
     def meaning(self) -> str:

@@ -45,7 +45,7 @@ class Wire:
 
     def __init__(self, stand_ins: Mapping[End, tuple[Address, ...]] | None = None) -> None:
         self._stand_ins = dict(stand_ins or {})
-        self.unlisted = frozenset(address for found in self._stand_ins.values() for address in found)
+        self.unlisted = frozenset(address for addresses in self._stand_ins.values() for address in addresses)
 
     def addresses(self, end: End) -> tuple[Address, ...]:
         """All addresses of an end."""

@@ -119,7 +119,7 @@ class FollowedTable:
         return pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
 
     def _is_alone(self, end: End | None) -> bool:
-        return end is None or (end.under_policy and all(self._owners.get(one, 0) <= 1 for one in end.addresses))
+        return end is None or (end.under_policy and all(self._owners.get(address, 0) <= 1 for address in end.addresses))
 
     def _fits(self, end: End, before: End | None) -> bool:
         sets = self._compiler.sets

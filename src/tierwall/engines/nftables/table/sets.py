@@ -76,9 +76,9 @@ class Sets:
         self.made: dict[str, Set] = {}
         # The sets that pods change, with what defines them: by definition, then by name.
         self._families: dict[Definition, tuple[tuple[int, str], ...]] = {}
-        self._addressed = [one for one in (*model.pods, *model.nodes) if wire.addresses(one)]
+        self._addressed = [end for end in (*model.pods, *model.nodes) if wire.addresses(end)]
         self.families = {family_of(address) for end in self._addressed for address in wire.addresses(end)}
-        self.several = [one for one in self._addressed if len(wire.addresses(one)) > 1]
+        self.several = [end for end in self._addressed if len(wire.addresses(end)) > 1]
         self._by_namespace: dict[str, list[End]] = {}
         for pod in model.pods:
             if pod.under_policy:
@@ -104,7 +104,7 @@ class Sets:
 
     def of_ports(self, ranges: tuple[PortRange, ...]) -> str:
         """The set of port numbers, whatever their protocol."""
-        elements: dict[Element, Attached] = {(one.first, one.last): "" for one in ranges}
+        elements: dict[Element, Attached] = {(span.first, span.last): "" for span in ranges}
         name = self._names.name("ports", repr(sorted(elements)))
         self.made[name] = Set(Kind.PORTS, 0, elements)
         return name
@@ -117,48 +117,48 @@ class Sets:
         return name
 
     def _of(self, definition: Definition, word: str) -> tuple[tuple[int, str], ...]:
-        found = self._families.get(definition)
-        if found is None:
+        names = self._families.get(definition)
+        if names is None:
             kind = Kind.ADDRESSES if isinstance(definition, PeerEnds) else Kind.NAMED
             by_family: dict[int, dict[Element, Attached]] = {family: {} for family in sorted(self.families)}
             added = definition.adding(self.model, self.wire)
             for end in self._candidates(definition):
                 for element in added(end):
                     by_family[family_of(element)][element] = ""
-            found = tuple(
+            names = tuple(
                 (family, self._names.name(f"{word}{family}", f"{family} {definition}")) for family in by_family
             )
-            for family, name in found:
+            for family, name in names:
                 self.made[name] = Set(kind, family, by_family[family])
-            self._families[definition] = found
-        return found
+            self._families[definition] = names
+        return names
 
     def _candidates(self, definition: Definition) -> Iterable[End]:
         """At least the ends that add something; peers by label are looked up by namespace."""
         if isinstance(definition, NamedPortEnds):
             return self.model.pods
-        found: dict[End, None] = {}
+        candidates: dict[End, None] = {}
         for peer in definition.peers:
             match peer:
                 case PodPeer():
                     assert isinstance(peer.namespaces, Selector)
                     for namespace in self.model.namespaces_selected(peer.namespaces):
-                        found.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
+                        candidates.update(dict.fromkeys(self._by_namespace.get(namespace, ())))
                 case AddressPeer():
-                    found.update(dict.fromkeys(self.several))
+                    candidates.update(dict.fromkeys(self.several))
                 case NodePeer() | DomainPeer():
-                    found.update(dict.fromkeys(self._addressed))
+                    candidates.update(dict.fromkeys(self._addressed))
                 case _:
                     assert_never(peer)
-        return found
+        return candidates
 
     def _of_blocks(self, blocks: tuple[Block, ...]) -> Iterator[tuple[int, str]]:
         spans = spans_of(blocks, self.wire.unlisted)
         for family in FAMILIES:
-            own = [span for span in spans if (span.low >= IPV6) is (family == 6)]
-            if own:
-                elements: dict[Element, Attached] = {(span.low, span.high): "" for span in own}
-                name = self._names.name(f"blocks{family}", repr(own))
+            of_family = [span for span in spans if (span.low >= IPV6) is (family == 6)]
+            if of_family:
+                elements: dict[Element, Attached] = {(span.low, span.high): "" for span in of_family}
+                name = self._names.name(f"blocks{family}", repr(of_family))
                 self.made[name] = Set(Kind.RANGES, family, elements)
                 yield family, name
 

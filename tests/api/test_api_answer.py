@@ -34,10 +34,10 @@ CD = [condition("Deny", "d")]
 
 def shown(chain: Chain, attributes: Attributes, given: ConditionData | None = None) -> dict[str, Any]:
     """An answer in every form that it is shown in."""
-    found = answer(decide(chain, attributes, given))
-    assert list(text.answer(found, View()))
-    assert list(yes_or_no(found, View()))
-    return found.to_dict()
+    shown_answer = answer(decide(chain, attributes, given))
+    assert list(text.answer(shown_answer, View()))
+    assert list(yes_or_no(shown_answer, View()))
+    return shown_answer.to_dict()
 
 
 # Asking ---------------------------------------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ def test_a_webhook_behind_conditions_is_called_once_however_the_answer_is_shown(
     server = CountingServer({"allowed": True})
     chain = Chain([Fake("first", CA), hook(server)])
     decided = decide(chain, CREATE, given)
-    found = answer(decided)
+    shown_answer = answer(decided)
     for _ in range(3):
-        list(text.answer(found, View()))
-        found.to_dict()
+        list(text.answer(shown_answer, View()))
+        shown_answer.to_dict()
         _ = (decided.first.possible, decided.first.failure, decided.entries, decided.first.can_become_allowed)
     assert server.accesses == 1
 
@@ -152,8 +152,8 @@ def test_the_policy_that_settles_a_request_is_part_of_the_decision(
 ) -> None:
     setup = configuration({"type": "CEL", "name": "policies", "failureMode": mode})
     others = [policy("a", "Allow", "object.x == 2"), policy("z", "Deny", "object.x == 2")]
-    found = settled({**CLAIMS, "object": {"x": 1}}, setup, policy("it", effect, expression), *others)
-    step = found.settled_by
+    decision = settled({**CLAIMS, "object": {"x": 1}}, setup, policy("it", effect, expression), *others)
+    step = decision.settled_by
     assert step is not None
     assert (step.policy, step.rule, step.verdict, step.reason) == (
         Reference("ClusterAuthorizationPolicy", "", "it"),
@@ -161,7 +161,7 @@ def test_the_policy_that_settles_a_request_is_part_of_the_decision(
         verdict,
         reason,
     )
-    assert step in found.steps
+    assert step in decision.steps
 
 
 def test_no_policy_settles_what_nothing_matches_and_every_authorizer_says_so() -> None:
@@ -185,11 +185,11 @@ def test_a_failing_condition_has_the_verdict_that_results(mode: FailureMode, ver
 
 
 def test_an_answer_names_authorizers_and_is_no_truth_value() -> None:
-    found = ask(Snapshot.of([policy("p", "Allow", "true")]), ApiQuestion.from_dict(CLAIMS))
-    assert found.decided_by == (Decider("policies"),)
+    reply = ask(Snapshot.of([policy("p", "Allow", "true")]), ApiQuestion.from_dict(CLAIMS))
+    assert reply.decided_by == (Decider("policies"),)
     assert ask(Snapshot.of(()), ApiQuestion()).decided_by == (DEFAULT,)
     with pytest.raises(TypeError, match="not a truth value"):
-        bool(found)
+        bool(reply)
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
@@ -282,13 +282,16 @@ def test_permissions_are_values_and_name_the_authorizers_that_cannot_be_listed()
         {"type": "AlwaysAllow", "name": "yes"},
     )
     snapshot = Snapshot.of([setup, policy("p", "Allow", 'request.verb == "get" && object.x')])
-    found = permissions(snapshot, "alice", ["dev"], "dev")
-    assert [(one.authorizer, str(one.effect), one.verbs, one.condition) for one in found.listed] == [
+    permitted = permissions(snapshot, "alice", ["dev"], "dev")
+    assert [
+        (permission.authorizer, str(permission.effect), permission.verbs, permission.condition)
+        for permission in permitted.listed
+    ] == [
         ("policies", "Allow", ("get",), "object.x"),
         ("yes", "Allow", ("*",), ""),
     ]
-    assert found.listed[0].policy == Reference("ClusterAuthorizationPolicy", "", "p")
-    assert found.unlisted == ("hook",)
+    assert permitted.listed[0].policy == Reference("ClusterAuthorizationPolicy", "", "p")
+    assert permitted.unlisted == ("hook",)
     assert permissions(snapshot, "system:node:n", ["system:nodes"]).unlisted == ("hook", "node")
 
 

@@ -31,7 +31,7 @@ def first(*answers: object) -> ChainDecision:
 
 
 def shown(decision: ChainDecision) -> list[tuple[str, str]]:
-    return [(name, str(one.verdict)) for name, one in ask_the_rest(decision).entries]
+    return [(name, str(opinion.verdict)) for name, opinion in ask_the_rest(decision).entries]
 
 
 def test_r048_no_opinion_is_passed_over_even_with_an_error() -> None:
@@ -53,59 +53,63 @@ def test_r050_an_authorizer_that_breaks_is_a_deny() -> None:
         def authorize(self, attributes: Attributes) -> Decision:
             raise RuntimeError("lost")
 
-    found = Chain([Broken("b", "Allow"), Fake("c", "Allow")]).authorize(CREATE)
-    assert (found.verdict, found.decided_by) == (DENY, "b")
-    assert "lost" in found.error
+    decision = Chain([Broken("b", "Allow"), Fake("c", "Allow")]).authorize(CREATE)
+    assert (decision.verdict, decision.decided_by) == (DENY, "b")
+    assert "lost" in decision.error
 
 
 def test_r051_a_conditional_allow_stops_the_first_phase_and_remembers_the_rest() -> None:
     members = [Fake("a", CA), Fake("b", "Allow")]
-    found = Chain(members).authorize(CREATE)
-    assert (found.verdict, found.asked, [one.calls for one in members]) == (CONDITIONAL, ("a",), [1, 0])
+    decision = Chain(members).authorize(CREATE)
+    assert (decision.verdict, decision.asked, [member.calls for member in members]) == (CONDITIONAL, ("a",), [1, 0])
 
 
 @pytest.mark.parametrize(("a", "calls"), [(True, 0), (False, 1)])
 def test_r052_the_rest_is_asked_only_if_all_before_came_to_no_opinion(a: bool, calls: int) -> None:
     members = [Fake("a", CA), Fake("b", "Deny")]
-    found = Chain(members).authorize(CREATE).evaluate(data(a=a))
-    assert found.verdict is (ALLOW if a else DENY)
-    assert (members[1].calls, found.asked) == (calls, ("a", "b")[: 1 + calls])
+    decision = Chain(members).authorize(CREATE).evaluate(data(a=a))
+    assert decision.verdict is (ALLOW if a else DENY)
+    assert (members[1].calls, decision.asked) == (calls, ("a", "b")[: 1 + calls])
 
 
 def test_r053_an_authorizer_asked_late_may_be_conditional_and_is_evaluated_at_once() -> None:
-    found = first(CA, [condition("Allow", "b")], "Deny").evaluate(data(a=False, b=True))
-    assert (found.verdict, found.decided_by, found.asked) == (ALLOW, "a1", ("a0", "a1"))
+    decision = first(CA, [condition("Allow", "b")], "Deny").evaluate(data(a=False, b=True))
+    assert (decision.verdict, decision.decided_by, decision.asked) == (ALLOW, "a1", ("a0", "a1"))
 
 
 def test_r054_conditional_deny_then_deny_is_deny_by_the_later() -> None:
-    found = first(CD, "NoOpinion", "Deny", "Allow")
-    assert (found.verdict, found.decided_by, found.asked) == (DENY, "a2", ("a0", "a1", "a2"))
+    decision = first(CD, "NoOpinion", "Deny", "Allow")
+    assert (decision.verdict, decision.decided_by, decision.asked) == (DENY, "a2", ("a0", "a1", "a2"))
 
 
 @pytest.mark.parametrize(("d", "verdict"), [(True, DENY), (False, ALLOW), (None, DENY)])
 def test_r055_conditional_deny_then_allow_is_allowed_iff_no_deny_condition_holds(d: bool, verdict: Verdict) -> None:
-    found = first(CD, "Allow", "Deny")
-    assert (found.verdict, found.can_become_allowed) == (CONDITIONAL, True)
-    assert shown(found) == [("a0", "Conditional"), ("a1", "Allow")]
-    final = found.evaluate(data(d=d))
+    decision = first(CD, "Allow", "Deny")
+    assert (decision.verdict, decision.can_become_allowed) == (CONDITIONAL, True)
+    assert shown(decision) == [("a0", "Conditional"), ("a1", "Allow")]
+    final = decision.evaluate(data(d=d))
     assert (final.verdict, final.asked) == (verdict, ("a0", "a1"))
 
 
 def test_r056_conditional_deny_then_no_opinions_cannot_become_allowed() -> None:
-    found = first(CD, "NoOpinion")
-    assert (found.verdict, found.can_become_allowed, shown(found)) == (CONDITIONAL, False, [("a0", "Conditional")])
-    assert found.evaluate(data(d=True)).verdict is DENY
-    assert found.evaluate(data(d=False)).verdict is NO_OPINION
+    decision = first(CD, "NoOpinion")
+    assert (decision.verdict, decision.can_become_allowed, shown(decision)) == (
+        CONDITIONAL,
+        False,
+        [("a0", "Conditional")],
+    )
+    assert decision.evaluate(data(d=True)).verdict is DENY
+    assert decision.evaluate(data(d=False)).verdict is NO_OPINION
 
 
 def test_r057_conditional_deny_then_conditional_allow_is_conditional() -> None:
-    found = first(CD, CA, "Allow")
-    assert (found.verdict, found.can_become_allowed, found.asked) == (CONDITIONAL, True, ("a0", "a1"))
+    decision = first(CD, CA, "Allow")
+    assert (decision.verdict, decision.can_become_allowed, decision.asked) == (CONDITIONAL, True, ("a0", "a1"))
 
 
 def test_r058_the_order_is_kept_and_sets_are_never_merged() -> None:
-    found = first([condition("Allow", "x")], [condition("Allow", "x")], [condition("Deny", "x")])
-    assert [one.authorizer for one in condition_sets(found)] == ["a0", "a1", "a2"]
+    decision = first([condition("Allow", "x")], [condition("Allow", "x")], [condition("Deny", "x")])
+    assert [conditions.authorizer for conditions in condition_sets(decision)] == ["a0", "a1", "a2"]
 
 
 def test_r061_nothing_behind_a_concrete_answer_matters() -> None:
@@ -125,9 +129,9 @@ def test_r062_an_answer_that_the_conditions_cannot_give_fails_closed() -> None:
         def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
             return Decision(ALLOW)
 
-    found = Chain([Liar("liar", CD), Fake("b", "Allow")]).authorize(CREATE).evaluate(data(d=True))
-    assert (found.verdict, found.decided_by) == (DENY, "liar")
-    assert "cannot give" in found.error
+    decision = Chain([Liar("liar", CD), Fake("b", "Allow")]).authorize(CREATE).evaluate(data(d=True))
+    assert (decision.verdict, decision.decided_by) == (DENY, "liar")
+    assert "cannot give" in decision.error
 
 
 def test_r073_a_caller_without_conditions_never_sees_one() -> None:
@@ -145,9 +149,9 @@ def test_r074_folding_is_deny_with_a_deny_condition_else_no_opinion_and_goes_on(
 
 
 def test_r084_showing_all_sets_asks_the_rest_but_does_not_count_as_asking() -> None:
-    found = first(CA, "NoOpinion", CD, "Allow", "Deny")
-    assert shown(found) == [("a0", "Conditional"), ("a2", "Conditional"), ("a3", "Allow")]
-    assert found.asked == ("a0",)
+    decision = first(CA, "NoOpinion", CD, "Allow", "Deny")
+    assert shown(decision) == [("a0", "Conditional"), ("a2", "Conditional"), ("a3", "Allow")]
+    assert decision.asked == ("a0",)
 
 
 def test_conditional_allow_is_not_folded_into_a_later_allow() -> None:
@@ -167,9 +171,9 @@ def test_a_recalled_answer_is_evaluated_by_name_and_a_stranger_fails_closed() ->
     entries = ask_the_rest(members.authorize(CREATE)).entries
     assert members.recall(entries).evaluate(data(d=False)).verdict is ALLOW
     strange = [("somebody", entries[0].decision), entries[1]]
-    found = members.recall(strange).evaluate(data(d=False))
-    assert found.verdict is DENY
-    assert "somebody" in found.error
+    decision = members.recall(strange).evaluate(data(d=False))
+    assert decision.verdict is DENY
+    assert "somebody" in decision.error
 
 
 # Random chains --------------------------------------------------------------------------------------------------------
@@ -197,43 +201,43 @@ def reference_set(answer: object, results: dict[str, object]) -> str:
     """One authorizer, judged with the data at hand, as the text says it."""
     if not isinstance(answer, tuple):
         return "NoOpinion" if answer == "Error" else str(answer)
-    found = {(effect, results[text]) for effect, text in answer[0]}
-    if ("Deny", True) in found:
+    outcomes = {(effect, results[text]) for effect, text in answer[0]}
+    if ("Deny", True) in outcomes:
         return "Deny"
-    if ("Deny", None) in found:
+    if ("Deny", None) in outcomes:
         return str(answer[1])
-    if ("NoOpinion", True) in found or ("NoOpinion", None) in found:
+    if ("NoOpinion", True) in outcomes or ("NoOpinion", None) in outcomes:
         return "NoOpinion"
-    return "Allow" if ("Allow", True) in found else "NoOpinion"
+    return "Allow" if ("Allow", True) in outcomes else "NoOpinion"
 
 
 def reference_chain(answers: list[object], results: dict[str, object]) -> str:
     """One phase: the first answer that is an opinion."""
     said = (reference_set(answer, results) for answer in answers)
-    return next((one for one in said if one != "NoOpinion"), "NoOpinion")
+    return next((verdict for verdict in said if verdict != "NoOpinion"), "NoOpinion")
 
 
 @given(st.lists(ANSWERS, max_size=5), DATA)
 def test_r008_two_phases_give_what_one_phase_gives(answers: list[object], results: dict[str, object]) -> None:
-    found = Chain([fake(f"a{n}", one) for n, one in enumerate(answers)]).authorize(CREATE)
-    assert found.evaluate(data(**results)).verdict == reference_chain(answers, results)
+    decision = Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)]).authorize(CREATE)
+    assert decision.evaluate(data(**results)).verdict == reference_chain(answers, results)
 
 
 @given(st.lists(ANSWERS, max_size=5), DATA)
 def test_eager_and_lazy_come_to_the_same_answer(answers: list[object], results: dict[str, object]) -> None:
-    lazy, eager = (Chain([fake(f"a{n}", one) for n, one in enumerate(answers)], eager=e) for e in (False, True))
+    lazy, eager = (Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)], eager=e) for e in (False, True))
     first_lazy, first_eager = lazy.authorize(CREATE), eager.authorize(CREATE)
     assert first_lazy.verdict is first_eager.verdict
     assert ask_the_rest(first_lazy).entries == ask_the_rest(first_eager).entries
-    one, other = first_lazy.evaluate(data(**results)), first_eager.evaluate(data(**results))
-    assert (one.verdict, one.decided_by) == (other.verdict, other.decided_by)
+    final_lazy, final_eager = first_lazy.evaluate(data(**results)), first_eager.evaluate(data(**results))
+    assert (final_lazy.verdict, final_lazy.decided_by) == (final_eager.verdict, final_eager.decided_by)
 
 
 @st.composite
 def nested(draw: st.DrawFn) -> tuple[list[object], list[Authorizer]]:
     """Answers, and the same authorizers in some nesting."""
     answers = draw(st.lists(ANSWERS, min_size=1, max_size=6))
-    flat: list[Authorizer] = [fake(f"a{n}", one) for n, one in enumerate(answers)]
+    flat: list[Authorizer] = [fake(f"a{n}", answer) for n, answer in enumerate(answers)]
     for depth in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(flat) - 1))
         end = draw(st.integers(start + 1, len(flat)))
@@ -246,13 +250,13 @@ def test_r059_nested_chains_decide_like_flat_ones(
     case: tuple[list[object], list[Authorizer]], results: dict[str, object]
 ) -> None:
     answers, members = case
-    flat = Chain([fake(f"a{n}", one) for n, one in enumerate(answers)]).authorize(CREATE)
+    flat = Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)]).authorize(CREATE)
     deep = Chain(members).authorize(CREATE)
     assert deep.verdict is flat.verdict
     assert shown(deep) == shown(flat)
     assert ask_the_rest(deep).failure is ask_the_rest(flat).failure
-    one, other = deep.evaluate(data(**results)), flat.evaluate(data(**results))
-    assert (one.verdict, one.decided_by) == (other.verdict, other.decided_by)
+    final_deep, final_flat = deep.evaluate(data(**results)), flat.evaluate(data(**results))
+    assert (final_deep.verdict, final_deep.decided_by) == (final_flat.verdict, final_flat.decided_by)
 
 
 @given(nested(), DATA)
@@ -261,10 +265,10 @@ def test_lazy_nested_chains_ask_exactly_whom_flat_ones_ask(
 ) -> None:
     answers, members = case
 
-    def lazy(one: Authorizer) -> Authorizer:
-        return Chain(map(lazy, one.authorizers), one.name) if isinstance(one, Chain) else one
+    def lazy(member: Authorizer) -> Authorizer:
+        return Chain(map(lazy, member.authorizers), member.name) if isinstance(member, Chain) else member
 
-    flat = Chain([fake(f"a{n}", one) for n, one in enumerate(answers)]).authorize(CREATE)
+    flat = Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)]).authorize(CREATE)
     deep = Chain(map(lazy, members)).authorize(CREATE)
     assert deep.asked == flat.asked
     assert deep.evaluate(data(**results)).asked == flat.evaluate(data(**results)).asked
@@ -274,23 +278,25 @@ def test_lazy_nested_chains_ask_exactly_whom_flat_ones_ask(
 def test_r060_an_authorizer_without_opinion_changes_nothing(
     answers: list[object], place: int, results: dict[str, object]
 ) -> None:
-    members = [fake(f"a{n}", one) for n, one in enumerate(answers)]
+    members = [fake(f"a{n}", answer) for n, answer in enumerate(answers)]
     more = [*members[:place], Fake("silent", "NoOpinion"), *members[place:]]
-    one, other = Chain(members).authorize(LIST), Chain(more).authorize(LIST)
-    assert (one.verdict, ask_the_rest(one).entries) == (other.verdict, ask_the_rest(other).entries)
-    assert one.evaluate(data(**results)).verdict is other.evaluate(data(**results)).verdict
+    without, with_more = Chain(members).authorize(LIST), Chain(more).authorize(LIST)
+    assert (without.verdict, ask_the_rest(without).entries) == (with_more.verdict, ask_the_rest(with_more).entries)
+    assert without.evaluate(data(**results)).verdict is with_more.evaluate(data(**results)).verdict
 
 
 @given(st.lists(ANSWERS, max_size=5))
 def test_possible_decisions_are_exactly_those_that_some_data_gives(answers: list[object]) -> None:
-    found = Chain([fake(f"a{n}", one) for n, one in enumerate(answers)]).authorize(CREATE)
-    seen = {found.evaluate(data(x=x, y=y, z=z)).verdict for x, y, z in itertools.product((True, False, None), repeat=3)}
-    assert seen <= ask_the_rest(found).possible <= found.possible
-    assert not (ALLOW in seen and not found.can_become_allowed)
+    decision = Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)]).authorize(CREATE)
+    seen = {
+        decision.evaluate(data(x=x, y=y, z=z)).verdict for x, y, z in itertools.product((True, False, None), repeat=3)
+    }
+    assert seen <= ask_the_rest(decision).possible <= decision.possible
+    assert not (ALLOW in seen and not decision.can_become_allowed)
 
 
 @given(st.lists(ANSWERS, max_size=5), DATA)
 def test_r023_the_same_question_gets_the_same_answer(answers: list[object], results: dict[str, object]) -> None:
-    members = Chain([fake(f"a{n}", one) for n, one in enumerate(answers)])
+    members = Chain([fake(f"a{n}", answer) for n, answer in enumerate(answers)])
     assert members.authorize(CREATE) == members.authorize(CREATE)
     assert members.authorize(CREATE).evaluate(data(**results)) == members.authorize(CREATE).evaluate(data(**results))

@@ -13,7 +13,7 @@ ALICE = 'request.userInfo.username == "alice" && request.verb == "create" && req
 
 
 def codes(*resources: Resource) -> list[str]:
-    return sorted(one.code for one in api(Snapshot.of(resources)))
+    return sorted(finding.code for finding in api(Snapshot.of(resources)))
 
 
 def test_a_good_policy_has_no_findings() -> None:
@@ -50,8 +50,8 @@ def test_tw502_an_allow_that_is_never_true(expression: str) -> None:
     ],
 )
 def test_tw503_a_deny_that_fails_on_a_missing_field_names_it(expression: str, field: str) -> None:
-    found = [one for one in api(Snapshot.of([policy("p", "Deny", expression)])) if one.code == "TW503"]
-    assert [f"`{field}`" in one.message for one in found] == [True]
+    findings = [finding for finding in api(Snapshot.of([policy("p", "Deny", expression)])) if finding.code == "TW503"]
+    assert [f"`{field}`" in finding.message for finding in findings] == [True]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,10 @@ def test_tw507_an_allow_beside_a_wider_one() -> None:
 
 
 def test_tw508_a_policy_of_no_authorizer() -> None:
-    found = [one for one in api(Snapshot.of([policy("p", "Allow", "true", "policy")])) if one.code == "TW508"]
-    assert found[0].hint == "did you mean `policies`?"
+    findings = [
+        finding for finding in api(Snapshot.of([policy("p", "Allow", "true", "policy")])) if finding.code == "TW508"
+    ]
+    assert findings[0].hint == "did you mean `policies`?"
 
 
 @pytest.mark.parametrize("expression", ["request.verb ==", "request.nope == 1", "request.verb", "undeclared(1)", ""])
@@ -134,6 +136,6 @@ def test_tw501_a_chain_that_cannot_be_used() -> None:
 
 def test_tw501_webhook_settings_that_cannot_be_read() -> None:
     settings = {"timeout": "3", "failurePolicy": "Maybe", "matchConditions": [{"expression": "request.user =="}, {}]}
-    found = api(Snapshot.of([configuration({"type": "Webhook", "name": "w", "webhook": settings})]))
-    words = [one.message for one in found if one.code == "TW501"]
-    assert sorted(one.split()[2] for one in words) == ["`failurePolicy`", "`timeout`", "every", "match"]
+    findings = api(Snapshot.of([configuration({"type": "Webhook", "name": "w", "webhook": settings})]))
+    words = [finding.message for finding in findings if finding.code == "TW501"]
+    assert sorted(message.split()[2] for message in words) == ["`failurePolicy`", "`timeout`", "every", "match"]

@@ -76,9 +76,9 @@ def test_a_conditional_answer_shows_its_condition_and_where_it_was_written(folde
 @pytest.mark.parametrize(("claim", "code", "final"), [("dev", 0, "Allow"), ("prod", 3, "NoOpinion")])
 def test_an_object_gives_the_final_decision(folder: Path, claim: str, code: int, final: str) -> None:
     result = run(folder, *CREATE, "--object", str(folder / f"{claim}.json"), "-o", "json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["verdict"], found["final"]) == (code, "Conditional", final)
-    assert found["conditions"][0]["source"]["line"] == 8
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["verdict"], document["final"]) == (code, "Conditional", final)
+    assert document["conditions"][0]["source"]["line"] == 8
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,10 @@ def test_can_i_lists_denials_that_fail_and_no_contradictions(folder: Path) -> No
     documents = [kind % (name, text) for name, text in texts.items()]
     (folder / "policies" / "more.yaml").write_text("\n---\n".join(documents))
     result = run(folder, "can-i", "--list", "--as", "alice", "-o", "json")
-    failing = [(one["policy"].partition("/")[2], one["effect"]) for one in json.loads(result.stdout)["permissions"]]
+    failing = [
+        (permission["policy"].partition("/")[2], permission["effect"])
+        for permission in json.loads(result.stdout)["permissions"]
+    ]
     assert ("fails", "Deny") in failing
     assert ("broken", "Deny") in failing
     assert not {"never", "useless"} & {name for name, _ in failing}
@@ -255,8 +258,12 @@ def test_can_i_warns_of_verbs_and_resources_that_nobody_knows(folder: Path) -> N
 
 def test_can_i_lists_what_a_user_may_do_with_conditions(folder: Path) -> None:
     result = run(folder, "can-i", "--list", "--as", "alice", "-n", "dev", "-o", "json")
-    found = json.loads(result.stdout)["permissions"]
-    assert [one.get("condition", "") for one in found] == ['object.spec.storageClassName == "dev"', "", ""]
+    permissions = json.loads(result.stdout)["permissions"]
+    assert [permission.get("condition", "") for permission in permissions] == [
+        'object.spec.storageClassName == "dev"',
+        "",
+        "",
+    ]
     assert "no-eve" not in result.stdout
     assert "pods" in run(folder, "can-i", "--list", "--as", "alice").stdout
 
@@ -325,10 +332,10 @@ def test_policy_tests_ask_api_questions(folder: Path) -> None:
     test = {"apiVersion": "tierwall.io/v1alpha1", "kind": "PolicyTest", "metadata": {"name": "t"}, "spec": spec}
     (folder / "test.json").write_text(json.dumps(test))
     result = CliRunner().invoke(root, ["test", str(folder / "test.json"), "-o", "json"], catch_exceptions=False)
-    found = json.loads(result.stdout)
-    assert [case["ok"] for case in found["cases"]] == [True, True, False]
-    assert (result.exit_code, found["passed"], found["failed"]) == (4, 2, 1)
-    assert found["cases"][1]["got"]["decidedBy"] == [{"policy": "rbac"}]
+    document = json.loads(result.stdout)
+    assert [case["ok"] for case in document["cases"]] == [True, True, False]
+    assert (result.exit_code, document["passed"], document["failed"]) == (4, 2, 1)
+    assert document["cases"][1]["got"]["decidedBy"] == [{"policy": "rbac"}]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +366,7 @@ def test_malformed_questions_are_refused_with_every_problem(question: dict[str, 
     with pytest.raises(InputError) as caught:
         ask(Snapshot.of(()), read, problems)
     assert len(caught.value.diagnostics) == 2
-    assert any(words in f"{one.message} {one.hint}" for one in caught.value.diagnostics)
+    assert any(words in f"{diagnostic.message} {diagnostic.hint}" for diagnostic in caught.value.diagnostics)
 
 
 @pytest.mark.parametrize(

@@ -27,17 +27,17 @@ MODES = (FailureMode.DENY, FailureMode.NO_OPINION)
 
 
 def evaluated(*conditions: Condition, mode: FailureMode = FailureMode.DENY, **results: object) -> Decision:
-    return ConditionSet("a", conditions, mode).evaluate(lambda one: holds(one, data(**results)))
+    return ConditionSet("a", conditions, mode).evaluate(lambda condition: holds(condition, data(**results)))
 
 
 def test_r001_a_decision_is_one_of_four() -> None:
-    found = {
+    verdicts = {
         Decision(ALLOW).verdict,
         Decision(DENY).verdict,
         Decision(NO_OPINION).verdict,
         conditional("a", [condition("Allow")]).verdict,
     }
-    assert found == {Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION, Verdict.CONDITIONAL}
+    assert verdicts == {Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION, Verdict.CONDITIONAL}
 
 
 def test_r002_the_empty_decision_is_deny() -> None:
@@ -53,8 +53,8 @@ def test_r003_a_decision_outside_the_four_cannot_be_made(word: object) -> None:
 def test_r006_evaluation_is_always_concrete() -> None:
     for effects in itertools.product(("Allow", "Deny", "NoOpinion"), repeat=2):
         for results in itertools.product((True, False, None), repeat=2):
-            found = evaluated(condition(effects[0], "x"), condition(effects[1], "y"), x=results[0], y=results[1])
-            assert found.verdict in (ALLOW, DENY, NO_OPINION)
+            decision = evaluated(condition(effects[0], "x"), condition(effects[1], "y"), x=results[0], y=results[1])
+            assert decision.verdict in (ALLOW, DENY, NO_OPINION)
 
 
 def test_r009_only_an_allow_condition_can_become_allowed() -> None:
@@ -66,7 +66,7 @@ def test_r009_only_an_allow_condition_can_become_allowed() -> None:
 
 
 def test_r010_concrete_decisions_are_not_conditional() -> None:
-    assert not any(one.is_conditional for one in (Decision(ALLOW), Decision(DENY), Decision(NO_OPINION)))
+    assert not any(decision.is_conditional for decision in (Decision(ALLOW), Decision(DENY), Decision(NO_OPINION)))
     assert conditional("a", [condition("Allow")]).is_conditional
 
 
@@ -86,9 +86,9 @@ def test_r024_what_is_no_label_key_is_refused(key: str) -> None:
 
 
 def test_r025_ids_are_unique_in_a_set_across_effects() -> None:
-    found = conditional("a", [condition("Allow", id="same"), condition("Deny", id="same")])
-    assert found.verdict is DENY
-    assert "`same` is used twice" in found.error
+    decision = conditional("a", [condition("Allow", id="same"), condition("Deny", id="same")])
+    assert decision.verdict is DENY
+    assert "`same` is used twice" in decision.error
 
 
 def test_r026_ids_under_the_kubernetes_prefix_are_refused() -> None:
@@ -99,9 +99,9 @@ def test_r026_ids_under_the_kubernetes_prefix_are_refused() -> None:
 def test_r027_a_text_has_at_most_1024_bytes_counted_as_bytes() -> None:
     assert conditional("a", [Condition("i", Effect.ALLOW, "x" * 1024)]).is_conditional
     assert conditional("a", [Condition("i", Effect.ALLOW, "é" * 512)]).is_conditional
-    found = conditional("a", [Condition("i", Effect.ALLOW, "é" * 513)])
-    assert found.verdict is DENY
-    assert "1,026 bytes" in found.error
+    decision = conditional("a", [Condition("i", Effect.ALLOW, "é" * 513)])
+    assert decision.verdict is DENY
+    assert "1,026 bytes" in decision.error
 
 
 @pytest.mark.parametrize(("kind", "good"), [
@@ -117,9 +117,9 @@ def test_r028_a_type_is_a_label_key_and_kubernetes_own_are_reserved(kind: str, g
 def test_r030_a_broken_condition_is_never_dropped_but_falls_to_the_failure_mode(
     mode: FailureMode, effect: Effect
 ) -> None:
-    found = conditional("a", [condition("Allow"), Condition("-bad-", effect, "x")], mode)
-    assert found.verdict == str(mode)
-    assert "-bad-" in found.error
+    decision = conditional("a", [condition("Allow"), Condition("-bad-", effect, "x")], mode)
+    assert decision.verdict == str(mode)
+    assert "-bad-" in decision.error
 
 
 def test_r031_a_set_is_conditions_or_a_concrete_decision() -> None:
@@ -128,8 +128,10 @@ def test_r031_a_set_is_conditions_or_a_concrete_decision() -> None:
 
 
 def test_r032_the_description_is_shown_in_the_reason() -> None:
-    found = ConditionSet("a", (Condition("i", Effect.DENY, "x", FAKE_TYPE, "no exec here"),)).evaluate(lambda _: True)
-    assert found.reason == "condition `i` (no exec here) denied the request"
+    decision = ConditionSet("a", (Condition("i", Effect.DENY, "x", FAKE_TYPE, "no exec here"),)).evaluate(
+        lambda _: True
+    )
+    assert decision.reason == "condition `i` (no exec here) denied the request"
 
 
 def test_r033_errors_name_the_condition() -> None:
@@ -139,12 +141,12 @@ def test_r033_errors_name_the_condition() -> None:
 def test_r034_the_order_of_conditions_does_not_matter() -> None:
     conditions = [condition(effect, text) for effect in ("Allow", "Deny", "NoOpinion") for text in "xy"]
     for x, y, mode in itertools.product((True, False, None), (True, False, None), MODES):
-        found = {
-            (one.verdict, bool(one.error))
+        outcomes = {
+            (decision.verdict, bool(decision.error))
             for seed in range(12)
-            for one in [evaluated(*random.Random(seed).sample(conditions, len(conditions)), mode=mode, x=x, y=y)]
+            for decision in [evaluated(*random.Random(seed).sample(conditions, len(conditions)), mode=mode, x=x, y=y)]
         }
-        assert len(found) == 1
+        assert len(outcomes) == 1
 
 
 def test_r035_a_set_has_at_most_128_conditions() -> None:
@@ -163,15 +165,15 @@ def test_r036_a_true_deny_denies() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_r037_a_failing_deny_falls_to_the_failure_mode_with_an_error(mode: FailureMode) -> None:
-    found = evaluated(condition("Deny"), condition("Allow", "y"), mode=mode, y=True)
-    assert found.verdict == str(mode)
-    assert found.error
+    decision = evaluated(condition("Deny"), condition("Allow", "y"), mode=mode, y=True)
+    assert decision.verdict == str(mode)
+    assert decision.error
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_r038_a_true_deny_beats_a_failing_one(mode: FailureMode) -> None:
-    found = evaluated(condition("Deny", "bad"), condition("Deny", "x"), mode=mode, x=True)
-    assert (found.verdict, found.error) == (DENY, "")
+    decision = evaluated(condition("Deny", "bad"), condition("Deny", "x"), mode=mode, x=True)
+    assert (decision.verdict, decision.error) == (DENY, "")
 
 
 def test_r039_a_true_no_opinion_beats_a_true_allow() -> None:
@@ -179,19 +181,19 @@ def test_r039_a_true_no_opinion_beats_a_true_allow() -> None:
 
 
 def test_r040_a_failing_no_opinion_withholds_and_surfaces_the_error() -> None:
-    found = evaluated(condition("NoOpinion"), condition("Allow", "y"), y=True)
-    assert found.verdict is NO_OPINION
-    assert found.error
+    decision = evaluated(condition("NoOpinion"), condition("Allow", "y"), y=True)
+    assert decision.verdict is NO_OPINION
+    assert decision.error
 
 
 def test_r041_a_true_no_opinion_beats_a_failing_one() -> None:
-    found = evaluated(condition("NoOpinion", "bad"), condition("NoOpinion", "x"), x=True)
-    assert (found.verdict, found.error) == (NO_OPINION, "")
+    decision = evaluated(condition("NoOpinion", "bad"), condition("NoOpinion", "x"), x=True)
+    assert (decision.verdict, decision.error) == (NO_OPINION, "")
 
 
 def test_r042_a_true_allow_allows_if_nothing_is_in_the_way() -> None:
-    found = evaluated(condition("Deny", "x"), condition("NoOpinion", "x"), condition("Allow", "y"), x=False, y=True)
-    assert found.verdict is ALLOW
+    decision = evaluated(condition("Deny", "x"), condition("NoOpinion", "x"), condition("Allow", "y"), x=False, y=True)
+    assert decision.verdict is ALLOW
 
 
 def test_r043_failing_allows_are_passed_over() -> None:
@@ -211,7 +213,10 @@ def test_r045_without_allow_conditions_only_deny_or_no_opinion_comes_out() -> No
 def test_r046_deny_beats_no_opinion_beats_allow_in_any_order() -> None:
     for order in itertools.permutations([condition("Allow"), condition("NoOpinion"), condition("Deny")]):
         assert evaluated(*order, x=True).verdict is DENY
-        assert evaluated(*(one for one in order if one.effect is not Effect.DENY), x=True).verdict is NO_OPINION
+        assert (
+            evaluated(*(condition for condition in order if condition.effect is not Effect.DENY), x=True).verdict
+            is NO_OPINION
+        )
 
 
 def test_r047_only_allow_conditions_never_deny() -> None:

@@ -15,17 +15,17 @@ CREATE: dict[str, Any] = {"user": "alice", "verb": "create", "version": "v1", "r
 
 
 def nested(depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    value: dict[str, Any] = {}
     for _ in range(depth):
-        found = {"a": found}
-    return found
+        value = {"a": value}
+    return value
 
 
 def got(question: dict[str, Any], *resources: Resource) -> dict[str, Any]:
     start = time.process_time()
-    found = document(Snapshot.of(resources), question)
+    got_document = document(Snapshot.of(resources), question)
     assert time.process_time() - start < 10
-    return found
+    return got_document
 
 
 NINE = "[1, 2, 3, 4, 5, 6, 7, 8, 9]"

@@ -52,7 +52,7 @@ def expressions(draw: st.DrawFn) -> str:
 
     def grow(depth: int) -> str:
         if depth == 0 or draw(st.integers(0, 3)) == 0:
-            left = [one for one in UNKNOWN if any(word in one for word in fresh) and _field(one) in fresh]
+            left = [atom for atom in UNKNOWN if any(word in atom for word in fresh) and _field(atom) in fresh]
             atom = draw(st.sampled_from((*KNOWN, *left) if len(fresh) > 2 else KNOWN))
             if atom in UNKNOWN:
                 fresh.discard(_field(atom))
@@ -71,7 +71,7 @@ def expressions(draw: st.DrawFn) -> str:
 
 
 def _field(atom: str) -> str:
-    return "name" if "request.name" in atom else next(one for one in FIELDS if f"object.{one}" in atom)
+    return "name" if "request.name" in atom else next(field for field in FIELDS if f"object.{field}" in atom)
 
 
 AUTHORIZERS = st.lists(
@@ -83,7 +83,7 @@ AUTHORIZERS = st.lists(
     ),
     min_size=1,
     max_size=4,
-    unique_by=lambda one: one.name,
+    unique_by=lambda authorizer: authorizer.name,
 )
 POLICIES = st.lists(
     st.builds(
@@ -114,7 +114,10 @@ OBJECTS = st.one_of(
     st.fixed_dictionaries(
         {},
         optional={
-            **{name: st.sampled_from([one for one in values if one is not None]) for name, values in FIELDS.items()},
+            **{
+                name: st.sampled_from([value for value in values if value is not None])
+                for name, values in FIELDS.items()
+            },
             "metadata": st.sampled_from(({"name": "n"}, {"name": "m"}, {"name": 7}, {}, "text")),
         },
     ),
@@ -125,10 +128,15 @@ DATA = st.fixed_dictionaries({"object": OBJECTS}, optional={"operation": st.samp
 def snapshot(chain: list[Member], policies: list[Policy]) -> Snapshot:
     return Snapshot.of(
         (
-            configuration(*({"type": one.type, "name": one.name, "failureMode": one.failure_mode} for one in chain)),
+            configuration(
+                *(
+                    {"type": authorizer.type, "name": authorizer.name, "failureMode": authorizer.failure_mode}
+                    for authorizer in chain
+                )
+            ),
             *(
-                policy(f"p{number}", one.effect, one.expression, one.authorizer, one.namespace)
-                for number, one in enumerate(policies)
+                policy(f"p{number}", drawn.effect, drawn.expression, drawn.authorizer, drawn.namespace)
+                for number, drawn in enumerate(policies)
             ),
         )
     )
@@ -145,12 +153,12 @@ def test_every_answer_is_what_the_settled_semantics_say(
     assert got["called"] == want.called
     assert want.final is None or got["final"] == want.final
     if want.verdict == "Conditional":
-        assert [one["authorizer"] for one in got["conditionSets"]] == [name for name, _ in want.entries]
-        for one, (_, answer) in zip(got["conditionSets"], want.entries, strict=True):
+        assert [opinion["authorizer"] for opinion in got["conditionSets"]] == [name for name, _ in want.entries]
+        for opinion, (_, answer) in zip(got["conditionSets"], want.entries, strict=True):
             if answer.verdict != "Conditional":
-                assert one["allowed" if answer.verdict == "Allow" else "denied"] is True
+                assert opinion["allowed" if answer.verdict == "Allow" else "denied"] is True
                 continue
-            effects = one["effects"]
+            effects = opinion["effects"]
             assert effects.get("Deny", 0) == answer.deny
             assert answer.no_opinion is None or effects.get("NoOpinion", 0) == answer.no_opinion
             assert effects.get("Allow", 0) == answer.allow if answer.allow is not None else effects["Allow"] >= 1
@@ -163,18 +171,20 @@ def test_r008_two_phases_come_to_what_one_phase_comes_to(
 ) -> None:
     question["conditions"] = "HumanReadable"
     got = document(snapshot(chain, policies), {**question, **data})
-    said = [evaluate(one, policies, question, data) for one in chain]
-    decider = next((one for one in said if one[0] != "NoOpinion"), None)
+    said = [evaluate(authorizer, policies, question, data) for authorizer in chain]
+    decider = next((answer for answer in said if answer[0] != "NoOpinion"), None)
     assert got["final"] == (decider[0] if decider is not None else "NoOpinion")
     if decider is None:
         fails_open = [
             authorizer.name
             for authorizer in chain
             if any(
-                one.authorizer == authorizer.name and one.effect == "Deny" and outcome(one, question, data) == "E"
-                for one in policies
+                policy.authorizer == authorizer.name
+                and policy.effect == "Deny"
+                and outcome(policy, question, data) == "E"
+                for policy in policies
             )
         ]
         assert got.get("error", False) or not fails_open
-    if not any(outcome(one, question, data) == "E" for one in policies):
+    if not any(outcome(policy, question, data) == "E" for policy in policies):
         assert "error" not in got

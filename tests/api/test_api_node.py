@@ -68,8 +68,8 @@ def mirror(node: str, **spec: Any) -> dict[str, Any]:
 )
 def test_r110_a_node_may_create_only_its_own_mirror_pods(thing: Any, verdict: str) -> None:
     first = ask("create", "pods")
-    (found,) = condition_sets(first)[0].conditions
-    assert (found.type, found.text) == (NODE_TYPE, '{"condition":"require-pod-node-name","nodeName":"foo"}')
+    (condition,) = condition_sets(first)[0].conditions
+    assert (condition.type, condition.text) == (NODE_TYPE, '{"condition":"require-pod-node-name","nodeName":"foo"}')
     assert first.evaluate(ConditionData(operation="CREATE", object=thing)).verdict == verdict
 
 
@@ -80,10 +80,10 @@ def test_pods_are_deleted_and_reported_on_only_by_their_node() -> None:
         assert first.evaluate(ConditionData(object={}, old_object=mine)).verdict == "Allow"
         assert first.evaluate(ConditionData(object={}, old_object=other)).verdict == "NoOpinion"
     relabelled = {"metadata": {"labels": {"a": "b"}}}
-    found = ask("update", "pods/status", "web").evaluate(
+    decision = ask("update", "pods/status", "web").evaluate(
         ConditionData(object=relabelled, old_object={"spec": {"nodeName": "foo"}})
     )
-    assert found.verdict == "NoOpinion"
+    assert decision.verdict == "NoOpinion"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def got(question: dict[str, Any], *resources: Resource) -> dict[str, Any]:
 
 
 def conditions(question: dict[str, Any], *resources: Resource) -> list[tuple[str, str]]:
-    return [(one["effect"], one["condition"]) for one in got(question, *resources).get("conditions", [])]
+    return [
+        (condition["effect"], condition["condition"]) for condition in got(question, *resources).get("conditions", [])
+    ]
 
 
 def test_r004_the_answer_does_not_depend_on_the_order_of_the_files() -> None:
@@ -92,14 +94,14 @@ def test_answers_that_come_again_are_those_of_a_chain_that_was_never_asked() -> 
     asked = itertools.product(("create", "update", "delete"), ("alice", "bob"), ("dev", "prod"), ("", "x"))
     for verb, user, namespace, name in [*asked] * 2:
         attributes = Attributes(user=user, verb=verb, resource="pods", namespace=namespace, name=name)
-        found, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
-        assert found.verdict is fresh.verdict
+        again, fresh = kept.authorize(attributes), chain_of(Snapshot.of(policies)).authorize(attributes)
+        assert again.verdict is fresh.verdict
         texts = [
             [(one.id, one.effect, one.text) for each in condition_sets(answer) for one in each.conditions]
-            for answer in (found, fresh)
+            for answer in (again, fresh)
         ]
         assert texts[0] == texts[1]
-        assert [step_document(step) for step in found.steps] == [step_document(step) for step in fresh.steps]
+        assert [step_document(step) for step in again.steps] == [step_document(step) for step in fresh.steps]
 
 
 def test_r012_and_r017_eve_is_refused_without_conditions() -> None:
@@ -217,7 +219,7 @@ T, R = "true", RESIDUAL
 def test_precedence_inside_one_authorizer(
     name: str, policies: tuple[str, ...], verdict: str | None, effects: dict[str, int] | None
 ) -> None:
-    made = [policy(f"p{n}", one.split()[0], T if one.endswith("T") else R) for n, one in enumerate(policies)]
+    made = [policy(f"p{n}", words.split()[0], T if words.endswith("T") else R) for n, words in enumerate(policies)]
     answer = got(CLAIMS, *made)
     assert answer["verdict"] == (verdict or "Conditional"), name
     if effects is not None:
@@ -267,7 +269,7 @@ def test_ids_of_long_and_strange_names_are_label_keys() -> None:
         CLAIMS, policy("a" * 200, "Allow", RESIDUAL), policy("b." * 100 + "b", "Allow", RESIDUAL, namespace="dev")
     )
     assert answer["verdict"] == "Conditional"
-    assert len({one["id"] for one in answer["conditions"]}) == 2
+    assert len({condition["id"] for condition in answer["conditions"]}) == 2
 
 
 # Versions and the authorizer variable ---------------------------------------------------------------------------------

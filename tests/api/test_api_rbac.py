@@ -168,9 +168,11 @@ def test_malformed_parts_grant_nothing(broken: Any) -> None:
 
 
 def test_the_reason_names_binding_and_role_and_the_step_the_rule() -> None:
-    found = Rbac(granted(rule("nodes"), rule("pods"))).authorize(Attributes(user="alice", verb="get", resource="pods"))
-    assert found.reason == "RBAC: allowed by ClusterRoleBinding/r-binding of ClusterRole/r"
-    assert found.steps[0].rule == "rules[1]"
+    decision = Rbac(granted(rule("nodes"), rule("pods"))).authorize(
+        Attributes(user="alice", verb="get", resource="pods")
+    )
+    assert decision.reason == "RBAC: allowed by ClusterRoleBinding/r-binding of ClusterRole/r"
+    assert decision.steps[0].rule == "rules[1]"
 
 
 def test_rbac_evaluates_no_conditions() -> None:

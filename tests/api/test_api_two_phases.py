@@ -144,9 +144,13 @@ def test_r008_two_phases_come_to_what_one_phase_comes_to_over_all_of_cel(
     policies: list[Policy], question: dict[str, Any], data: dict[str, Any], first_mode: str, second_mode: str
 ) -> None:
     chain = [Member("CEL", "one", first_mode), Member("CEL", "two", second_mode)]
-    made = [policy(f"p{n}", one.effect, one.expression, one.authorizer) for n, one in enumerate(policies)]
-    setup = configuration(*({"type": "CEL", "name": one.name, "failureMode": one.failure_mode} for one in chain))
+    made = [
+        policy(f"p{n}", written.effect, written.expression, written.authorizer) for n, written in enumerate(policies)
+    ]
+    setup = configuration(
+        *({"type": "CEL", "name": authorizer.name, "failureMode": authorizer.failure_mode} for authorizer in chain)
+    )
     got = document(Snapshot.of([setup, *made]), {**question, **data})
-    said = [evaluate(one, policies, question, data)[0] for one in chain]
-    final = next((one for one in said if one != "NoOpinion"), "NoOpinion")
+    said = [evaluate(authorizer, policies, question, data)[0] for authorizer in chain]
+    final = next((verdict for verdict in said if verdict != "NoOpinion"), "NoOpinion")
     assert got["final"] == final

@@ -77,17 +77,22 @@ CHAIN = chain_of(
 
 
 def test_a_review_becomes_attributes() -> None:
-    found = read_review(review(groups=["a"], uid="u", extra={"k": ["v"]})).attributes
-    assert (found.user, found.groups, found.uid, found.extra) == ("alice", ("a",), "u", (("k", ("v",)),))
-    assert (found.group, found.resource, found.namespace) == ("apps", "deployments", "dev")
+    attributes = read_review(review(groups=["a"], uid="u", extra={"k": ["v"]})).attributes
+    assert (attributes.user, attributes.groups, attributes.uid, attributes.extra) == (
+        "alice",
+        ("a",),
+        "u",
+        (("k", ("v",)),),
+    )
+    assert (attributes.group, attributes.resource, attributes.namespace) == ("apps", "deployments", "dev")
     path = read_review(review(resourceAttributes=None, nonResourceAttributes={"path": "/x", "verb": "get"})).attributes
     assert (path.is_resource_request, path.path, path.verb) == (False, "/x", "get")
 
 
 def test_v1beta1_spells_groups_group_and_knows_no_conditions() -> None:
-    found = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.CONDITIONS_CHAIN]))
-    assert found.attributes.groups == ("a",)
-    assert found.attributes.conditions_mode is ConditionsMode.NONE
+    asked = read_review(review("v1beta1", group=["a"], groups=["b"], **SHAPES[Shape.CONDITIONS_CHAIN]))
+    assert asked.attributes.groups == ("a",)
+    assert asked.attributes.conditions_mode is ConditionsMode.NONE
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -122,9 +127,9 @@ def test_malformed_reviews_are_refused(bad: dict[str, Any]) -> None:
 
 def test_selectors_of_later_releases_are_left_out_because_they_only_narrow() -> None:
     requirements = [{"key": "a", "operator": "In", "values": ["b"]}, {"key": "c", "operator": "Like", "values": []}]
-    found = read_review(review(resourceAttributes={**RESOURCE, "labelSelector": {"requirements": requirements}}))
-    assert found.attributes.label_selector is not None
-    assert [one.key for one in found.attributes.label_selector] == ["a"]
+    asked = read_review(review(resourceAttributes={**RESOURCE, "labelSelector": {"requirements": requirements}}))
+    assert asked.attributes.label_selector is not None
+    assert [requirement.key for requirement in asked.attributes.label_selector] == ["a"]
 
 
 def answer(**spec: Any) -> dict[str, Any]:
@@ -151,15 +156,15 @@ def test_r075_optimized_leaves_out_descriptions_and_means_the_same() -> None:
     compact = answer(conditionalAuthorization={"mode": "Optimized"})
     assert "no prod here" in json.dumps(readable)
     assert "no prod here" not in json.dumps(compact)
-    for one in readable["conditionsChain"]:
-        for each in one["conditions"]:
+    for written in readable["conditionsChain"]:
+        for each in written["conditions"]:
             each.pop("description", None)
     assert readable == compact
 
 
 def test_r076_to_r081_the_chain_of_a_conditional_answer() -> None:
-    found = answer(**SHAPES[Shape.CONDITIONS_CHAIN])
-    assert found == {
+    status = answer(**SHAPES[Shape.CONDITIONS_CHAIN])
+    assert status == {
         "allowed": False,
         "conditionsChain": [
             {
@@ -202,9 +207,9 @@ def test_r078_allowed_denied_and_conditions_exclude_each_other(both: dict[str, A
 
 def test_r079_the_chain_ends_with_the_first_concrete_answer() -> None:
     made = Chain([Fake("a", [condition("Deny")]), Fake("b", "NoOpinion"), Fake("c", "Allow"), Fake("d", "Deny")])
-    found = write_sets(CONDITIONS_CHAIN, ask_the_rest(made.authorize(CREATE)).entries)
-    assert [one["authorizerName"] for one in found] == ["a", "c"]
-    assert found[1] == {"authorizerName": "c", "allowed": True}
+    sets = write_sets(CONDITIONS_CHAIN, ask_the_rest(made.authorize(CREATE)).entries)
+    assert [written["authorizerName"] for written in sets] == ["a", "c"]
+    assert sets[1] == {"authorizerName": "c", "allowed": True}
 
 
 def test_r080_two_sets_of_one_name_are_refused() -> None:
@@ -221,14 +226,14 @@ def test_r083_conditions_are_returned_for_any_verb() -> None:
 def test_r029_an_unknown_effect_falls_to_the_failure_mode(effect: str) -> None:
     for mode in ("Deny", "NoOpinion"):
         conditions = [{"id": "a", "effect": effect, "type": CEL_TYPE, "condition": "true"}]
-        found = read_sets([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
-        assert found[0][1].verdict == mode
+        entries = read_sets([{"authorizerName": "a", "failureMode": mode, "conditions": conditions}])
+        assert entries[0][1].verdict == mode
 
 
 def test_the_series_shape_of_a_conditional_answer() -> None:
     tree = answer(**SHAPES[Shape.SERIES])["conditionalDecision"]
     assert tree["type"] == "Union"
-    assert [one["authorizerName"] for one in tree["union"]] == ["guard", "policies"]
+    assert [member["authorizerName"] for member in tree["union"]] == ["guard", "policies"]
     assert tree["union"][1]["decision"] == {
         "type": "ConditionsMap",
         "conditionsMap": {
@@ -238,9 +243,9 @@ def test_the_series_shape_of_a_conditional_answer() -> None:
 
 
 def test_a_caller_that_does_not_handle_unions_gets_the_failing_answer() -> None:
-    handled = [one for one in SERIES_TYPES if one != "Union"]
-    found = answer(authorizationOptions={"handledDecisionTypes": handled})
-    assert (found["allowed"], found["denied"], "conditionalDecision" in found) == (False, True, False)
+    handled = [word for word in SERIES_TYPES if word != "Union"]
+    status = answer(authorizationOptions={"handledDecisionTypes": handled})
+    assert (status["allowed"], status["denied"], "conditionalDecision" in status) == (False, True, False)
 
 
 # Round trips ----------------------------------------------------------------------------------------------------------
@@ -257,7 +262,7 @@ CONDITIONS = st.lists(
     ),
     min_size=1,
     max_size=5,
-    unique_by=lambda one: one.id,
+    unique_by=lambda condition: condition.id,
 )
 ENTRIES = st.lists(
     st.one_of(
@@ -271,26 +276,27 @@ ENTRIES = st.lists(
 
 def named(decisions: list[Decision]) -> tuple[Entry, ...]:
     out = []
-    for number, one in enumerate(decisions):
-        if isinstance(one, Conditional):
-            one = replace(one, conditions=replace(one.conditions, authorizer=f"a{number}"))
-        if one.verdict is not NO_OPINION:
-            out.append(Entry(f"a{number}", one))
+    for number, decision in enumerate(decisions):
+        if isinstance(decision, Conditional):
+            decision = replace(decision, conditions=replace(decision.conditions, authorizer=f"a{number}"))
+        if decision.verdict is not NO_OPINION:
+            out.append(Entry(f"a{number}", decision))
     return tuple(out)
 
 
 def meaning(entries: tuple[Entry, ...], *, modes: bool = True) -> list[Any]:
-    found: list[Any] = []
-    for name, one in entries:
-        if isinstance(one, Conditional):
+    contents: list[Any] = []
+    for name, decision in entries:
+        if isinstance(decision, Conditional):
             conditions = sorted(
-                (each.id, each.effect, each.text, each.type, each.description) for each in one.conditions.conditions
+                (each.id, each.effect, each.text, each.type, each.description)
+                for each in decision.conditions.conditions
             )
-            has_deny = bool(one.conditions.of(Effect.DENY))
-            found.append((name, conditions, one.conditions.failure_mode if modes or has_deny else None))
+            has_deny = bool(decision.conditions.of(Effect.DENY))
+            contents.append((name, conditions, decision.conditions.failure_mode if modes or has_deny else None))
         else:
-            found.append((name, one.verdict))
-    return found
+            contents.append((name, decision.verdict))
+    return contents
 
 
 @given(ENTRIES)
@@ -303,11 +309,13 @@ def test_the_seed_shape_loses_nothing(decisions: list[Decision]) -> None:
 def test_the_kep_shape_loses_nothing_but_packs_mixed_sets(decisions: list[Decision]) -> None:
     entries = named(decisions)
     back = read_sets(json.loads(json.dumps(write_sets(CONDITION_SET_CHAIN, entries))))
-    for (_, one), (_, other) in zip(entries, back, strict=True):
-        assert one.verdict is other.verdict
-        if isinstance(one, Conditional) and isinstance(other, Conditional):
-            assert one.possible == other.possible
-            assert {each.id for each in one.conditions.conditions} == {each.id for each in other.conditions.conditions}
+    for (_, sent), (_, returned) in zip(entries, back, strict=True):
+        assert sent.verdict is returned.verdict
+        if isinstance(sent, Conditional) and isinstance(returned, Conditional):
+            assert sent.possible == returned.possible
+            assert {each.id for each in sent.conditions.conditions} == {
+                each.id for each in returned.conditions.conditions
+            }
 
 
 @given(ENTRIES)
@@ -378,13 +386,13 @@ def entries_for(shape: Shape) -> dict[str, Any]:
 def test_r085_to_r088_and_r098_any_replica_evaluates_what_another_returned(shape: Shape) -> None:
     asked = ConditionsReview(json.loads(json.dumps(entries_for(shape))))
     assert asked.shape is shape
-    found = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
-    assert found["kind"] == "AuthorizationConditionsReview"
+    reply = asked.reply(CHAIN.recall(asked.entries).evaluate(asked.data))
+    assert reply["kind"] == "AuthorizationConditionsReview"
     if shape is Shape.SERIES:
-        assert found["response"]["uid"] == series.UID
-        assert found["response"]["decision"]["type"] == "Allow"
+        assert reply["response"]["uid"] == series.UID
+        assert reply["response"]["decision"]["type"] == "Allow"
     else:
-        assert found["response"]["allowed"] is True
+        assert reply["response"]["allowed"] is True
 
 
 def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> None:
@@ -402,8 +410,8 @@ def test_a_single_map_without_a_name_goes_to_the_authorizer_of_its_type() -> Non
     ["object.x ==", "__import__('os')", "[1].map(x, y)", "1", "object.nope.more", "x" * 1024, "'a'.matches('(')"],
 )
 def test_r089_strange_text_is_an_error_and_never_code(text: str) -> None:
-    found = ConditionSet("policies", (Condition("a", Effect.DENY, text), Condition("b", Effect.ALLOW, "true")))
-    result = CHAIN.recall([("guard", Conditional(conditions=found))]).evaluate(ConditionData(object={}))
+    conditions = ConditionSet("policies", (Condition("a", Effect.DENY, text), Condition("b", Effect.ALLOW, "true")))
+    result = CHAIN.recall([("guard", Conditional(conditions=conditions))]).evaluate(ConditionData(object={}))
     assert (result.verdict, bool(result.error)) == (DENY, True)
 
 
@@ -420,7 +428,9 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
         conditions=replace(
             sealed.conditions,
             authorizer="",
-            conditions=tuple(replace(one, description="") for one in reversed(sealed.conditions.conditions)),
+            conditions=tuple(
+                replace(condition, description="") for condition in reversed(sealed.conditions.conditions)
+            ),
         ),
     )
     assert seal.opened(plain).verdict == "Conditional"
@@ -440,9 +450,9 @@ def test_r089_a_seal_tells_what_was_issued_here_from_what_was_not() -> None:
             for change in ({"text": "false"}, {"effect": Effect.ALLOW}, {"type": PACKED_CEL_TYPE})
         ),
     ]
-    for one in tampered:
+    for changed in tampered:
         with pytest.raises(SealError):
-            seal.opened(one)
+            seal.opened(changed)
 
 
 # Webhook --------------------------------------------------------------------------------------------------------------
@@ -507,8 +517,8 @@ def test_r090_a_failing_endpoint_fails_conditional_requests_only() -> None:
     server = Server(OPAQUE)
     first = webhook(server).authorize(CREATE)
     server.is_down = True
-    found = first.evaluate(ConditionData(object={"x": True}))
-    assert (found.verdict, bool(found.error)) == (NO_OPINION, True)
+    decision = first.evaluate(ConditionData(object={"x": True}))
+    assert (decision.verdict, bool(decision.error)) == (NO_OPINION, True)
 
 
 def test_r091_without_an_endpoint_conditions_are_not_asked_for() -> None:
@@ -582,8 +592,8 @@ def test_an_unreachable_webhook_answers_by_its_failure_policy_and_is_not_cached(
     server = Server(CEL_CHAIN)
     server.is_down = True
     hook = webhook(server, failure_policy=policy_word)
-    found = hook.authorize(CREATE)
-    assert (found.verdict, bool(found.error)) == (policy_word, True)
+    decision = hook.authorize(CREATE)
+    assert (decision.verdict, bool(decision.error)) == (policy_word, True)
     server.is_down = False
     assert hook.authorize(CREATE).verdict == "Conditional"
 
@@ -607,8 +617,8 @@ def test_huge_requests_are_not_cached() -> None:
 )
 def test_match_conditions(conditions: tuple[str, ...], asked: int, verdict: str) -> None:
     server = Server(Chain([Fake("a", "Allow")]))
-    found = webhook(server, match_conditions=conditions).authorize(CREATE)
-    assert (server.accesses, found.verdict) == (asked, verdict)
+    decision = webhook(server, match_conditions=conditions).authorize(CREATE)
+    assert (server.accesses, decision.verdict) == (asked, verdict)
 
 
 @pytest.mark.parametrize(
@@ -626,15 +636,15 @@ def test_replies_that_make_no_sense_are_failures(reply_: dict[str, Any]) -> None
         def access(self, review: dict[str, Any]) -> Any:
             return reply_
 
-    found = webhook(Odd(OPAQUE)).authorize(CREATE)
-    assert (found.verdict, bool(found.error)) == (DENY, True)
+    decision = webhook(Odd(OPAQUE)).authorize(CREATE)
+    assert (decision.verdict, bool(decision.error)) == (DENY, True)
 
 
 def test_settings_and_durations() -> None:
-    found, problems = read_settings(
+    settings, problems = read_settings(
         {"timeout": "3s", "authorizedTTL": "1m30s", "cacheUnauthorizedRequests": False, "failurePolicy": "NoOpinion"}
     )
-    assert (problems, found.timeout, found.authorized_ttl, found.unauthorized_ttl) == ([], 3.0, 90.0, 0.0)
+    assert (problems, settings.timeout, settings.authorized_ttl, settings.unauthorized_ttl) == ([], 3.0, 90.0, 0.0)
     _, problems = read_settings(
         {"timeout": "31s", "authorizedTTL": "x", "failurePolicy": "Maybe", "matchConditions": [{}]}
     )

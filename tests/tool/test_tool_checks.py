@@ -33,18 +33,18 @@ from tierwall.core.diagnostics import Diagnostic
 
 
 def findings(objects: list[Object]) -> list[Diagnostic]:
-    this = snapshot(objects)
+    loaded = snapshot(objects)
 
     def all_of_them() -> Iterator[Diagnostic]:
-        yield from tool.policies(this)
-        yield from tool.levels(this)
-        yield from tool.names(this)
+        yield from tool.policies(loaded)
+        yield from tool.levels(loaded)
+        yield from tool.names(loaded)
 
-    return [one for one in all_of_them() if one.code != "TW412"]
+    return [finding for finding in all_of_them() if finding.code != "TW412"]
 
 
 def codes(objects: list[Object]) -> list[str]:
-    return sorted(one.code for one in findings(objects))
+    return sorted(finding.code for finding in findings(objects))
 
 
 def routed(*policies: Object, backends: tuple[str, ...] = ("payment-service",)) -> list[Object]:
@@ -173,8 +173,8 @@ def test_a_bare_name_that_two_backends_offer() -> None:
 def test_a_bare_name_that_two_backends_declare() -> None:
     above = v1("g", on_gateway(), {"authorization": base(calls("pay"))})
     objects = routed(above, backends=("bank", "shop"))
-    for one in objects[1:3]:
-        one["metadata"]["annotations"] = {"tierwall.io/tools": "pay"}
+    for policy in objects[1:3]:
+        policy["metadata"]["annotations"] = {"tierwall.io/tools": "pay"}
     assert codes(objects) == ["TW407"]
 
 
@@ -205,18 +205,18 @@ def test_a_rule_that_can_never_match() -> None:
 
 def test_an_identity_that_a_listener_without_tls_does_not_give() -> None:
     for protocol, expected in (("HTTP", ["TW412"]), ("HTTPS", [])):
-        this = snapshot([gateway(protocol=protocol), backend(), v1("p", on_gateway(), {"source": sa()})])
-        assert [one.code for one in tool.policies(this)] == expected
+        loaded = snapshot([gateway(protocol=protocol), backend(), v1("p", on_gateway(), {"source": sa()})])
+        assert [finding.code for finding in tool.policies(loaded)] == expected
     both = thing("gateway.networking.k8s.io/v1", "Gateway", "prod-gateway", {"gatewayClassName": "c"})
-    both["spec"]["listeners"] = [{"name": one, "port": 1, "protocol": one} for one in ("HTTP", "HTTPS")]
-    assert [one.code for one in tool.policies(snapshot([both, v1("p", on_gateway(), {"source": sa()})]))] == []
+    both["spec"]["listeners"] = [{"name": protocol, "port": 1, "protocol": protocol} for protocol in ("HTTP", "HTTPS")]
+    assert [finding.code for finding in tool.policies(snapshot([both, v1("p", on_gateway(), {"source": sa()})]))] == []
 
 
 @given(seeds)
 @settings(max_examples=examples(60))
 def test_checks_take_every_cluster_and_do_not_depend_on_the_order_of_objects(seed: int) -> None:
     world = World(seed)
-    backends = [one["metadata"]["name"] for one in world.places if one["kind"] == "XBackend"]
+    backends = [place["metadata"]["name"] for place in world.places if place["kind"] == "XBackend"]
     objects = [*world.objects, {**route("r", "gw", *backends), "metadata": {"name": "r", "namespace": "a"}}]
     assert sorted(findings(objects), key=Diagnostic.sort_key) == sorted(
         findings(objects[::-1]), key=Diagnostic.sort_key

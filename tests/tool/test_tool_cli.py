@@ -44,7 +44,7 @@ def manifests(tmp_path: Path) -> str:
 
 
 def write(path: Path, *objects: Object) -> str:
-    path.write_text("\n---\n".join(json.dumps(one, indent=1) for one in objects))
+    path.write_text("\n---\n".join(json.dumps(manifest, indent=1) for manifest in objects))
     return str(path)
 
 
@@ -167,7 +167,7 @@ def test_tools_as_a_document(manifests: str) -> None:
     document = json.loads(run("tools", "--caller", "prod/agent", "-o", "json", "-f", manifests).stdout)
     (way,) = document["ways"]
     assert way["initialize"]["verdict"] == "Allow"
-    assert [one["tool"] for one in way["tools"]] == ["pay", "refund"]
+    assert [row["tool"] for row in way["tools"]] == ["pay", "refund"]
     by = {"policy": "XAccessPolicy/prod/backend-policy", "rule": "rules[0]", "name": "r0"}
     assert way["tools"][0]["decidedBy"][-1] == by
     assert way["tools"][1]["conditions"] == ['request.headers["x-env"] == "test"']

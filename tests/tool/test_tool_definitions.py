@@ -14,7 +14,7 @@ from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import inherit, model
 
 NAME = "xaccesspolicies.agentic.networking.x-k8s.io"
-DEFINITION = next(one for one in crd_documents(all_kinds()) if one["metadata"]["name"] == NAME)
+DEFINITION = next(document for document in crd_documents(all_kinds()) if document["metadata"]["name"] == NAME)
 POLICY = {
     "apiVersion": "agentic.networking.x-k8s.io/v1alpha1",
     "kind": "XAccessPolicy",

@@ -75,7 +75,7 @@ def test_a_model_that_follows_is_the_one_of_its_snapshot(first: list[Any], steps
     snapshot = Snapshot.of(load_objects([*PLACED, *first]))
     look(snapshot)
     for put, drop in steps:
-        dropped = [one for one in snapshot if one.kind == "XAccessPolicy" and one.name in drop]
+        dropped = [resource for resource in snapshot if resource.kind == "XAccessPolicy" and resource.name in drop]
         after = snapshot.changed(load_objects(put), dropped)
         changes = list(after.changes(snapshot))
         gone = [old for old, _ in changes if old is not None]
@@ -87,13 +87,15 @@ def test_a_model_that_follows_is_the_one_of_its_snapshot(first: list[Any], steps
 
 def look(snapshot: Snapshot) -> list[Any]:
     """Everything that a model and its index say."""
-    found = model(snapshot)
+    followed = model(snapshot)
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
-    out: list[Any] = [[(one.reference, id(one.resource), one.closed) for one in found.at(*where)] for where in PLACES]
+    out: list[Any] = [
+        [(policy.reference, id(policy.resource), policy.closed) for policy in followed.at(*where)] for where in PLACES
+    ]
     out += [
         [list(map(id, index.at(place))), list(map(id, index.on(place.whole)))] for where in PLACES for place in where
     ]
-    out += [(id(one), said(snapshot, one)) for one in found.resources]
+    out += [(id(resource), said(snapshot, resource)) for resource in followed.resources]
     return [*out, index.places]
 
 

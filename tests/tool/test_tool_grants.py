@@ -76,7 +76,7 @@ def test_a_gateway_that_leads_nowhere_has_no_rows() -> None:
 def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(InputError) as caught:
         grants(snapshot(PLAIN), "agent", gateway="prod/prod-gatway", backend="x")
-    assert [(one.code, one.message) for one in caught.value.diagnostics] == [
+    assert [(diagnostic.code, diagnostic.message) for diagnostic in caught.value.diagnostics] == [
         ("TW703", "expected `namespace/name` or `Service/namespace/name` as `backend`, found `x`"),
         (
             "TW703",
@@ -96,7 +96,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 def test_a_backend_that_does_not_exist_is_an_unknown_name(backend_name: str, message: str, hint: str) -> None:
     with pytest.raises(UnknownName) as caught:
         grants(snapshot(PLAIN), AGENT, backend=backend_name)
-    assert [(one.message, one.hint) for one in caught.value.diagnostics] == [(message, hint)]
+    assert [(diagnostic.message, diagnostic.hint) for diagnostic in caught.value.diagnostics] == [(message, hint)]
 
 
 def test_a_service_behind_a_route_is_listed() -> None:
@@ -114,22 +114,22 @@ def test_backends_of_one_name_are_told_apart_by_their_group() -> None:
         route("r", "prod-gateway", "payment-service"),
         route("q", "prod-gateway", "payment-service", group=PROTOTYPE),
     ]
-    this = snapshot(objects)
+    loaded = snapshot(objects)
     with pytest.raises(InputError, match="is ambiguous: both groups have one"):
-        grants(this, AGENT, backend="prod/payment-service")
+        grants(loaded, AGENT, backend="prod/payment-service")
     old, new = (
-        grants(this, AGENT, backend=f"XBackend.{group}/prod/payment-service") for group in (PROTOTYPE, NETWORKING)
+        grants(loaded, AGENT, backend=f"XBackend.{group}/prod/payment-service") for group in (PROTOTYPE, NETWORKING)
     )
     assert [row.tool for row in old.rows] == ["*"]
     assert [row.tool for row in new.rows] == ["pay", "*"]
-    assert len(grants(this, AGENT).ways) == 2
+    assert len(grants(loaded, AGENT).ways) == 2
 
 
 def test_a_hint_at_the_nearest_caller() -> None:
-    this = snapshot([*PLAIN, v1("p", on_gateway(), {"source": sa(), "authorization": mcp(calls("pay"))})])
-    assert nearest_caller(this, AGENT) == ""
-    assert nearest_caller(this, None) == ""
-    assert nearest_caller(this, AGENT.replace("agent", "agnt")) == f"did you mean `{AGENT}`?"
+    loaded = snapshot([*PLAIN, v1("p", on_gateway(), {"source": sa(), "authorization": mcp(calls("pay"))})])
+    assert nearest_caller(loaded, AGENT) == ""
+    assert nearest_caller(loaded, None) == ""
+    assert nearest_caller(loaded, AGENT.replace("agent", "agnt")) == f"did you mean `{AGENT}`?"
 
 
 def test_a_way_that_no_route_takes() -> None:

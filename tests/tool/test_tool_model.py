@@ -18,11 +18,11 @@ from tierwall.tool.question import EXPECTATIONS, ToolQuestion, ask
 @settings(max_examples=examples(400))
 def test_a_decision_is_the_one_that_the_texts_demand(seed: int) -> None:
     world = World(seed)
-    this = snapshot(world.objects)
+    loaded = snapshot(world.objects)
     for _ in range(10):
         question = world.question()
         want = decide(world.objects, question)
-        answer = ask(this, ToolQuestion.from_dict(question))
+        answer = ask(loaded, ToolQuestion.from_dict(question))
         got = answer.to_dict()
         assert {key: got[key] for key in want} == want
         assert mismatches(want, answer, EXPECTATIONS) == []

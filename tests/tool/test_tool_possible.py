@@ -38,16 +38,16 @@ VERDICTS = (Verdict.ALLOW, Verdict.DENY)
 @settings(max_examples=examples(100))
 def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None:
     world, chance = World(seed), random.Random(seed)
-    this = snapshot(world.objects)
-    for way in combinations(this):
-        stack = model(this).stack(way.gateway, way.listener, way.resource)
+    loaded = snapshot(world.objects)
+    for way in combinations(loaded):
+        stack = model(loaded).stack(way.gateway, way.listener, way.resource)
         caller = chance.choice((None, "spiffe://cluster.local/ns/a/sa/one"))
         known = sorted({*known_tools(stack, way.backend), *TOOLS})
         for tool in (*chance.sample(known, 2), OTHER):
-            found = possible(stack, request(way.backend, caller, "tools/call", tool, port=way.listener.port))
+            possibility = possible(stack, request(way.backend, caller, "tools/call", tool, port=way.listener.port))
             name = "a-name-that-no-rule-has" if tool == OTHER else tool
             for _ in range(4):
-                one = request(
+                full_request = request(
                     way.backend,
                     caller,
                     "tools/call",
@@ -58,9 +58,9 @@ def test_what_is_always_or_never_possible_is_so_in_every_case(seed: int) -> None
                 )
                 policies = [policy for tier in stack for policy in tier.policies]
                 answers = {policy.reference: chance.choice(VERDICTS) for policy in policies}
-                verdict = decide(stack, one, answers).verdict
-                assert found.verdict in (Verdict.CONDITIONAL, verdict)
-            assert (found.verdict is Verdict.CONDITIONAL) is bool(found.conditions)
+                verdict = decide(stack, full_request, answers).verdict
+                assert possibility.verdict in (Verdict.CONDITIONAL, verdict)
+            assert (possibility.verdict is Verdict.CONDITIONAL) is bool(possibility.conditions)
 
 
 def listed(*policies: Object) -> Grants:
@@ -73,29 +73,29 @@ def words(granted: Grants) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def test_tools_are_known_from_policies_of_both_levels() -> None:
-    found = listed(
+    granted = listed(
         v1("g", on_gateway(), {"authorization": mcp(calls("a", "b"))}),
         v1("b", on_backend(), {"source": sa(), "authorization": mcp(calls("b", "c"))}),
     )
-    assert {name: verdict for name, (verdict, _) in words(found).items()} == {
+    assert {name: verdict for name, (verdict, _) in words(granted).items()} == {
         "a": "Deny",
         "b": "Allow",
         "c": "Deny",
         "*": "Deny",
     }
-    assert [str(decider) for decider in found.rows[1].decided_by] == [
+    assert [str(decider) for decider in granted.rows[1].decided_by] == [
         "XAccessPolicy/prod/g rules[0] (r0)",
         "XAccessPolicy/prod/b rules[0] (r0)",
     ]
-    assert [str(decider) for decider in found.rows[0].decided_by] == ["XAccessPolicy/prod/b spec"]
-    assert found.rows[0].initialize.verdict is Verdict.DENY
+    assert [str(decider) for decider in granted.rows[0].decided_by] == ["XAccessPolicy/prod/b spec"]
+    assert granted.rows[0].initialize.verdict is Verdict.DENY
 
 
 def test_tools_are_known_from_expressions_and_annotations() -> None:
     annotated = backend()
     annotated["metadata"]["annotations"] = {"tierwall.io/tools": "look, touch  take"}
     expression = cel("request.mcp.tool_name in ['add', 'sub'] && request.headers['x-env'] == 'prod'")
-    this = snapshot(
+    loaded = snapshot(
         [
             gateway(),
             annotated,
@@ -103,28 +103,28 @@ def test_tools_are_known_from_expressions_and_annotations() -> None:
             v1("p", on_gateway(), {"authorization": expression}),
         ]
     )
-    found = grants(this, AGENT)
-    assert [row.tool for row in found.rows] == ["add", "look", "sub", "take", "touch", "*"]
-    assert words(found)["add"] == ("Conditional", ('request.headers["x-env"] == "prod"',))
-    assert words(found)["look"] == words(found)["*"] == ("Deny", ())
+    granted = grants(loaded, AGENT)
+    assert [row.tool for row in granted.rows] == ["add", "look", "sub", "take", "touch", "*"]
+    assert words(granted)["add"] == ("Conditional", ('request.headers["x-env"] == "prod"',))
+    assert words(granted)["look"] == words(granted)["*"] == ("Deny", ())
 
 
 def test_other_tools_may_pass_under_a_condition_on_their_name() -> None:
-    found = listed(v1("p", on_gateway(), {"authorization": cel("request.mcp.tool_name.startsWith('get_')")}))
-    assert words(found) == {"*": ("Conditional", ('request.mcp.tool_name.startsWith("get_")',))}
+    granted = listed(v1("p", on_gateway(), {"authorization": cel("request.mcp.tool_name.startsWith('get_')")}))
+    assert words(granted) == {"*": ("Conditional", ('request.mcp.tool_name.startsWith("get_")',))}
 
 
 def test_conditions_name_hosts_headers_and_authorizers() -> None:
     matchers = {"hosts": ["x.org"], "headers": [{"name": "X-Env", "value": "prod"}]}
-    found = listed(
+    granted = listed(
         v1("a", on_gateway(), {"authorization": {**mcp(calls("pay"), **BASE), **matchers}}),
         v1("b", on_gateway(), {"authorization": mcp(calls("pay"))}, action="ExternalAuth"),
     )
-    assert words(found)["pay"] == (
+    assert words(granted)["pay"] == (
         "Conditional",
         ("the host is x.org and header x-env: prod", "the authorizer of XAccessPolicy/prod/b allows it"),
     )
-    assert found.rows[0].initialize.verdict is Verdict.CONDITIONAL
+    assert granted.rows[0].initialize.verdict is Verdict.CONDITIONAL
 
 
 def test_without_policies_every_tool_passes() -> None:
@@ -134,7 +134,7 @@ def test_without_policies_every_tool_passes() -> None:
 def test_a_scoped_name_is_known_at_its_backend_only() -> None:
     policy = v1("p", on_gateway(), {"authorization": mcp(calls("bank/pay"))})
     objects = [gateway(), backend("bank"), backend("shop"), route("r", "prod-gateway", "bank", "shop"), policy]
-    this = snapshot(objects)
-    bank, shop = (grants(this, AGENT, backend=name) for name in ("prod/bank", "prod/shop"))
+    loaded = snapshot(objects)
+    bank, shop = (grants(loaded, AGENT, backend=name) for name in ("prod/bank", "prod/shop"))
     assert words(bank) == {"pay": ("Allow", ()), "*": ("Deny", ())}
     assert words(shop) == {"*": ("Deny", ())}

@@ -53,7 +53,7 @@ def example(audit: str = "pay", region: str = "pay", admin: str = "pay", audited
 
 
 def refused(*targets: Object) -> list[str]:
-    return [one.message for one in admit(prototype("p", list(targets), rule("pay"))) if one.refuses]
+    return [problem.message for problem in admit(prototype("p", list(targets), rule("pay"))) if problem.refuses]
 
 
 # "This proposal allows AccessPolicy to target Gateway objects, in addition to Backend objects"
@@ -82,7 +82,7 @@ def test_a_policy_on_a_gateway_guards_all_the_traffic_that_the_gateway_manages()
 
 
 def test_a_policy_may_not_target_a_gateway_and_a_backend() -> None:
-    assert any("All targetRefs must have the same Kind" in one for one in refused(on_gateway(), SERVICE))
+    assert any("All targetRefs must have the same Kind" in message for message in refused(on_gateway(), SERVICE))
 
 
 def test_a_policy_that_does_so_nevertheless_closes_both() -> None:
@@ -124,7 +124,7 @@ def test_if_any_gateway_policy_denies_the_request_is_denied_and_backend_policies
     got = asked(example(region="refund"), tool="pay")
     assert (got["verdict"], got["level"]) == ("Deny", "Gateway")
     assert got["evaluated"] == [AUDIT, REGION]
-    assert [one["policy"] for one in got["decidedBy"]] == [REGION]
+    assert [decider["policy"] for decider in got["decidedBy"]] == [REGION]
 
 
 def test_if_the_audit_policy_denies_the_request_is_rejected_immediately_and_subsequent_policies_are_skipped() -> None:
@@ -139,7 +139,7 @@ def test_if_all_gateway_policies_allow_the_backend_policies_are_evaluated() -> N
 def test_if_any_backend_policy_denies_the_request_is_denied() -> None:
     got = asked(example(admin="refund"), tool="pay")
     assert (got["verdict"], got["level"]) == ("Deny", "Backend")
-    assert [one["policy"] for one in got["decidedBy"]] == [ADMIN]
+    assert [decider["policy"] for decider in got["decidedBy"]] == [ADMIN]
 
 
 def test_if_all_backend_policies_allow_the_request_is_allowed() -> None:
@@ -162,7 +162,9 @@ def test_a_target_must_be_a_gateway_or_a_backend(kind: str) -> None:
     message = (
         "TargetRef must have group agentic.prototype.x-k8s.io and kind XBackend, or group gateway.networking.k8s.io"
     )
-    assert any(message in one for one in refused({"group": "gateway.networking.k8s.io", "kind": kind, "name": "x"}))
+    assert any(
+        message in problem for problem in refused({"group": "gateway.networking.k8s.io", "kind": kind, "name": "x"})
+    )
 
 
 def test_a_backend_of_another_group_is_no_target() -> None:

@@ -47,10 +47,12 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
     whole = {key: value for key, value in {**usual, **question}.items() if value is not ...}
     with pytest.raises(InputError) as caught:
         planes.ask("tool", snapshot(objects), whole, {})
-    codes = ["TW704" if one.message.startswith("there is no ") else "TW703" for one in caught.value.diagnostics]
-    assert [one.code for one in caught.value.diagnostics] == codes
+    codes = [
+        "TW704" if diagnostic.message.startswith("there is no ") else "TW703" for diagnostic in caught.value.diagnostics
+    ]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == codes
     assert isinstance(caught.value, UnknownName) == (set(codes) == {"TW704"})
-    return [(one.message, one.hint) for one in caught.value.diagnostics]
+    return [(diagnostic.message, diagnostic.hint) for diagnostic in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +150,8 @@ def test_a_well_formed_spiffe_id_is_taken(text: str) -> None:
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    found = problems(PLAIN, gateway="a", backend="b", caller="c", method=1, http=2, unknown=3, externalAuth=4)
-    assert len(found) == 7
+    messages = problems(PLAIN, gateway="a", backend="b", caller="c", method=1, http=2, unknown=3, externalAuth=4)
+    assert len(messages) == 7
 
 
 def test_several_listeners_and_none_given_is_an_error_that_lists_them() -> None:
@@ -298,8 +300,8 @@ def test_every_spelling_of_the_default_is_taken(wanted: Any) -> None:
     ],
 )
 def test_an_expectation_that_does_not_hold_says_what_was_got(expect: Object, words: str) -> None:
-    (found,) = mismatches(expect, GOT, EXPECTATIONS)
-    assert found.startswith(words)
+    (mismatch,) = mismatches(expect, GOT, EXPECTATIONS)
+    assert mismatch.startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -318,4 +320,4 @@ def test_an_expectation_that_does_not_hold_says_what_was_got(expect: Object, wor
 def test_a_malformed_expectation_is_an_error(expect: Object) -> None:
     with pytest.raises(InputError) as caught:
         mismatches(expect, GOT, EXPECTATIONS)
-    assert [one.code for one in caught.value.diagnostics] == ["TW701"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW701"]

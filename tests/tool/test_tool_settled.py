@@ -110,14 +110,14 @@ def test_authorizers_have_no_place_of_their_own_in_the_order() -> None:
         v1("c", on_gateway(), ANY),
     ]
     got = asked([gateway(), backend(), *objects], tool="x", externalAuth={"XAccessPolicy/prod/b": "Allow"})
-    assert [one[-1] for one in got["evaluated"]] == ["a", "b", "c"]
+    assert [reference[-1] for reference in got["evaluated"]] == ["a", "b", "c"]
 
 
 def test_timestamps_are_compared_as_times_and_none_sorts_last() -> None:
     times = {"d": "2026-02-01T00:00:00Z", "c": "2026-02-01T00:30:00+01:00", "b": "2026-02-01T00:00:00.000001Z"}
     dated = [v1(name, on_gateway(), ANY, created=when) for name, when in times.items()]
     got = asked([gateway(), backend(), v1("a", on_gateway(), ANY), *dated], tool="x")
-    assert [one[-1] for one in got["evaluated"]] == ["c", "d", "b", "a"]
+    assert [reference[-1] for reference in got["evaluated"]] == ["c", "d", "b", "a"]
 
 
 # docs/semantics.md#a-caller-that-no-rule-names-is-denied to docs/semantics.md#old-policies-deny-plain-http
@@ -180,7 +180,7 @@ def test_plain_http_is_denied_but_for_the_stream_and_end_of_a_session(http: Obje
 
 def test_a_cel_rule_matches_calls_only() -> None:
     objects = guarded({"authorization": cel("true")})
-    assert [verdict(objects, method=one, tool="x") for one in ("tools/call", "tools/list", "initialize")] == [
+    assert [verdict(objects, method=method, tool="x") for method in ("tools/call", "tools/list", "initialize")] == [
         "Allow",
         "Deny",
         "Deny",
@@ -288,8 +288,8 @@ def test_names_uris_and_ids_compare_exactly_and_by_case() -> None:
     objects = guarded(
         {"source": spiffe(), "authorization": mcp(calls("Add"), {"name": "resources/read", "params": ["file:///A"]})}
     )
-    assert [verdict(objects, tool=one) for one in ("Add", "add", "Add ")] == ["Allow", "Deny", "Deny"]
-    reads = [verdict(objects, method="resources/read", uri=one) for one in ("file:///A", "file:///a", None)]
+    assert [verdict(objects, tool=tool) for tool in ("Add", "add", "Add ")] == ["Allow", "Deny", "Deny"]
+    reads = [verdict(objects, method="resources/read", uri=uri) for uri in ("file:///A", "file:///a", None)]
     assert reads == ["Allow", "Deny", "Deny"]
     assert verdict(objects, method="resources/read", tool="file:///A") == "Deny"
     assert verdict(objects, tool="Add", caller=AGENT.replace("agent", "Agent")) == "Deny"
@@ -297,7 +297,7 @@ def test_names_uris_and_ids_compare_exactly_and_by_case() -> None:
 
 def test_prompts_are_named_like_tools() -> None:
     objects = guarded({"authorization": mcp({"name": "prompts/get", "params": ["greet"]})})
-    assert [verdict(objects, method="prompts/get", tool=one) for one in ("greet", "leave")] == ["Allow", "Deny"]
+    assert [verdict(objects, method="prompts/get", tool=tool) for tool in ("greet", "leave")] == ["Allow", "Deny"]
 
 
 # docs/semantics.md#ports-are-those-of-the-listener to docs/semantics.md#patterns-match-the-whole-value
@@ -361,7 +361,7 @@ def test_the_port_is_the_listeners() -> None:
         backend(),
         v1("p", on_gateway(), {"authorization": {"type": "Inline", "ports": [8081]}}),
     ]
-    assert [verdict(objects, listener=one, tool="x") for one in ("web", "tls")] == ["Deny", "Allow"]
+    assert [verdict(objects, listener=listener, tool="x") for listener in ("web", "tls")] == ["Deny", "Allow"]
 
 
 # docs/semantics.md#one-listener-goes-without-saying to docs/semantics.md#a-service-sees-gateway-policies-only
@@ -369,7 +369,7 @@ def test_the_port_is_the_listeners() -> None:
 
 def test_a_policy_on_a_listener_guards_that_listener() -> None:
     objects = [gateway("prod-gateway", "web", "tls"), backend(), v1("p", on_gateway(section="tls"), NOBODY_HERE)]
-    assert [verdict(objects, listener=one, tool="x") for one in ("web", "tls")] == ["Allow", "Deny"]
+    assert [verdict(objects, listener=listener, tool="x") for listener in ("web", "tls")] == ["Allow", "Deny"]
 
 
 def test_a_single_listener_goes_without_saying_and_a_section_that_is_not_there_is_a_missing_target() -> None:
@@ -416,7 +416,7 @@ def test_a_service_sees_gateway_policies_only() -> None:
 def test_a_target_bears_five_policies_and_the_senior_ones_stay() -> None:
     crowd = [v1(f"p{number}", on_gateway(), ANY if number < 5 else NOBODY_HERE) for number in range(7)]
     got = asked([gateway(), backend(), *reversed(crowd)], tool="x")
-    assert (got["verdict"], [one[-1] for one in got["evaluated"]]) == ("Allow", list("01234"))
+    assert (got["verdict"], [reference[-1] for reference in got["evaluated"]]) == ("Allow", list("01234"))
 
 
 def test_sections_are_not_told_apart_and_invalid_policies_count() -> None:
@@ -491,9 +491,9 @@ def test_a_tools_name_may_be_128_characters_long() -> None:
     objects = guarded({"authorization": mcp(calls("x" * 128))})
     assert verdict(objects, tool="x" * 128) == "Allow"
     assert verdict(guarded({"authorization": mcp(calls("x" * 129))}), tool="x" * 129) == "Deny"
-    this = snapshot(objects)
-    policy = next(one for one in this if one.kind == "XAccessPolicy")
-    assert [(one.code, str(one.severity)) for one in problems(this, policy)] == [("TW109", "warning")]
+    loaded = snapshot(objects)
+    policy = next(resource for resource in loaded if resource.kind == "XAccessPolicy")
+    assert [(problem.code, str(problem.severity)) for problem in problems(loaded, policy)] == [("TW109", "warning")]
 
 
 # docs/semantics.md#messages-that-cannot-be-read-are-denied
@@ -561,7 +561,7 @@ def test_an_empty_list_of_rules_allows_nothing_and_asks_about_everything() -> No
 def test_mcp_beside_an_expression_both_must_match(methods: Object, expected: list[str]) -> None:
     objects = guarded({"authorization": cel("request.mcp.tool_name.startsWith('get')", mcp=methods)})
     questions: list[Object] = [{"tool": "get_x"}, {"tool": "set_x"}, {"method": "tools/list"}]
-    assert [verdict(objects, **one) for one in questions] == expected
+    assert [verdict(objects, **question) for question in questions] == expected
 
 
 @pytest.mark.parametrize(
@@ -607,6 +607,10 @@ def test_the_one_form_of_a_policy_names_its_authorizer() -> None:
         v1("b", on_gateway(), ANY),
         v0("c", on_gateway(), {"source": sa(), "authorization": EXTERNAL}),
     ]
-    this = model(snapshot([gateway(), *policies]))
-    found = [this.policy(one).authorizer for one in this.resources]
-    assert [one["backendRef"]["name"] if one else None for one in found] == ["authorizer", None, "authorizer"]
+    tool_model = model(snapshot([gateway(), *policies]))
+    authorizers = [tool_model.policy(resource).authorizer for resource in tool_model.resources]
+    assert [authorizer["backendRef"]["name"] if authorizer else None for authorizer in authorizers] == [
+        "authorizer",
+        None,
+        "authorizer",
+    ]

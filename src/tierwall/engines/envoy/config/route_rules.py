@@ -33,7 +33,7 @@ _FIXED = frozenset(("host", "content-length", "transfer-encoding", "connection",
 _MAX_AGE_S = 5
 
 
-def route_match(value: Mapping[str, Any], largest_pattern: int = 100) -> Any:
+def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
     """One entry of `matches`; an empty one is the prefix `/`, one with a pattern that is unusable matches nothing."""
     out = route_components_pb2.RouteMatch()
     kind, path = _path(value)
@@ -116,7 +116,7 @@ def _text(into: Any, value: Mapping[str, Any]) -> None:
 
 
 def apply_filters(
-    route: Any, match: Mapping[str, Any], filters: object, listener: Listener | None = None, largest_pattern: int = 100
+    route: Any, match: Mapping[str, Any], filters: object, listener: Listener, largest_pattern: int
 ) -> str:
     """Apply a rule's filters to a route of Envoy; what cannot be applied, or nothing."""
     lost = unusable(match, largest_pattern)
@@ -126,7 +126,7 @@ def apply_filters(
 
 
 def _apply(
-    route: Any, match: Mapping[str, Any], entry: Mapping[str, Any], listener: Listener | None, largest_pattern: int
+    route: Any, match: Mapping[str, Any], entry: Mapping[str, Any], listener: Listener, largest_pattern: int
 ) -> str:
     kind = entry.get("type")
     if kind == "RequestHeaderModifier":
@@ -185,9 +185,7 @@ def _whole(path: object) -> str:
 
 
 def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, largest_pattern: int) -> str:
-    found = match.get("path")
-    prefix = str(found.get("value") or "/") if isinstance(found, dict) else "/"
-    prefix, to = prefix.rstrip("/"), to.rstrip("/")
+    prefix, to = str(inside(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
     if not prefix:
         action.prefix_rewrite = f"{to}/"
     elif to:
@@ -211,7 +209,7 @@ def _telling_end(prefix: str) -> str:
 
 
 def _redirect(
-    route: Any, match: Mapping[str, Any], value: Mapping[str, Any], listener: Listener | None, largest_pattern: int
+    route: Any, match: Mapping[str, Any], value: Mapping[str, Any], listener: Listener, largest_pattern: int
 ) -> str:
     action: Any = route_components_pb2.RedirectAction()
     if isinstance(value.get("scheme"), str):
@@ -232,14 +230,12 @@ def _redirect(
     return lost
 
 
-def _port(value: Mapping[str, Any], listener: Listener | None) -> int:
+def _port(value: Mapping[str, Any], listener: Listener) -> int:
     """The port of a redirect: the one given, that of the scheme given, or the listener's; 0 where it need not be said.
 
     A host name that is given has no port. The client's own may have the listener's, and keeps it unless one is said.
     """
-    given = value.get("port")
-    protocol = listener.protocol.lower() if listener is not None else ""
-    here = listener.port if listener is not None else 0
+    given, here, protocol = value.get("port"), listener.port, listener.protocol.lower()
     scheme = str(value.get("scheme") or protocol)
     port = given if type(given) is int else _PORTS.get(scheme, here) if value.get("scheme") else here
     if port == _PORTS.get(scheme) and (isinstance(value.get("hostname"), str) or here == _PORTS.get(protocol)):

@@ -82,7 +82,7 @@ class Expression:
                 return self._has(_path(operand), field)
             case ast.ListExpr(elements=elements, optional=()):
                 node = self._node()
-                node.list_expr.elements.extend([self._expr(one) for one in elements])
+                node.list_expr.elements.extend([self._expr(element) for element in elements])
                 return node
             case ast.Select(operand=operand, field=field, optional=False):
                 return self._select(self._expr(operand), field)
@@ -108,15 +108,15 @@ class Expression:
         raise Inexpressible(f"it has no `{'.'.join(('request', *path))}`")
 
     def _argument(self, path: tuple[str, ...]) -> Any:
-        if any("." in one or not one for one in path):
+        if any("." in key or not key for key in path):
             raise Inexpressible(f"the MCP filter cannot read argument `{'.'.join(path)}`")
         self.arguments.add(path)
         metadata = self._node()
         metadata.ident_expr.name = "metadata"
-        found = self._index(self._select(metadata, "filter_metadata"), MCP)
+        value = self._index(self._select(metadata, "filter_metadata"), MCP)
         for key in ("params", "arguments", *path):
-            found = self._index(found, key)
-        return found
+            value = self._index(value, key)
+        return value
 
     def _has(self, path: tuple[str, ...] | None, field: str) -> Any:
         if path == ("headers",):
@@ -145,23 +145,23 @@ class Expression:
         if function == "_[_]" and _path(args[0]) == ("headers",):
             raise Inexpressible("the name of a header must be written out")
         if function in ast.LOGICAL:
-            found = self._expr(args[0])
-            for one in args[1:]:
-                node = self._called(function, found)
-                node.call_expr.args.append(self._expr(one))
-                found = node
-            return found
+            joined = self._expr(args[0])
+            for operand in args[1:]:
+                node = self._called(function, joined)
+                node.call_expr.args.append(self._expr(operand))
+                joined = node
+            return joined
         node = self._called(function)
         if tree.target is not None:
             node.call_expr.target.CopyFrom(self._expr(tree.target))
-        node.call_expr.args.extend([self._expr(one) for one in args])
+        node.call_expr.args.extend([self._expr(arg) for arg in args])
         return node
 
     def _called(self, function: str, *args: Any) -> Any:
         """A call of a function; an argument that is a text is a literal."""
         node = self._node()
         node.call_expr.function = function
-        node.call_expr.args.extend([self._literal(one) if isinstance(one, str) else one for one in args])
+        node.call_expr.args.extend([self._literal(arg) if isinstance(arg, str) else arg for arg in args])
         return node
 
     def _literal(self, value: object) -> Any:
@@ -229,14 +229,14 @@ def _is_argument(tree: ast.Expr) -> bool:
 
 def _no_doubtful_has(tree: ast.Expr, plainly: bool = True) -> None:
     """Inexpressible if `has` of an argument stands elsewhere than in `&&`, `||` and branches of `?:`."""
-    found = tree if isinstance(tree, ast.Has) else _presence(tree)
-    if found is not None and not plainly and _is_argument(ast.Select(found.operand, found.field)):
+    presence = tree if isinstance(tree, ast.Has) else _presence(tree)
+    if presence is not None and not plainly and _is_argument(ast.Select(presence.operand, presence.field)):
         raise Inexpressible("it cannot tell an argument that is missing from a list or an object")
     inside = ast.children(tree)
-    for number, one in enumerate(inside):
+    for number, child in enumerate(inside):
         logical = isinstance(tree, ast.Call) and tree.function in (*ast.LOGICAL, ast.CONDITIONAL)
         condition = isinstance(tree, ast.Call) and tree.function == ast.CONDITIONAL and number == 0
-        _no_doubtful_has(one, plainly and logical and not condition)
+        _no_doubtful_has(child, plainly and logical and not condition)
 
 
 def _as_double(tree: ast.Expr) -> ast.Expr:

@@ -147,8 +147,8 @@ def _shard(slot: Slot, policies: Iterable[tuple[str, Guard]]) -> Any:
     for name, guard in policies:
         trees[name] = guard.mcp
         trees[f"{name}/http"] = guard.plain
-    asked: dict[str, OnMatch] = {name: one.asked for name, one in trees.items() if one.asked is not None}
-    decisions = {name: one.decision for name, one in trees.items()}
+    asked: dict[str, OnMatch] = {name: tree.asked for name, tree in trees.items() if tree.asked is not None}
+    decisions = {name: tree.decision for name, tree in trees.items()}
     where = header(CHECKPOINT[slot.level])
     out.matcher.CopyFrom(matcher(lookup(where, decisions, action(UNKNOWN, rbac_pb2.RBAC.DENY))))
     if asked:

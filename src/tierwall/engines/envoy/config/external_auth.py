@@ -79,9 +79,9 @@ def _may_get(value: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _external_auth(policy: Resource) -> Mapping[str, Any] | None:
     """`spec.externalAuth`, or in v0alpha0 that of the one rule that has it."""
-    found = policy.spec.get("externalAuth")
-    if isinstance(found, dict) and policy.version != "v0alpha0":
-        return found
+    value = policy.spec.get("externalAuth")
+    if isinstance(value, dict) and policy.version != "v0alpha0":
+        return value
     for rule in maps(policy.spec.get("rules")):
         value = inside(rule, "authorization").get("externalAuth")
         if isinstance(value, dict):
@@ -108,23 +108,23 @@ def slot_filter(slot: Slot) -> Any:
     return out
 
 
-def route_settings(found: Authorizer) -> Any:
+def route_settings(authorizer: Authorizer) -> Any:
     """What a route says to the filter of a slot: whom to ask."""
     out = ext_authz_pb2.ExtAuthzPerRoute()
     settings = out.check_settings
-    size = inside(found.value, "forwardBody").get("maxSize")
+    size = inside(authorizer.value, "forwardBody").get("maxSize")
     if type(size) is int and size > 0:
         settings.with_request_body.max_request_bytes = size
         settings.with_request_body.allow_partial_message = False
-    host = f"{found.service.name}.{found.service.namespace}"
-    if found.is_grpc:
-        settings.grpc_service.envoy_grpc.cluster_name = found.cluster
-        settings.grpc_service.envoy_grpc.authority = f"{host}:{found.port}"
+    host = f"{authorizer.service.name}.{authorizer.service.namespace}"
+    if authorizer.is_grpc:
+        settings.grpc_service.envoy_grpc.cluster_name = authorizer.cluster
+        settings.grpc_service.envoy_grpc.authority = f"{host}:{authorizer.port}"
         settings.grpc_service.timeout.seconds = TIMEOUT_S
         return out
-    http = inside(found.value, "http")
+    http = inside(authorizer.value, "http")
     service = settings.http_service
-    service.server_uri.uri, service.server_uri.cluster = f"http://{host}", found.cluster
+    service.server_uri.uri, service.server_uri.cluster = f"http://{host}", authorizer.cluster
     service.server_uri.timeout.seconds = TIMEOUT_S
     path = http.get("path")
     if isinstance(path, str) and path:
@@ -135,4 +135,4 @@ def route_settings(found: Authorizer) -> Any:
 
 
 def _names(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -38,22 +38,26 @@ class Protection(Struct, frozen=True):
     @property
     def arguments(self) -> frozenset[tuple[str, ...]]:
         """The tool arguments that rules look at."""
-        return frozenset(path for one in self.checkpoints for guard in one.guards for path in guard.arguments)
+        return frozenset(path for guard in self._guards for path in guard.arguments)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What is wrong with the policies."""
-        return tuple(found for one in self.checkpoints for guard in one.guards for found in guard.diagnostics)
+        return tuple(diagnostic for guard in self._guards for diagnostic in guard.diagnostics)
+
+    @property
+    def _guards(self) -> Iterator[Guard]:
+        return (guard for checkpoint in self.checkpoints for guard in checkpoint.guards)
 
     def settings(self, plain: bool) -> dict[str, Any]:
         """The settings of a route, by filter."""
         if not self.checkpoints:
             return {}
-        says = {CHECKPOINT[one.level]: one.says(plain) for one in self.checkpoints}
+        says = {CHECKPOINT[checkpoint.level]: checkpoint.says(plain) for checkpoint in self.checkpoints}
         # INVARIANT: a filter of policies is on only where the facts are set, too, so that no client says where it is.
         out = {FACTS: mcp.facts(tuple(says.items()))}
-        for one in self.checkpoints:
-            out |= one.settings()
+        for checkpoint in self.checkpoints:
+            out |= checkpoint.settings()
         return out
 
 
@@ -192,13 +196,14 @@ class Guards:
     @property
     def authorizers(self) -> dict[str, Authorizer]:
         """Everybody who is asked, by cluster."""
-        return {one.cluster: one for made in self._made.values() for one in made.asked}
+        return {asked.cluster: asked for made in self._made.values() for asked in made.asked}
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """What is wrong with the policies, each once."""
-        found = (one for made in self._made.values() for guard in made.checkpoint.guards for one in guard.diagnostics)
-        return list({(one.code, one.message, str(one.at)): one for one in found}.values())
+        guards = (guard for made in self._made.values() for guard in made.checkpoint.guards)
+        diagnostics = (diagnostic for guard in guards for diagnostic in guard.diagnostics)
+        return list({(each.code, each.message, str(each.at)): each for each in diagnostics}.values())
 
 
 def _needed(needs: frozenset[str], backend: Backend, port: int) -> tuple[object, object]:

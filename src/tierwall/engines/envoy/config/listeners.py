@@ -122,7 +122,7 @@ def listener(name: str, address: Address, chains: list[Any]) -> Any:
     out = listener_pb2.Listener(name=name)
     out.address.socket_address.address, out.address.socket_address.port_value = address
     out.filter_chains.extend(chains)
-    if any(one.filter_chain_match.server_names for one in chains):
+    if any(chain.filter_chain_match.server_names for chain in chains):
         inspector = packed(tls_inspector_pb2.TlsInspector())
         out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
     out.per_connection_buffer_limit_bytes.value = 1 << 20
@@ -160,26 +160,26 @@ class Serving(Struct, frozen=True, eq=False):
     @property
     def plans(self) -> list[Plan]:
         """The plan of every filter chain."""
-        return [one.plan for _, chains in self.ports.values() for one in chains]
+        return [chain.plan for _, chains in self.ports.values() for chain in chains]
 
     def listeners(self, options: Options, policies: Mapping[str, Any], routes: Mapping[str, Any]) -> dict[str, Any]:
         """The Listener messages; without a control plane, policies and routes are inside."""
         filters = list(http_filters(options, policies))
         return {
-            name: listener(name, address, [_chain(one, routes[one.plan.name], options, filters) for one in chains])
+            name: listener(name, address, [_chain(made, routes[made.plan.name], options, filters) for made in chains])
             for name, (address, chains) in self.ports.items()
         }
 
 
-def _chain(one: Chain, routes: Any, options: Options, filters: list[Any]) -> Any:
-    manager = connection_manager(one.plan.name, routes, options, filters)
-    return chain(one.plan.name, manager, one.socket, one.hostname)
+def _chain(parts: Chain, routes: Any, options: Options, filters: list[Any]) -> Any:
+    manager = connection_manager(parts.plan.name, routes, options, filters)
+    return chain(parts.plan.name, manager, parts.socket, parts.hostname)
 
 
 def serving(snapshot: Snapshot, options: Options) -> Serving:
     """What an Envoy serves for the Gateways of a snapshot."""
     making = _Making(snapshot, options)
-    for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)):
+    for gateway in sorted(snapshot.of_kind(*GATEWAY), key=lambda gateway: (gateway.namespace, gateway.name)):
         if options.gateways is None or f"{gateway.namespace}/{gateway.name}" in options.gateways:
             making.gateway(gateway)
     return making.serving()
@@ -203,9 +203,9 @@ class _Making:
     def gateway(self, gateway: Resource) -> None:
         """All listeners of a Gateway, port by port."""
         by_port: dict[int, list[Listener]] = {}
-        for one in gateway_listeners(self._snapshot, gateway):
-            by_port.setdefault(one.port, []).append(one)
-        for port, those in sorted(by_port.items()):
+        for listener in gateway_listeners(self._snapshot, gateway):
+            by_port.setdefault(listener.port, []).append(listener)
+        for port, listeners in sorted(by_port.items()):
             address = self._address(gateway, port)
             owner = self._taken.setdefault(address, gateway)
             if owner is not gateway:
@@ -213,9 +213,9 @@ class _Making:
                 words = f"{gateway.reference} is not served: {owner.reference} has {where} already"
                 self._diagnostics.append(gateway.diagnostic(PORT_TAKEN, words))
                 continue
-            kept = self._compatible(gateway, those)
+            kept = self._compatible(gateway, listeners)
             # Plain HTTP has one chain, in which hosts tell listeners apart; TLS has one for each server name.
-            groups = [[one] for one in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
+            groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
             chains = [made for group in groups if group and (made := self._chain(gateway, group))]
             if chains:
                 self._ports[listener_name(gateway, port)] = address, tuple(chains)
@@ -224,33 +224,35 @@ class _Making:
         default = Address(self._options.address, port)
         return self._options.bind.get(f"{gateway.namespace}/{gateway.name}:{port}", default)
 
-    def _compatible(self, gateway: Resource, those: list[Listener]) -> list[Listener]:
+    def _compatible(self, gateway: Resource, listeners: list[Listener]) -> list[Listener]:
         """Of the listeners on one port those that can be told apart: of one protocol, one for each host name."""
         kept: list[Listener] = []
-        for one in those:
-            if one.protocol not in ("HTTP", "HTTPS"):
-                words = f"protocol `{one.protocol}` of {one} is not served"
-                self._diagnostics.append(one.owner.diagnostic(UNSUPPORTED_PROTOCOL, words))
-            elif rival := next((other for other in kept if _alike(other, one)), None):
-                words = f"{one} is not served: {rival} has port {one.port} already"
-                self._diagnostics.append(one.owner.diagnostic(PORT_TAKEN, words))
+        for listener in listeners:
+            if listener.protocol not in ("HTTP", "HTTPS"):
+                words = f"protocol `{listener.protocol}` of {listener} is not served"
+                self._diagnostics.append(listener.owner.diagnostic(UNSUPPORTED_PROTOCOL, words))
+            elif rival := next((other for other in kept if _alike(other, listener)), None):
+                words = f"{listener} is not served: {rival} has port {listener.port} already"
+                self._diagnostics.append(listener.owner.diagnostic(PORT_TAKEN, words))
             else:
-                kept.append(one)
+                kept.append(listener)
         return kept
 
     def _chain(self, gateway: Resource, group: list[Listener]) -> Chain | None:
-        one, socket = group[0], None
-        name = route_name(gateway, one)
-        if one.protocol == "HTTPS":
-            tls = listener_tls(self._snapshot, gateway, one, self._options, self._diagnostics)
+        first, socket = group[0], None
+        name = route_name(gateway, first)
+        if first.protocol == "HTTPS":
+            tls = listener_tls(self._snapshot, gateway, first, self._options, self._diagnostics)
             if tls is None:
                 return None
             socket, secrets = transport_socket(tls, name, self._options.static)
             self._secrets |= secrets
-        attached = [(each, self._attached.get((gateway, each.owner, each.number), [])) for each in group]
-        for _, those in attached:
-            those.sort(key=lambda on: (on.route.seniority, on.parent))
-        return Chain(self._planning.plan(gateway, name, attached), socket, one.hostname)
+        attached = [
+            (listener, self._attached.get((gateway, listener.owner, listener.number), [])) for listener in group
+        ]
+        for _, routes in attached:
+            routes.sort(key=lambda on: (on.route.seniority, on.parent))
+        return Chain(self._planning.plan(gateway, name, attached), socket, first.hostname)
 
     def serving(self) -> Serving:
         """Everything that was found."""
@@ -258,5 +260,5 @@ class _Making:
         return Serving(self._ports, self._planning.clusters, self._secrets, problems)
 
 
-def _alike(one: Listener, other: Listener) -> bool:
-    return one.protocol != other.protocol or one.hostname.lower() == other.hostname.lower()
+def _alike(listener: Listener, other: Listener) -> bool:
+    return listener.protocol != other.protocol or listener.hostname.lower() == other.hostname.lower()

@@ -75,14 +75,14 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
     return _Predicate(or_matcher=_Predicate.PredicateList(predicate=predicates))
 
 
-def lookup(text: Any, found: Mapping[str, OnMatch], otherwise: OnMatch | None, by_prefix: bool = False) -> OnMatch:
+def lookup(text: Any, choices: Mapping[str, OnMatch], otherwise: OnMatch | None, by_prefix: bool = False) -> OnMatch:
     """What a text, or its longest known prefix, leads to; one hash lookup for exact texts, however many there are."""
-    if not found and otherwise is not None:
+    if not choices and otherwise is not None:
         return otherwise
     tree = _Matcher.MatcherTree(input=text)
     into = (tree.prefix_match_map if by_prefix else tree.exact_match_map).map
-    for key in sorted(found):
-        into[key].CopyFrom(found[key])
+    for key in sorted(choices):
+        into[key].CopyFrom(choices[key])
     return _Matcher.OnMatch(matcher=_Matcher(matcher_tree=tree, on_no_match=otherwise))
 
 
@@ -90,7 +90,7 @@ def first_of(choices: Sequence[tuple[Predicate, OnMatch]], otherwise: OnMatch | 
     """What the first predicate that holds leads to."""
     if not choices:
         return otherwise
-    fields = [_Matcher.MatcherList.FieldMatcher(predicate=one, on_match=then) for one, then in choices]
+    fields = [_Matcher.MatcherList.FieldMatcher(predicate=predicate, on_match=then) for predicate, then in choices]
     return _Matcher.OnMatch(matcher=_Matcher(matcher_list=_Matcher.MatcherList(matchers=fields), on_no_match=otherwise))
 
 
@@ -117,7 +117,7 @@ def refused(pattern: str, largest_pattern: int) -> str:
 
 def quoted(text: str) -> str:
     """A pattern for this text only."""
-    return "".join(one if one.isalnum() or one in "/_-" else f"\\{one}" for one in text)
+    return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
 
 
 def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predicate | bool | None:
@@ -126,12 +126,12 @@ def http_predicate(match: HttpMatch, port: int, largest_pattern: int) -> Predica
         return False
     families: list[Predicate] = []
     if match.methods:
-        families.append(any_of([has(":method", exact=one) for one in sorted(match.methods)]))
+        families.append(any_of([has(":method", exact=method) for method in sorted(match.methods)]))
     if match.paths:
-        families.append(any_of([_text(PATH, one, largest_pattern) for one in match.paths]))
+        families.append(any_of([_text(PATH, path, largest_pattern) for path in match.paths]))
     if match.hosts:
-        families.append(any_of([_host(one) for one in sorted(match.hosts)]))
-    families += [_text(_header(one.name), one.value, largest_pattern) for one in match.headers]
+        families.append(any_of([_host(host) for host in sorted(match.hosts)]))
+    families += [_text(_header(header.name), header.value, largest_pattern) for header in match.headers]
     return all_of(families) if families else None
 
 

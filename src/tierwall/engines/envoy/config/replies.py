@@ -92,12 +92,12 @@ def _cel_formatter() -> Any:
 def _metadata(namespace: str, key: str, text: str | None = None) -> Any:
     """Metadata has a key, with this text if one is given."""
     out = _Filter()
-    found = out.metadata_filter
-    found.matcher.filter = namespace
-    found.matcher.path.add(key=key)
+    metadata = out.metadata_filter
+    metadata.matcher.filter = namespace
+    metadata.matcher.path.add(key=key)
     if text is None:
-        found.matcher.value.present_match = True
+        metadata.matcher.value.present_match = True
     else:
-        found.matcher.value.string_match.exact = text
-    found.match_if_key_not_found.value = False
+        metadata.matcher.value.string_match.exact = text
+    metadata.match_if_key_not_found.value = False
     return out

@@ -50,10 +50,10 @@ def route_match(value: Mapping[str, Any], largest_pattern: int) -> Any:
         out.path_separated_prefix = path
     if isinstance(value.get("method"), str):
         out.headers.append(method(value["method"]))
-    for name, one in _by_name(value.get("headers"), fold=True):
-        _text(out.headers.add(name=name).string_match, one)
-    for name, one in _by_name(value.get("queryParams"), fold=False):
-        _text(out.query_parameters.add(name=name).string_match, one)
+    for name, header in _by_name(value.get("headers"), fold=True):
+        _text(out.headers.add(name=name).string_match, header)
+    for name, parameter in _by_name(value.get("queryParams"), fold=False):
+        _text(out.query_parameters.add(name=name).string_match, parameter)
     return out
 
 
@@ -62,7 +62,8 @@ def unusable(value: Mapping[str, Any], largest_pattern: int) -> str:
     kind, path = _path(value)
     texts = [path] if kind == "RegularExpression" else []
     for field in ("headers", "queryParams"):
-        texts += [str(one.get("value")) for one in maps(value.get(field)) if one.get("type") == "RegularExpression"]
+        entries = [entry for entry in maps(value.get(field)) if entry.get("type") == "RegularExpression"]
+        texts += [str(entry.get("value")) for entry in entries]
     for text in texts:
         if why := refused(text, largest_pattern):
             return f"pattern `{text}`, {why},"
@@ -100,12 +101,12 @@ def _path(value: Mapping[str, Any]) -> tuple[str, str]:
 def _by_name(value: object, fold: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Matches by name; of those with equivalent names only the first counts."""
     seen: set[str] = set()
-    for one in maps(value):
-        name = str(one.get("name"))
+    for entry in maps(value):
+        name = str(entry.get("name"))
         key = name.lower() if fold else name
         if key not in seen:
             seen.add(key)
-            yield name, one
+            yield name, entry
 
 
 def _text(into: Any, value: Mapping[str, Any]) -> None:
@@ -285,5 +286,5 @@ def _origins(text: str) -> str:
 
 
 def _texts(value: Mapping[str, Any], field: str) -> list[str]:
-    found = value.get(field)
-    return [str(one) for one in found] if isinstance(found, list) else []
+    texts = value.get(field)
+    return [str(text) for text in texts] if isinstance(texts, list) else []

@@ -118,7 +118,7 @@ def empty_configuration(name: str) -> Any:
 
 def guarded(route: Any, destinations: list[Destination], options: Options, only: object = None) -> list[Any]:
     """A route to its destinations as it must be for the policies there: one for MCP and one for plain HTTP, if any."""
-    if not any(one.protection.is_needed for one in destinations):
+    if not any(destination.protection.is_needed for destination in destinations):
         _lead(route, destinations, {OPEN: on()}, plain=False)
         return [route]
     out = []

@@ -64,10 +64,10 @@ def _certificate(
     place = _place(ref, "Secret", listener.owner.namespace)
     data, why = _data(snapshot, listener.owner, place)
     if data is not None:
-        found = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
-        why = unusable(found)
+        certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))
+        why = unusable(certificate)
         if not why:
-            return found
+            return certificate
     problems.append(_problem(BAD_CERTIFICATE, f"certificate of {listener} cannot be used: {why}", listener))
     return None
 
@@ -99,7 +99,7 @@ def _authority(
     required = validation.get("mode") != "AllowInsecureFallback"
     if not refs:
         return options.client_authority, options.client_authority is not None, True
-    found = b""
+    bundles = b""
     for ref in refs:
         data, why = _data(snapshot, gateway, _place(ref, "ConfigMap", gateway.namespace))
         bundle = data.get("ca.crt", b"") if data is not None else b""
@@ -111,15 +111,15 @@ def _authority(
             words = f"authority of clients' certificates on {listener} cannot be used: {why}"
             problems.append(_problem(BAD_CERTIFICATE, words, listener))
             return None, required, False
-        found += bundle if bundle.endswith(b"\n") else bundle + b"\n"
-    return found, required, True
+        bundles += bundle if bundle.endswith(b"\n") else bundle + b"\n"
+    return bundles, required, True
 
 
 def _validation(gateway: Resource, port: int) -> Mapping[str, Any]:
     frontend = inside(gateway.spec, "tls", "frontend")
-    chosen = next((one.get("tls") for one in maps(frontend.get("perPort")) if one.get("port") == port), None)
-    for one in (chosen, frontend.get("default")):
-        validation = one.get("validation") if isinstance(one, dict) else None
+    chosen = next((entry.get("tls") for entry in maps(frontend.get("perPort")) if entry.get("port") == port), None)
+    for settings in (chosen, frontend.get("default")):
+        validation = settings.get("validation") if isinstance(settings, dict) else None
         if isinstance(validation, dict):
             return validation
     return {}
@@ -140,21 +140,21 @@ def _data(snapshot: Snapshot, owner: Resource, place: Place) -> tuple[dict[str, 
         return None, f"{place} is neither a Secret nor a ConfigMap"
     if not permitted(snapshot, owner, place):
         return None, f"no ReferenceGrant in namespace {place.namespace} permits {place}"
-    found = place.resource(snapshot)
-    if found is None and place.namespace == "default":
-        found = place._replace(namespace="").resource(snapshot)
-    if found is None:
+    resource = place.resource(snapshot)
+    if resource is None and place.namespace == "default":
+        resource = place._replace(namespace="").resource(snapshot)
+    if resource is None:
         return None, f"{place} is not there"
     try:
-        return dict(_entries(found)), ""
+        return dict(_entries(resource)), ""
     except (binascii.Error, ValueError):
         return None, f"{place} has data that is not Base64"
 
 
-def _entries(found: Resource) -> Iterator[tuple[str, bytes]]:
-    is_secret = found.kind == "Secret"
+def _entries(resource: Resource) -> Iterator[tuple[str, bytes]]:
+    is_secret = resource.kind == "Secret"
     for field, encoded in (("data", is_secret), ("binaryData", True), ("stringData", False)):
-        values = found.value.get(field)
+        values = resource.value.get(field)
         for key, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, str):
                 yield key, base64.b64decode(value, validate=True) if encoded else value.encode()

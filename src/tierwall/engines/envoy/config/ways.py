@@ -80,13 +80,13 @@ class Planning:
 
         A request is for the one listener that has its host by the narrowest name, whatever routes others have for it.
         """
-        found = (
-            one
+        hosts = (
+            host
             for listener, attached in listeners
-            for one in self._hosts(gateway, listener, attached)
-            if len(listeners) == 1 or _narrowest(one.name, (other for other, _ in listeners)) is listener
+            for host in self._hosts(gateway, listener, attached)
+            if len(listeners) == 1 or _narrowest(host.name, (other for other, _ in listeners)) is listener
         )
-        return Plan(gateway, name, tuple(sorted(found, key=lambda one: one.name)))
+        return Plan(gateway, name, tuple(sorted(hosts, key=lambda host: host.name)))
 
     def _hosts(self, gateway: Resource, listener: Listener, attached: list[OnListener]) -> Iterator[Host]:
         hosts: dict[str, list[tuple[tuple[Any, ...], Match]]] = {listener.hostname.lower() or "*": []}
@@ -95,10 +95,10 @@ class Planning:
                 matches = list(self._matches(gateway, listener, on.route))
                 for host in on.hostnames or ("*",):
                     hosts.setdefault(host, []).extend(matches)
-        own = {host: tuple(match for _, match in sorted(hosts[host], key=lambda one: one[0])) for host in hosts}
+        by_host = {host: tuple(match for _, match in sorted(hosts[host], key=lambda entry: entry[0])) for host in hosts}
         # A host has first the matches of its own routes, then those of routes for wider names: Envoy looks at one host.
         for host in hosts:
-            yield Host(listener, host, tuple(match for name in _wider(host, hosts) for match in own[name]))
+            yield Host(listener, host, tuple(match for name in _wider(host, hosts) for match in by_host[name]))
 
     def _matches(
         self, gateway: Resource, listener: Listener, route: Resource
@@ -107,7 +107,7 @@ class Planning:
         for ref in backend_refs(route):
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
-            ways = tuple(self._way(gateway, listener, one) for one in by_rule.get(number, ()) if _weight(one))
+            ways = tuple(self._way(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
             for index, match in enumerate(list(maps(rule.get("matches"))) or [{}]):
                 made = route_components_pb2.Route(
                     name=f"{route.namespace}/{route.name}/{number}/{index}",
@@ -131,7 +131,7 @@ class Planning:
         if lost:
             words = f"{lost} is not supported: the rule answers 500"
             self.diagnostics.append(route.diagnostic(UNSUPPORTED, words, ("spec", "rules")))
-        leads = any(one.cluster is not None for one in ways)
+        leads = any(way.cluster is not None for way in ways)
         if lost or (not leads and not made.HasField("redirect")):
             made.ClearField("action")
             made.direct_response.status = 500
@@ -169,8 +169,13 @@ def place(gateway: Resource, listener: Listener, ways: tuple[Way, ...]) -> Any:
 
 def _narrowest(host: str, listeners: Iterable[Listener]) -> Listener:
     """The listener that a host is for; one of them has it."""
-    having = (one for one in listeners if not one.hostname or meet(one.hostname, host) == host)
-    return max(having, key=lambda one: (bool(one.hostname), not one.hostname.startswith("*"), len(one.hostname)))
+    having = (listener for listener in listeners if not listener.hostname or meet(listener.hostname, host) == host)
+    return max(having, key=_narrowness)
+
+
+def _narrowness(listener: Listener) -> tuple[bool, bool, int]:
+    name = listener.hostname
+    return bool(name), not name.startswith("*"), len(name)
 
 
 def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:

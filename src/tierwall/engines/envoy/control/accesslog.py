@@ -79,13 +79,13 @@ def event(entry: Any) -> Event:
     params = dict(params) if isinstance(params, Struct) else {}
     cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
     details = entry.response.response_code_details
-    found = settled(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
+    decision = settled(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
     place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
     return Event(
         plane="tool",
         time=common.start_time.ToDatetime(UTC),
-        verdict=found.verdict,
-        decided_by=(found.decider,),
+        verdict=decision.verdict,
+        decided_by=(decision.decider,),
         detail=RequestSeen(
             caller=_caller(common.tls_properties),
             gateway=place["gateway"],
@@ -96,9 +96,9 @@ def event(entry: Any) -> Event:
             uri=params.get("uri"),
             http=f"{_verb(entry.request.request_method)} {entry.request.path}",
             status=entry.response.response_code.value,
-            level=found.level,
+            level=decision.level,
             said=details,
-            refused=found.refused,
+            refused=decision.refused,
             seconds=round(common.duration.ToNanoseconds() / 1e9, 6),
         ),
     )

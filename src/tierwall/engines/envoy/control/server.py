@@ -45,16 +45,16 @@ def programmed(standings: Sequence[Standing], is_published: bool) -> Condition:
     """Whether every proxy obeys what is in force; a refusal is told in the proxy's own words."""
     if not is_published:
         return Condition("False", "Pending", "no configuration is in force yet")
-    refusing = [one for one in standings if one.refusals]
+    refusing = [standing for standing in standings if standing.refusals]
     if refusing:
-        words = "; ".join(f"{one.proxy.id} refuses {text}" for one in refusing for text in one.refusals)
+        words = "; ".join(f"{standing.proxy.id} refuses {text}" for standing in refusing for text in standing.refusals)
         return Condition("False", "Invalid", words)
     if not standings:
         return Condition("False", "Pending", "no proxy is connected")
-    waiting = [one.proxy.id for one in standings if not one.is_current]
+    waiting = [standing.proxy.id for standing in standings if not standing.is_current]
     if waiting:
         return Condition("False", "Pending", f"not acknowledged yet by {', '.join(waiting)}")
-    return Condition("True", "Programmed", f"acknowledged by {', '.join(one.proxy.id for one in standings)}")
+    return Condition("True", "Programmed", f"acknowledged by {', '.join(standing.proxy.id for standing in standings)}")
 
 
 class Server:
@@ -88,8 +88,8 @@ class Server:
             discovery_pb2.DeltaDiscoveryRequest.FromString,
             discovery_pb2.DeltaDiscoveryResponse.SerializeToString,
         )
-        own = grpc.method_handlers_generic_handler(SERVICE, {"DeltaAggregatedResources": handler})
-        self._server.add_generic_rpc_handlers((own, *self._more))
+        discovery = grpc.method_handlers_generic_handler(SERVICE, {"DeltaAggregatedResources": handler})
+        self._server.add_generic_rpc_handlers((discovery, *self._more))
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(address)
@@ -123,9 +123,9 @@ class Server:
     def standings(self) -> list[Standing]:
         """Every connected proxy, in the order of their ids."""
         known = [
-            Standing(one.proxy, one.is_current and self.cache.is_published, tuple(one.refusals))
-            for one in self._streams
-            if one.subscriptions
+            Standing(stream.proxy, stream.is_current and self.cache.is_published, tuple(stream.refusals))
+            for stream in self._streams
+            if stream.subscriptions
         ]
         return sorted(known)
 
@@ -139,7 +139,7 @@ class Server:
         """Whether every proxy has all that is in force, also those that hung up lately and may have less."""
         now = time.monotonic()
         self._absent = {name: since for name, since in self._absent.items() if now - since < ABSENT_S}
-        return not self._absent and all(one.is_settled for one in self._streams)
+        return not self._absent and all(stream.is_settled for stream in self._streams)
 
     def _tell(self, stream: Stream | None = None) -> None:
         if stream is not None:
@@ -155,7 +155,7 @@ class Server:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:
             self._streams.remove(stream)
-            there = {one.proxy.id for one in self._streams}
+            there = {stream.proxy.id for stream in self._streams}
             if stream.proxy.id not in there and len(self._absent) < MOST_ABSENT:
                 self._absent[stream.proxy.id] = time.monotonic()
             self._tell()

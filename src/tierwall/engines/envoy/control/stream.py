@@ -265,26 +265,28 @@ class Stream:
 
     @property
     def _refuses(self) -> bool:
-        return any(one.is_refused(self._cache.of(type_url)) for type_url, one in self.subscriptions.items())
+        return any(
+            subscription.is_refused(self._cache.of(type_url)) for type_url, subscription in self.subscriptions.items()
+        )
 
     @property
     def is_current(self) -> bool:
         """Whether the proxy has acknowledged everything in force; one that has asked for nothing yet has not."""
         return bool(self.subscriptions) and all(
-            one.is_current(self._cache.of(type_url)) for type_url, one in self.subscriptions.items()
+            subscription.is_current(self._cache.of(type_url)) for type_url, subscription in self.subscriptions.items()
         )
 
     @property
     def is_settled(self) -> bool:
         """Whether it is current, and has come to ask for filters and routes, if there are any."""
-        asked = all(one in self.subscriptions for one in (EXTENSION, ROUTE) if self._cache.of(one))
+        asked = all(type_url in self.subscriptions for type_url in (EXTENSION, ROUTE) if self._cache.of(type_url))
         return asked and self.is_current
 
     @property
     def refusals(self) -> list[str]:
         """What the proxy refused, with its own words."""
         return [
-            f"{short(type_url)} {', '.join(sorted(one.refused))}: {one.words}"
-            for type_url, one in sorted(self.subscriptions.items())
-            if one.refused
+            f"{short(type_url)} {', '.join(sorted(subscription.refused))}: {subscription.words}"
+            for type_url, subscription in sorted(self.subscriptions.items())
+            if subscription.refused
         ]

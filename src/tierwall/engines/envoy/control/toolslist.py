@@ -45,11 +45,11 @@ Permitted = Callable[[Mapping[str, Any], str | None], May | None]
 def permitted(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> May | None:
     """Which tools a caller may call at a place, as the tool plane decides; None if there is no such place."""
     problems: list[Diagnostic] = []
-    found = way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
-    if found is None or problems:
+    route = way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    if route is None or problems:
         return None
-    port = found.listener.port if found.listener is not None else 0
-    backend, stack = found.backend, found.stack
+    port = route.listener.port if route.listener is not None else 0
+    backend, stack = route.backend, route.stack
 
     def may(tool: str) -> bool:
         return possible(stack, request(backend, caller, CALL, tool, port=port)).verdict is not Verdict.DENY
@@ -131,7 +131,7 @@ def _asked(attributes: Any, permitted: Permitted) -> May | None:
 
 
 def _headers(headers: Any) -> dict[str, str]:
-    return {one.key.lower(): (one.raw_value.decode("latin-1") or one.value) for one in headers.headers}
+    return {header.key.lower(): (header.raw_value.decode("latin-1") or header.value) for header in headers.headers}
 
 
 def filtered(body: bytes, content_type: str, may: May | None) -> bytes | None:
@@ -163,7 +163,9 @@ def _message(text: bytes, may: May | None) -> bytes:
     tools = result.get("tools") if isinstance(result, dict) else None
     if may is None or not isinstance(result, dict) or not isinstance(tools, list):
         return _refusal(value.get("id"))
-    kept = [one for one in tools if isinstance(one, dict) and isinstance(one.get("name"), str) and may(one["name"])]
+    kept = [
+        tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str) and may(tool["name"])
+    ]
     if len(kept) == len(tools):
         return text
     return msgspec.json.encode({**value, "result": {**result, "tools": kept}})

@@ -281,17 +281,17 @@ def _header_obstacles(request: Request, stack: Stack[Policy]) -> Iterator[str]:
 
 def mentioned(stack: Stack[Policy]) -> set[str]:
     """The headers that rules look at; `host` also where they look at the host."""
-    found: set[str] = set()
+    headers: set[str] = set()
     policies = [policy for tier in stack for policy in tier.policies]
     for rule in (rule for policy in policies for rule in (*policy.allows.all, *policy.asks.all)):
-        found |= {one.name for one in rule.http.headers} | ({"host"} if rule.http.hosts else set())
+        headers |= {header.name for header in rule.http.headers} | ({"host"} if rule.http.hosts else set())
         for method in rule.methods:
             if method.condition is not None:
                 text = method.condition.text
-                found |= {name for name in ALWAYS if name in text} | {name for name in _OF_ENVOY if name in text}
+                headers |= {name for name in ALWAYS if name in text} | {name for name in _OF_ENVOY if name in text}
                 # A request without this header has no such key; with capitals it is another key.
-                found |= {"accept"} if "request.headers" in text and "size" in text else set()
-    return found
+                headers |= {"accept"} if "request.headers" in text and "size" in text else set()
+    return headers
 
 
 def _argument_obstacles(request: Request, protection: Protection) -> Iterator[str]:

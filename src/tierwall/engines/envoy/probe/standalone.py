@@ -69,7 +69,7 @@ class Standalone:
     def ports(self) -> dict[str, int]:
         """The port of each listener; one that was given port 0 has taken a free one."""
         listed = json.loads(self.ask("/listeners?format=json")[1])["listener_statuses"]
-        return {one["name"]: one["local_address"]["socket_address"]["port_value"] for one in listed}
+        return {listener["name"]: listener["local_address"]["socket_address"]["port_value"] for listener in listed}
 
     def close(self) -> None:
         """End it."""

@@ -70,8 +70,16 @@ def items_document(items: Iterable[dict[str, Any]], view: View) -> dict[str, Any
 
 
 def decider_documents(deciders: Iterable[Decider]) -> list[dict[str, str]]:
-    """What `decidedBy` holds."""
-    return [given(policy=str(decider.policy), rule=decider.rule, name=decider.name) for decider in deciders]
+    """What `decidedBy` holds; a list of connections has it twice in each flow."""
+    documents = []
+    for decider in deciders:
+        document = {"policy": str(decider.policy)}
+        if decider.rule:
+            document["rule"] = decider.rule
+        if decider.name:
+            document["name"] = decider.name
+        documents.append(document)
+    return documents
 
 
 def step_document(step: Step) -> dict[str, Any]:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tierwall.core.order import seniority, timestamp
 from tierwall.core.reference import Reference
 from tierwall.core.source import dotted
+from tierwall.resources.resource import seniority, timestamp
 
 
 def test_older_comes_first_then_the_whole_name_then_what_has_no_timestamp() -> None:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from tierwall.attach.place import AGENTGATEWAY, INFERENCE_POOL, SERVICE, Place, service_port
 from tierwall.core.labels import Requirement, Selector
-from tierwall.core.order import Seniority
 from tierwall.resources.once import per_snapshot, provide
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, Seniority, maps
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_understood
 

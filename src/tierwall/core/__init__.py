@@ -1,1 +1,1 @@
-"""What every plane shares: verdicts, traces, references, labels, order, positions, diagnostics. No I/O, no plane."""
+"""What every plane shares: verdicts, traces, references, labels, positions, diagnostics. No I/O, no plane."""

@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.order import Seniority, seniority
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path, Position
+from tierwall.values.time import FIRST_NS, LAST_NS, parse_time
 
 # Group, kind, namespace and name.
 Identity: TypeAlias = tuple[str, str, str, str]
+Seniority: TypeAlias = tuple[bool, int, str]
 
 _NO_LABELS: Mapping[str, str] = {}
 
@@ -109,6 +110,21 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     ) -> Diagnostic:
         """A problem with this object, at the node at `path` or at its key."""
         return Diagnostic(code, message, self.position(path, key), expected, found, hint, self.reference, related)
+
+
+def timestamp(text: object) -> int | None:
+    """An RFC 3339 time as nanoseconds since 1970, or None if the text is not one that a clock can show."""
+    moment = parse_time(text)
+    return moment.ns if moment is not None and FIRST_NS <= moment.ns <= LAST_NS else None
+
+
+def seniority(created: object, namespace: str, name: str) -> Seniority:
+    """The order that settles every tie outside the network plane (docs/semantics.md#ties-go-by-age-then-name).
+
+    Older first, then `namespace/name` as one string; what has no readable timestamp comes last.
+    """
+    ns = timestamp(created)
+    return ns is None, ns or 0, f"{namespace}/{name}" if namespace else name
 
 
 def inside(value: object, *path: str) -> Mapping[str, Any]:

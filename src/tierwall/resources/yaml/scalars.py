@@ -184,22 +184,15 @@ def _shortest_float32(value: float) -> str:
     single: float = struct.unpack("<f", packed)[0]
     if single in (float("inf"), float("-inf")):
         return ".inf" if single > 0 else "-.inf"
-    shown = _shortest(single, packed)
-    mantissa, _, exponent = shown.partition("e")
-    power = int(exponent)
-    sign = "-" if mantissa.startswith("-") else ""
-    digits = mantissa.lstrip("-").replace(".", "")
-    if power < -4 or power >= 6:
-        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
-    if power < 0:
-        return f"{sign}0.{'0' * (-power - 1)}{digits}"
-    whole = digits[: power + 1].ljust(power + 1, "0")
-    return f"{sign}{whole}.{digits[power + 1 :]}" if len(digits) > power + 1 else f"{sign}{whole}"
+    digits = _shortest(single, packed)
+    if -4 <= digits.adjusted() < 6:
+        return f"{digits:f}"
+    mantissa, _, exponent = f"{digits:e}".partition("e")
+    return f"{mantissa}e{exponent[0]}{exponent[1:]:0>2}"
 
 
-def _shortest(single: float, packed: bytes) -> str:
-    """The fewest digits that give this float32, in exponent form.
+def _shortest(single: float, packed: bytes) -> Decimal:
+    """The number of the fewest digits that gives this float32.
 
     Next to a power of two the nearest number of so many digits may be another float32 while one beside it is not.
     """
@@ -207,10 +200,10 @@ def _shortest(single: float, packed: bytes) -> str:
     for precision in range(9):
         nearest = Decimal(f"{single:.{precision}e}")
         step = Decimal(1).scaleb(nearest.adjusted() - precision)
-        for one in sorted((nearest, nearest - step, nearest + step), key=lambda near: abs(near - exact)):
-            if _float32(one) == packed:
-                return f"{one:.{precision}e}"
-    return f"{single:.8e}"
+        for near in sorted((nearest, nearest - step, nearest + step), key=lambda near: abs(near - exact)):
+            if _float32(near) == packed:
+                return near.normalize()
+    return Decimal(f"{single:.8e}")
 
 
 def _float32(number: Decimal) -> bytes | None:

@@ -117,14 +117,14 @@ def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapsho
         except (TypeError, ValueError, RecursionError) as error:
             problems.append(Diagnostic("TW006", f"`objects[{index}]` holds what JSON cannot: {error}"))
             continue
-        for found in objects_in(copied, namespace):
-            if isinstance(found, Diagnostic):
-                problems.append(msgspec.structs.replace(found, message=f"`objects[{index}]`: {found.message}"))
-            elif not found.version:
+        for item in objects_in(copied, namespace):
+            if isinstance(item, Diagnostic):
+                problems.append(msgspec.structs.replace(item, message=f"`objects[{index}]`: {item.message}"))
+            elif not item.version:
                 words = f"`objects[{index}]`: expected a Kubernetes object, found a map without `apiVersion`"
                 problems.append(Diagnostic("TW006", words))
             else:
-                resources.append(found)
+                resources.append(item)
     if problems:
         raise InputError(problems)
     return snapshot.changed(put=resources) if resources else snapshot

@@ -172,8 +172,8 @@ def _list(params: CanIParams, asked: ApiQuestion) -> int:
     from tierwall.api.permissions import permissions
 
     snapshot = params.world().snapshot
-    found = permissions(snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
-    write("can-i --list", params.output, found.listed)
-    for authorizer in found.unlisted:
+    granted = permissions(snapshot, asked.user, asked.groups, asked.namespace, uid=asked.uid, extra=asked.extra)
+    write("can-i --list", params.output, granted.listed)
+    for authorizer in granted.unlisted:
         click.echo(f"warning: what authorizer `{authorizer}` allows cannot be listed", err=True)
     return 0

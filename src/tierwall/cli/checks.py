@@ -81,13 +81,13 @@ def test(params: TestParams) -> int:
 
     take_stdin(params.paths)
     under = worlds_from(params.files)[0].snapshot if params.files else None
-    found = suites(params.paths, under)
-    show(doubts(found))
+    loaded = suites(params.paths, under)
+    show(doubts(loaded))
     failed = 0
 
     def results() -> Iterator[CaseResult]:
         nonlocal failed
-        for result in run(found, engine(params.engine)):
+        for result in run(loaded, engine(params.engine)):
             failed += result.ok is False
             yield result
 

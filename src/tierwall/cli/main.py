@@ -113,9 +113,9 @@ def completion(shell: str) -> None:
     """Print the completion script for SHELL."""
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(root, {}, "tierwall", "_TIERWALL_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(root, {}, "tierwall", "_TIERWALL_COMPLETE").source())
 
 
 def main() -> None:

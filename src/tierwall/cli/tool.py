@@ -118,8 +118,8 @@ def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]
     """`NAME=VALUE` (or `NAME: VALUE`) options as a map."""
     out: dict[str, str] = {}
     for text in given:
-        key, found, value = text.partition(separator)
-        if not found or not key.strip():
+        key, sign, value = text.partition(separator)
+        if not sign or not key.strip():
             raise click.UsageError(f"expected NAME{separator}VALUE for {option}, found `{text}`")
         out[key.strip()] = value.strip()
     return out

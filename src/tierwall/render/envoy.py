@@ -28,14 +28,16 @@ def text(resources: Resources, view: View) -> str:
 def document(resources: Resources, view: View) -> dict[str, Any]:
     """All messages as plain values, kind by kind."""
     kinds = ("listeners", "routes", "extension_configs", "clusters", "secrets")
-    found = {kind: [_plain(one) for one in getattr(resources, kind).values()] for kind in kinds}
-    off = {name for _, name in filter_names()} - _turned_on(found["routes"])
-    found["extension_configs"] = [one for one in found["extension_configs"] if one["name"] not in off]
-    for listener in found["listeners"]:
+    messages = {kind: [_plain(message) for message in getattr(resources, kind).values()] for kind in kinds}
+    off = {name for _, name in filter_names()} - _turned_on(messages["routes"])
+    messages["extension_configs"] = [config for config in messages["extension_configs"] if config["name"] not in off]
+    for listener in messages["listeners"]:
         for chain in listener["filter_chains"]:
             manager = chain["filters"][0]["typed_config"]
-            manager["http_filters"] = [one for one in manager["http_filters"] if one["name"] not in off]
-    return found
+            manager["http_filters"] = [
+                http_filter for http_filter in manager["http_filters"] if http_filter["name"] not in off
+            ]
+    return messages
 
 
 def _turned_on(value: Any) -> set[str]:
@@ -49,14 +51,14 @@ def _turned_on(value: Any) -> set[str]:
 
 def _plain(message: Any) -> dict[str, Any]:
     if message.DESCRIPTOR.name == "Secret" and message.HasField("tls_certificate"):
-        shown = type(message)()
-        shown.CopyFrom(message)
-        shown.tls_certificate.private_key.inline_string = HIDDEN
-        message = shown
-    shown = json_format.MessageToJson(message, preserving_proto_field_name=True, descriptor_pool=POOL)
-    found: dict[str, Any] = json.loads(shown)
-    _sort_maps(message, found)
-    return found
+        redacted = type(message)()
+        redacted.CopyFrom(message)
+        redacted.tls_certificate.private_key.inline_string = HIDDEN
+        message = redacted
+    text = json_format.MessageToJson(message, preserving_proto_field_name=True, descriptor_pool=POOL)
+    value: dict[str, Any] = json.loads(text)
+    _sort_maps(message, value)
+    return value
 
 
 def _sort_maps(message: Any, shown: Any) -> None:

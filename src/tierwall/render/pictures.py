@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 from tierwall.core.verdict import Verdict
 from tierwall.network.reach.listing import Arrow, Flow, Picture
@@ -19,6 +19,9 @@ from tierwall.render.json import line
 _COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
+
+# How flows change (not at all in a list), and the flows.
+_Changed: TypeAlias = tuple[str, tuple[Flow, ...]]
 
 # What the colours of cells mean, in the order of the key.
 _KEY = {
@@ -97,11 +100,11 @@ def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
 
 def _data(picture: Picture, changes: bool) -> dict[str, Any]:
     """Names, distinct sets of flows, and per cell which set it has."""
-    arrows: dict[str, list[tuple[str, tuple[Flow, ...]]]] = {}
+    arrows: dict[str, list[_Changed]] = {}
     for arrow in picture.arrows:
         arrows.setdefault(f"{arrow.source},{arrow.destination}", []).append((arrow.change, arrow.flows))
-    sets: dict[tuple[tuple[str, tuple[Flow, ...]], ...], int] = {}
-    cells = {cell: sets.setdefault(tuple(found), len(sets)) for cell, found in arrows.items()}
+    sets: dict[tuple[_Changed, ...], int] = {}
+    cells = {cell: sets.setdefault(tuple(members), len(sets)) for cell, members in arrows.items()}
     everyone = range(len(picture.nodes))
     return {
         "key": _KEY_OF_CHANGES if changes else _KEY,
@@ -109,19 +112,19 @@ def _data(picture: Picture, changes: bool) -> dict[str, Any]:
         "rows": sorted({arrow.source for arrow in picture.arrows}) if changes else list(everyone),
         "columns": sorted({arrow.destination for arrow in picture.arrows}) if changes else list(everyone),
         "sets": [
-            {"kind": _kind(found), "flows": [_flow(flow, change) for change, flows in found for flow in flows]}
-            for found in sets
+            {"kind": _kind(members), "flows": [_flow(flow, change) for change, flows in members for flow in flows]}
+            for members in sets
         ],
         "cells": cells,
     }
 
 
-def _kind(found: tuple[tuple[str, tuple[Flow, ...]], ...]) -> str:
+def _kind(members: tuple[_Changed, ...]) -> str:
     """What a cell shows at a glance: all, some, conditional or none of the ports; or what changes."""
-    changes = {change for change, _ in found}
+    changes = {change for change, _ in members}
     if changes != {""}:
         return changes.pop() if len(changes) == 1 else "changed"
-    flows = [flow for _, some in found for flow in some]
+    flows = [flow for _, flows_of_change in members for flow in flows_of_change]
     verdicts = {flow.verdict for flow in flows}
     if verdicts == {Verdict.ALLOW}:
         return "all" if len(flows) > 1 or flows[0].ports == "all" else "some"

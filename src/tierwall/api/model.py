@@ -42,7 +42,6 @@ class AuthorizerType(StrEnum):
 
 # Types that may be in a chain more than once.
 REPEATABLE = frozenset((AuthorizerType.CEL, AuthorizerType.WEBHOOK))
-_DEFAULT_NAMES = {AuthorizerType.CEL: DEFAULT_AUTHORIZER}
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -94,7 +93,7 @@ def read_configuration(resource: Resource) -> tuple[list[Member], list[Diagnosti
             problem(f"unknown authorizer type `{word}`, expected one of {', '.join(known)}", index, "type", hint=hint)
             continue
         kind = AuthorizerType(word)
-        name = value.get("name") or _DEFAULT_NAMES.get(kind, kind.lower())
+        name = value.get("name") or (DEFAULT_AUTHORIZER if kind is AuthorizerType.CEL else kind.lower())
         if not isinstance(name, str) or label_key_problem(f"{name}/x") is not None:
             problem(f"authorizer name `{name}` is not a DNS subdomain", index, "name")
             continue

@@ -33,10 +33,19 @@ class Authorizer(Protocol):
         """The second phase of its own conditions; always concrete."""
 
 
-class Always:
-    """An authorizer with one answer for everything (`AlwaysAllow`; `AlwaysDeny`, which has no opinion)."""
+class WithoutConditionSets:
+    """An authorizer that is never handed a condition set: it returns none, or evaluates its answers as a whole."""
 
+    name: str
     condition_types: frozenset[str] = frozenset()
+
+    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
+        """Deny, because somebody else wrote these conditions."""
+        return failed_closed(self.name, DENY, f"authorizer `{self.name}` does not evaluate conditions")
+
+
+class Always(WithoutConditionSets):
+    """An authorizer with one answer for everything (`AlwaysAllow`; `AlwaysDeny`, which has no opinion)."""
 
     def __init__(self, name: str, decision: Decision) -> None:
         self.name = name
@@ -64,15 +73,6 @@ class Always:
     def authorize(self, attributes: Attributes) -> Decision:
         """The one answer."""
         return self.decision
-
-    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """It never returned any, so these are not its own."""
-        return unsupported(self.name)
-
-
-def unsupported(name: str) -> Decision:
-    """The answer of an authorizer that is handed conditions though it never returns any."""
-    return failed_closed(name, DENY, f"authorizer `{name}` does not evaluate conditions")
 
 
 def guarded(result: Decision, conditions: ConditionSet, possible: frozenset[Verdict]) -> Decision:

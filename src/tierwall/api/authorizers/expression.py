@@ -66,8 +66,8 @@ class Expression:
 
     def __init__(self, tree: Expr) -> None:
         self.tree = tree
-        self._named: Specialised | None = None
-        self._unnamed: Specialised | None = None
+        # By whether `request.name` is unknown.
+        self._specialised: dict[bool, Specialised] = {}
         # Which unknowns a residual names is asked only where the answer could be `authorizer`.
         self._may_ask: bool | None = None
 
@@ -79,7 +79,7 @@ class Expression:
     def first(self, request: dict[str, Any], *, name_unknown: bool) -> bool | Failed | Left:
         """What is known in the first phase: true, false, an error, or a residual."""
         try:
-            partial = self._specialised(name_unknown)({"request": request})
+            partial = self._specialise(name_unknown)({"request": request})
         except (Failure, PartialError, RecursionError) as why:
             return Failed(str(why))
         if self._may_ask is None:
@@ -89,22 +89,19 @@ class Expression:
     def warm(self, *, name_unknown: bool) -> None:
         """Do now what the first use would do."""
         try:
-            self._specialised(name_unknown)
+            self._specialise(name_unknown)
         except (Failure, PartialError, RecursionError):
             pass  # the first use says so
 
-    def _specialised(self, name_unknown: bool) -> Specialised:
-        if name_unknown:
-            if self._unnamed is None:
-                unknown = (*UNKNOWN, AUTHORIZER, "request.name")
-                # Always there, and of no type, so that it leaves the same residuals as any other unknown.
-                self._unnamed = specialise(
-                    self.tree, unknown, boolean=True, types={"request.name": DYN}, environment=ENVIRONMENT
-                )
-            return self._unnamed
-        if self._named is None:
-            self._named = specialise(self.tree, (*UNKNOWN, AUTHORIZER), boolean=True, environment=ENVIRONMENT)
-        return self._named
+    def _specialise(self, name_unknown: bool) -> Specialised:
+        specialised = self._specialised.get(name_unknown)
+        if specialised is None:
+            # Always there, and of no type, so that it leaves the same residuals as any other unknown.
+            types = {"request.name": DYN} if name_unknown else {}
+            unknown = (*UNKNOWN, AUTHORIZER, *types)
+            specialised = specialise(self.tree, unknown, boolean=True, types=types, environment=ENVIRONMENT)
+            self._specialised[name_unknown] = specialised
+        return specialised
 
 
 _made: WeakValueDictionary[str, Expression] = WeakValueDictionary()

@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import unsupported
-from tierwall.api.algebra.condition import ConditionSet
+from tierwall.api.algebra.authorizer import WithoutConditionSets
 from tierwall.api.algebra.decision import Decision, settled, silent
-from tierwall.api.algebra.request import Attributes, ConditionData
+from tierwall.api.algebra.request import Attributes
 from tierwall.core.answer import Reason, Step
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.verdict import StepVerdict
@@ -137,10 +136,8 @@ class Binding(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Rule, ...]
 
 
-class Rbac:
+class Rbac(WithoutConditionSets):
     """RBAC over one snapshot."""
-
-    condition_types: frozenset[str] = frozenset()
 
     def __init__(self, snapshot: Snapshot, name: str = "rbac") -> None:
         self.name = name
@@ -171,10 +168,6 @@ class Rbac:
             path=("rules", rule.index),
         )
         return settled(step, f"RBAC: allowed by {bound_by} of {role.reference}")
-
-    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """RBAC never returns conditions."""
-        return unsupported(self.name)
 
     def rules_for(self, attributes: Attributes) -> Iterator[tuple[Rule, Binding]]:
         """Every rule that holds for the user in the request's namespace, with the binding that brings it."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tierwall.api.algebra.authorizer import unsupported
+from tierwall.api.algebra.authorizer import WithoutConditionSets
 from tierwall.api.algebra.chain import ChainDecision, Entry, Opinions, entries_of
 from tierwall.api.algebra.condition import CEL_TYPE, Condition, Conditional, ConditionError, ConditionSet
 from tierwall.api.algebra.decision import ALLOW, Decision, failed_closed, settled, silent
@@ -153,8 +153,11 @@ class RemoteDecision(ChainDecision, frozen=True, kw_only=True):
         )
 
 
-class Webhook:
-    """One webhook of the chain. `clock` counts seconds. Threads may share it if they may share the client."""
+class Webhook(WithoutConditionSets):
+    """One webhook of the chain. Its answers are evaluated as a whole (`RemoteDecision`), never set by set.
+
+    `clock` counts seconds. Threads may share it if they may share the client.
+    """
 
     def __init__(self, name: str, client: ReviewClient, settings: WebhookSettings, clock: Callable[[], float]) -> None:
         self.name = name
@@ -184,10 +187,6 @@ class Webhook:
             return self._failed(str(why))
         self._remember(key, decision)
         return decision
-
-    def evaluate(self, conditions: ConditionSet, data: ConditionData) -> Decision:
-        """Its answers are evaluated as a whole (`RemoteDecision`), never set by set."""
-        return unsupported(self.name)
 
     def evaluated(self, decision: RemoteDecision, data: ConditionData) -> Decision:
         """The concrete answer to what this webhook returned; one that it cannot give becomes the failing one."""

@@ -133,7 +133,7 @@ class Generator:
         self.lines.append(" " * self.depth + line)
 
     def block(self, head: str) -> Generator:
-        """Add a line that begins a block; what is emitted inside `with own.block(head):` stands in it."""
+        """Add a line that begins a block; what is emitted inside `with generator.block(head):` stands in it."""
         self.emit(head)
         return self
 
@@ -282,82 +282,82 @@ class Generator:
         return Value("{" + ", ".join(entries) + "}", "map")
 
 
-def _comprehension(own: Generator, node: ast.Comprehension) -> Value:
+def _comprehension(generator: Generator, node: ast.Comprehension) -> Value:
     """A loop whose cost is charged before it runs."""
     if node.macro not in _COSTS:
         raise Unsupported
-    items = own.value(node.target)
+    items = generator.value(node.target)
     step, once = _COSTS[node.macro]
-    own.static += once
-    names = {variable: own.name("i") for variable in node.variables}
-    result = own.name()
-    own.dynamic = True
-    name = own.name()
+    generator.static += once
+    names = {variable: generator.name("i") for variable in node.variables}
+    result = generator.name()
+    generator.dynamic = True
+    name = generator.name()
     if len(names) == 1:
-        own.emit(f"{name} = {items.text}")
-        own.emit(f"if type({name}) is not list: {name} = iterate({name})")
+        generator.emit(f"{name} = {items.text}")
+        generator.emit(f"if type({name}) is not list: {name} = iterate({name})")
     else:
-        own.emit(f"{name} = iterate_pairs({items.text})")
-    charged = len(own.lines)
-    own.emit("")
-    own.emit("if k > limit: raise exceeded(limit)")
-    outer, own.static = own.static, 0
+        generator.emit(f"{name} = iterate_pairs({items.text})")
+    charged = len(generator.lines)
+    generator.emit("")
+    generator.emit("if k > limit: raise exceeded(limit)")
+    outer, generator.static = generator.static, 0
     start = {"all": "True", "exists": "False", "exists_one": "0", "existsOne": "0"}.get(node.macro, "[]")
-    own.emit(f"{result} = {start}")
-    with own.block(f"for {', '.join(names.values())} in {name}:"):
-        kind = _body(own, node, names, result)
-    own.lines[charged] = " " * own.depth + f"k += len({name}) * {own.static + step}"
-    own.static = outer
+    generator.emit(f"{result} = {start}")
+    with generator.block(f"for {', '.join(names.values())} in {name}:"):
+        kind = _body(generator, node, names, result)
+    generator.lines[charged] = " " * generator.depth + f"k += len({name}) * {generator.static + step}"
+    generator.static = outer
     if node.macro in ("all", "exists"):
-        own.emit(f"if {result} is None: raise Miss")
+        generator.emit(f"if {result} is None: raise Miss")
     if node.macro in ("exists_one", "existsOne"):
         return Value(f"({result} == 1)", "bool")
     return Value(result, kind, atom=True)
 
 
-def _body(own: Generator, node: ast.Comprehension, names: dict[str, str], result: str) -> str:
-    outer = own.scope
-    own.scope = outer | names
+def _body(generator: Generator, node: ast.Comprehension, names: dict[str, str], result: str) -> str:
+    outer = generator.scope
+    generator.scope = outer | names
     if node.macro in ("all", "exists"):
-        _quantifier(own, node.args[0], result, settling=node.macro == "exists")
+        _quantifier(generator, node.args[0], result, settling=node.macro == "exists")
         kind = "bool"
     elif node.macro in ("exists_one", "existsOne"):
-        _test(own, node.args[0])
-        own.emit(f"{result} += 1")
+        _test(generator, node.args[0])
+        generator.emit(f"{result} += 1")
         kind = "int"
     elif node.macro == "filter":
-        _test(own, node.args[0])
-        own.emit(f"{result}.append({names[node.variables[-1]]})")
+        _test(generator, node.args[0])
+        generator.emit(f"{result}.append({names[node.variables[-1]]})")
         kind = "list"
     else:
         for test in node.args[:-1]:
-            _test(own, test)
-        own.emit(f"{result}.append({own.value(node.args[-1]).text})")
+            _test(generator, test)
+        generator.emit(f"{result}.append({generator.value(node.args[-1]).text})")
         kind = "list"
-    own.scope = outer
+    generator.scope = outer
     return kind
 
 
-def _quantifier(own: Generator, predicate: ast.Expr, result: str, settling: bool) -> None:
-    name = own.name()
-    with own.block("try:"):
-        value = own.value(predicate)
-        own.emit(f"{name} = {value.text}")
-    own.emit("except FAILURES:")
-    own.emit(f" {result} = None")
-    own.emit(" continue")
-    own.emit(f"if {name} is {settling}:")
-    own.emit(f" {result} = {settling}")
-    own.emit(" break")
+def _quantifier(generator: Generator, predicate: ast.Expr, result: str, settling: bool) -> None:
+    name = generator.name()
+    with generator.block("try:"):
+        value = generator.value(predicate)
+        generator.emit(f"{name} = {value.text}")
+    generator.emit("except FAILURES:")
+    generator.emit(f" {result} = None")
+    generator.emit(" continue")
+    generator.emit(f"if {name} is {settling}:")
+    generator.emit(f" {result} = {settling}")
+    generator.emit(" break")
     if value.kind != "bool":
-        own.emit(f"if {name} is not {not settling}: {result} = None")
+        generator.emit(f"if {name} is not {not settling}: {result} = None")
 
 
-def _test(own: Generator, predicate: ast.Expr) -> None:
-    value = own.value(predicate)
+def _test(generator: Generator, predicate: ast.Expr) -> None:
+    value = generator.value(predicate)
     if value.kind == "bool":
-        own.emit(f"if not {value.text}: continue")
+        generator.emit(f"if not {value.text}: continue")
         return
-    test = own.named(own.atom(value))
-    own.emit(f"if {test} is False: continue")
-    own.emit(f"if {test} is not True: raise Miss")
+    test = generator.named(generator.atom(value))
+    generator.emit(f"if {test} is False: continue")
+    generator.emit(f"if {test} is not True: raise Miss")

@@ -17,78 +17,78 @@ _LONG = 8
 _CERTAIN = frozenset(("bool", "int", "string", "list", "map", "double", "bytes", "optional_type"))
 
 
-def generate(own: Generator, node: ast.Call) -> Value:
+def generate(generator: Generator, node: ast.Call) -> Value:
     """The value of a call."""
-    function, args = own.environment.called(node)
+    function, args = generator.environment.called(node)
     if function in ast.LOGICAL:
-        return _logical(own, args, settling=function == "_||_")
+        return _logical(generator, args, settling=function == "_||_")
     if function == ast.CONDITIONAL:
-        return _conditional(own, *args)
+        return _conditional(generator, *args)
     if function == "!_":
-        operand = own.value(args[0])
-        own.static += 1
+        operand = generator.value(args[0])
+        generator.static += 1
         return Value(f"(not {operand.text})" if operand.kind == "bool" else f"negated({operand.text})", "bool")
     if function in ("_==_", "_!=_"):
-        return _equality(own, args[0], args[1], negated=function == "_!=_")
+        return _equality(generator, args[0], args[1], negated=function == "_!=_")
     if function == "@in":
-        return _membership(own, *args)
+        return _membership(generator, *args)
     if function == "_[_]":
-        return _index(own, *args)
-    if function in _ORDER and (ordered := _order(own, function, *args)):
+        return _index(generator, *args)
+    if function in _ORDER and (ordered := _order(generator, function, *args)):
         return ordered
-    return _special(own, function, args) or _through_table(own, function, args)
+    return _special(generator, function, args) or _through_table(generator, function, args)
 
 
-def _logical(own: Generator, terms: tuple[ast.Expr, ...], settling: bool) -> Value:
-    result = own.name()
-    outer, earlier = own.depth, []
+def _logical(generator: Generator, terms: tuple[ast.Expr, ...], settling: bool) -> Value:
+    result = generator.name()
+    outer, earlier = generator.depth, []
     for term in terms[:-1]:
-        name = own.name()
-        with own.block("try:"):
-            own.emit(f"{name} = {own.value(term).text}")
-        own.emit(f"except FAILURES: {name} = None")
-        own.emit(f"if {name} is {settling}: {result} = {settling}")
-        own.emit("else:")
-        own.depth += 1
+        name = generator.name()
+        with generator.block("try:"):
+            generator.emit(f"{name} = {generator.value(term).text}")
+        generator.emit(f"except FAILURES: {name} = None")
+        generator.emit(f"if {name} is {settling}: {result} = {settling}")
+        generator.emit("else:")
+        generator.depth += 1
         earlier.append(f"{name} is {not settling}")
-    last = own.value(terms[-1])
-    own.emit(f"{result} = {last.text}")
+    last = generator.value(terms[-1])
+    generator.emit(f"{result} = {last.text}")
     # Nothing settled it: then every term must have the other value.
     if last.kind != "bool":
-        own.emit(f"if {result} is not True and {result} is not False: raise Miss")
-    own.emit(f"if {result} is {not settling} and not ({' and '.join(earlier)}): raise Miss")
-    own.depth = outer
+        generator.emit(f"if {result} is not True and {result} is not False: raise Miss")
+    generator.emit(f"if {result} is {not settling} and not ({' and '.join(earlier)}): raise Miss")
+    generator.depth = outer
     return Value(result, "bool", atom=True)
 
 
-def _conditional(own: Generator, test: ast.Expr, then: ast.Expr, otherwise: ast.Expr) -> Value:
-    condition = own.named(own.atom(own.value(test)))
-    result, kinds = own.name(), []
+def _conditional(generator: Generator, test: ast.Expr, then: ast.Expr, otherwise: ast.Expr) -> Value:
+    condition = generator.named(generator.atom(generator.value(test)))
+    result, kinds = generator.name(), []
     for branch, word in ((then, "if"), (otherwise, "elif")):
-        with own.block(f"{word} {condition} is {branch is then}:"):
-            value = own.value(branch)
+        with generator.block(f"{word} {condition} is {branch is then}:"):
+            value = generator.value(branch)
             kinds.append(value.kind)
-            own.emit(f"{result} = {value.text}")
-    own.emit("else: raise Miss")
+            generator.emit(f"{result} = {value.text}")
+    generator.emit("else: raise Miss")
     return Value(result, kinds[0] if kinds[0] == kinds[1] else None, atom=True)
 
 
-def _equality(own: Generator, left: ast.Expr, right: ast.Expr, negated: bool) -> Value:
+def _equality(generator: Generator, left: ast.Expr, right: ast.Expr, negated: bool) -> Value:
     for literal, other in ((right, left), (left, right)):
         if type(literal) is ast.Literal and _is_plain(literal.value):
-            return _equals_literal(own, own.value(other), literal.value, negated)
-    a, b = own.atom(own.value(left)), own.atom(own.value(right))
-    result = own.name()
-    own.dynamic = True
+            return _equals_literal(generator, generator.value(other), literal.value, negated)
+    a, b = generator.atom(generator.value(left)), generator.atom(generator.value(right))
+    result = generator.name()
+    generator.dynamic = True
     # A text equals nothing but a text, to Python as to CEL.
-    own.emit(f"if type({a.text}) is str:")
-    own.emit(f" k += len({a.text}) // 10 + 1")
-    own.emit(f" {result} = {a.text} {'!=' if negated else '=='} {b.text}")
-    own.emit("else:")
-    own.emit(f" k += scan_shorter({a.text}, {b.text}) + 1")
-    own.emit(" if k > limit: raise exceeded(limit)")
-    own.emit(f" {result} = equal({a.text}, {b.text}) is {not negated}")
-    own.emit("if k > limit: raise exceeded(limit)")
+    generator.emit(f"if type({a.text}) is str:")
+    generator.emit(f" k += len({a.text}) // 10 + 1")
+    generator.emit(f" {result} = {a.text} {'!=' if negated else '=='} {b.text}")
+    generator.emit("else:")
+    generator.emit(f" k += scan_shorter({a.text}, {b.text}) + 1")
+    generator.emit(" if k > limit: raise exceeded(limit)")
+    generator.emit(f" {result} = equal({a.text}, {b.text}) is {not negated}")
+    generator.emit("if k > limit: raise exceeded(limit)")
     return Value(result, "bool", atom=True)
 
 
@@ -97,19 +97,19 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (str, bool) or (type(value) is int and abs(value) < _EXACT)
 
 
-def _equals_literal(own: Generator, other: Value, value: object, negated: bool) -> Value:
+def _equals_literal(generator: Generator, other: Value, value: object, negated: bool) -> Value:
     kind = type(value)
     sign = "!=" if negated else "=="
     if kind is str:
-        own.static += 1 + len(value) // 10  # type: ignore[arg-type]
+        generator.static += 1 + len(value) // 10  # type: ignore[arg-type]
         return Value(f"({other.text} {sign} {value!r})", "bool")
-    own.static += 1
+    generator.static += 1
     if value is None:
         return Value(f"({other.text} {sign} None)", "bool")
     if kind is int and value not in (0, 1):
         return Value(f"({other.text} {sign} {value!r})", "bool")
     # To Python, 1 is True and 0 is False.
-    name = own.named(own.atom(other))
+    name = generator.named(generator.atom(other))
     exact = f"equal({name}, {value!r})"
     text = (
         f"({name} is {value!r} or {exact})"
@@ -119,119 +119,119 @@ def _equals_literal(own: Generator, other: Value, value: object, negated: bool) 
     return Value(f"(not {text})" if negated else text, "bool")
 
 
-def _membership(own: Generator, item: ast.Expr, container: ast.Expr) -> Value:
+def _membership(generator: Generator, item: ast.Expr, container: ast.Expr) -> Value:
     if type(container) is ast.ListExpr and is_constant(container):
         values = [element.value for element in container.elements if type(element) is ast.Literal]
         if len(values) == len(container.elements) and all(type(value) is str for value in values):
             choices: object = frozenset(values) if len(values) > _LONG else tuple(values)
-            return Value(f"({own.value(item).text} in {own.constant(choices)})", "bool")
-    a, b = own.atom(own.value(item)), own.atom(own.value(container))
-    own.static += 1
-    own.charge(f"length_of_second({a.text}, {b.text})")
+            return Value(f"({generator.value(item).text} in {generator.constant(choices)})", "bool")
+    a, b = generator.atom(generator.value(item)), generator.atom(generator.value(container))
+    generator.static += 1
+    generator.charge(f"length_of_second({a.text}, {b.text})")
     return Value(f"contains({a.text}, {b.text})", "bool")
 
 
-def _index(own: Generator, container: ast.Expr, key: ast.Expr) -> Value:
-    operand = own.operand(container)
-    own.static += 1
+def _index(generator: Generator, container: ast.Expr, key: ast.Expr) -> Value:
+    operand = generator.operand(container)
+    generator.static += 1
     if operand.kind == "optional_type":
         raise Unsupported
     if type(key) is ast.Literal:
         if type(key.value) is str:
-            return Value(f"{own.named(operand)}[{key.value!r}]")
+            return Value(f"{generator.named(operand)}[{key.value!r}]")
         if type(key.value) is int and key.value >= 0:
-            name = own.name()
+            name = generator.name()
             of_list = f"{name}[{key.value!r}] if type({name} := {operand.text}) is list"
             return Value(f"({of_list} else index({name}, {key.value!r}))")
-    return Value(f"index({operand.text}, {own.value(key).text})")
+    return Value(f"index({operand.text}, {generator.value(key).text})")
 
 
-def _order(own: Generator, function: str, left: ast.Expr, right: ast.Expr) -> Value | None:
+def _order(generator: Generator, function: str, left: ast.Expr, right: ast.Expr) -> Value | None:
     sign = _ORDER[function]
     if type(right) is not ast.Literal or type(left) is ast.Literal:
         return None
     limit = right.value
     if type(limit) is str:
         # Python refuses to order a text and anything else.
-        own.static += 1 + len(limit) // 10
-        return Value(f"({own.value(left).text} {sign} {limit!r})", "bool")
+        generator.static += 1 + len(limit) // 10
+        return Value(f"({generator.value(left).text} {sign} {limit!r})", "bool")
     if type(limit) is not int:
         return None
-    operand = own.value(left)
-    own.static += 1
+    operand = generator.value(left)
+    generator.static += 1
     if operand.kind == "int":
         return Value(f"({operand.text} {sign} {limit!r})", "bool")
-    exact = _dispatcher(own, function, 2).overload
-    call = own.constant(lambda value, limit: exact((value, limit)).call(value, limit))
-    name = own.atom(operand).text
+    exact = _dispatcher(generator, function, 2).overload
+    call = generator.constant(lambda value, limit: exact((value, limit)).call(value, limit))
+    name = generator.atom(operand).text
     return Value(f"({name} {sign} {limit!r} if type({name}) is int else {call}({name}, {limit!r}))", "bool")
 
 
-def _special(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
+def _special(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
     if function == "size" and len(args) == 1:
-        own.static += 1
+        generator.static += 1
         # Python measures the same four types, and refuses all others.
-        return Value(f"len({own.value(args[0]).text})", "int")
+        return Value(f"len({generator.value(args[0]).text})", "int")
     if len(args) == 2 and type(args[1]) is ast.Literal and type(args[1].value) is str:
-        return _text_test(own, function, args[0], args[1].value)
-    if function in (*LAZY, "hasValue", "value") and own.environment.lookup(function) is not None:
-        return _optional(own, function, args)
+        return _text_test(generator, function, args[0], args[1].value)
+    if function in (*LAZY, "hasValue", "value") and generator.environment.lookup(function) is not None:
+        return _optional(generator, function, args)
     return None
 
 
-def _text_test(own: Generator, function: str, target: ast.Expr, part: str) -> Value | None:
+def _text_test(generator: Generator, function: str, target: ast.Expr, part: str) -> Value | None:
     """Tests of a text against a literal: the methods called belong to `str` alone, or refuse a `str` argument."""
     scanned = -(-len(part) // 10)
     if function in _PREFIXES:
-        own.static += scanned
-        return Value(f"{own.value(target).text}.{_PREFIXES[function]}({part!r})", "bool")
+        generator.static += scanned
+        return Value(f"{generator.value(target).text}.{_PREFIXES[function]}({part!r})", "bool")
     if function == "contains":
-        text = own.atom(own.value(target))
-        own.charge(f"(len({text.text}) + 9) // 10 * {scanned}")
+        text = generator.atom(generator.value(target))
+        generator.charge(f"(len({text.text}) + 9) // 10 * {scanned}")
         return Value(f"({text.text}.find({part!r}) >= 0)", "bool")
     if function == "matches":
         try:
-            search = own.constant(searcher(part))
+            search = generator.constant(searcher(part))
         except EvaluationError:
             raise Unsupported from None
-        text = own.atom(own.value(target))
-        own.charge(f"(len({text.text}) + 10) // 10 * {-(-pattern_size(part) // 4)}")
+        text = generator.atom(generator.value(target))
+        generator.charge(f"(len({text.text}) + 10) // 10 * {-(-pattern_size(part) // 4)}")
         return Value(f"({search}({text.text}.encode()) is not None)", "bool")
     return None
 
 
-def _optional(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
-    operand = own.value(args[0])
+def _optional(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value | None:
+    operand = generator.value(args[0])
     if operand.kind != "optional_type":
         raise Unsupported
-    operand = own.atom(operand)
-    own.static += 1
+    operand = generator.atom(operand)
+    generator.static += 1
     if function == "hasValue" and len(args) == 1:
         return Value(f"{operand.text}.present", "bool")
     if function == "value" and len(args) == 1:
-        own.emit(f"if not {operand.text}.present: raise Miss")
+        generator.emit(f"if not {operand.text}.present: raise Miss")
         return Value(f"{operand.text}.value")
     if function in LAZY and len(args) == 2:
-        result = own.name()
-        own.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
-        with own.block("else:"):
-            own.emit(f"{result} = {own.value(args[1]).text}")
+        result = generator.name()
+        generator.emit(f"if {operand.text}.present: {result} = {operand.text}{'' if function == 'or' else '.value'}")
+        with generator.block("else:"):
+            generator.emit(f"{result} = {generator.value(args[1]).text}")
         return Value(result, atom=True)
     raise Unsupported
 
 
-def _through_table(own: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
-    found = _dispatcher(own, function, len(args))
-    own.static += 1 if function == "_[?_]" else 0
-    values = [own.value(arg).text for arg in args]
-    own.metered = True
+def _through_table(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
+    found = _dispatcher(generator, function, len(args))
+    generator.static += 1 if function == "_[?_]" else 0
+    values = [generator.value(arg).text for arg in args]
+    generator.metered = True
     kinds = {overload.result.name for overload in found.overloads}
     kind = kinds.pop() if len(kinds) == 1 else None
-    return Value(f"{own.constant(found.invoke)}({', '.join(('f', *values))})", kind if kind in _CERTAIN else None)
+    return Value(f"{generator.constant(found.invoke)}({', '.join(('f', *values))})", kind if kind in _CERTAIN else None)
 
 
-def _dispatcher(own: Generator, function: str, count: int) -> Dispatcher:
-    found = dispatcher(own.environment, function, count)
+def _dispatcher(generator: Generator, function: str, count: int) -> Dispatcher:
+    found = dispatcher(generator.environment, function, count)
     if found is None:
         raise Unsupported
     return found

@@ -101,23 +101,25 @@ def settled(residual: Residual) -> Result:
     return False if residual.can == outcomes.FALSE else residual
 
 
-def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def connective(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `&&` or `||`. What is known comes first: it may settle the whole without looking at the rest."""
     function = node.function
     absorbing = function == "_||_"
     known: list[Expr] = []
     rest: list[Run] = []
     for arg in node.args:
-        if own.is_known(arg, scope):
+        if specialiser.is_known(arg, scope):
             known.append(arg)
         else:
-            rest.append(own.stage(arg, scope, True))
-    first = own.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
+            rest.append(specialiser.stage(arg, scope, True))
+    first = (
+        specialiser.stage(known[0] if len(known) == 1 else Call(function, None, tuple(known)), scope) if known else None
+    )
     fixed: list[Result] = [run.result for run in rest if hasattr(run, "result")]
-    alone = _join(own, function, fixed, boolean) if len(fixed) == len(rest) else None
+    alone = _join(specialiser, function, fixed, boolean) if len(fixed) == len(rest) else None
 
     def join(frame: Frame) -> Result:
-        joined = Joined(function, own.bound)
+        joined = Joined(function, specialiser.bound)
         if first is not None and joined.add(first(frame)):
             return absorbing
         for run in rest:
@@ -132,22 +134,22 @@ def connective(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run
             return absorbing
         if value is (not absorbing):
             return alone
-        return _join(own, function, (value, *fixed), boolean)
+        return _join(specialiser, function, (value, *fixed), boolean)
 
     return join if len(fixed) < len(rest) or first is None else join_fixed
 
 
-def _join(own: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
-    joined = Joined(function, own.bound)
+def _join(specialiser: Specialiser, function: str, results: Sequence[Result], boolean: bool) -> Result:
+    joined = Joined(function, specialiser.bound)
     for result in results:
         if joined.add(result):
             return function == "_||_"
     return joined.result(boolean)
 
 
-def negation(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def negation(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `!`."""
-    operand = own.stage(node.args[0], scope, True)
+    operand = specialiser.stage(node.args[0], scope, True)
 
     def run(frame: Frame) -> Result:
         result = as_condition(operand(frame), "!_")
@@ -168,11 +170,11 @@ def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     return settled(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
 
 
-def conditional(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
+def conditional(specialiser: Specialiser, node: Call, scope: Scope, boolean: bool) -> Run:
     """The function of `condition ? then : other`, which evaluates one branch only."""
-    condition = own.stage(node.args[0], scope, True)
-    then = own.stage(node.args[1], scope, boolean)
-    other = own.stage(node.args[2], scope, boolean)
+    condition = specialiser.stage(node.args[0], scope, True)
+    then = specialiser.stage(node.args[1], scope, boolean)
+    other = specialiser.stage(node.args[2], scope, boolean)
 
     def run(frame: Frame) -> Result:
         chosen = as_condition(condition(frame), "_?_:_")
@@ -182,28 +184,30 @@ def conditional(own: Specialiser, node: Call, scope: Scope, boolean: bool) -> Ru
             return other(frame)
         if not isinstance(chosen, Residual):
             return chosen
-        return _choice(own, node, chosen, then(frame), other(frame), boolean)
+        return _choice(specialiser, node, chosen, then(frame), other(frame), boolean)
 
     return run
 
 
-def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool) -> Result:
+def _choice(
+    specialiser: Specialiser, node: Call, chosen: Residual, then: Result, other: Result, boolean: bool
+) -> Result:
     if isinstance(then, Failed) and isinstance(other, Failed):
         return Failed(then.message, True)
     if then is True and other is False and (boolean or not chosen.can & outcomes.OTHER):
         return chosen
     if then is False and other is True:
         return negated(chosen, node, boolean)
-    one, two = own.write(node.args[1], then), own.write(node.args[2], other)
+    one, two = specialiser.write(node.args[1], then), specialiser.write(node.args[2], other)
     can = outcomes.choice(chosen.can, one.can, two.can)
     if boolean and not can & (outcomes.TRUE | outcomes.FALSE):
         return Failed("no such overload: _?_:_", True)
     size = chosen.size + one.size + two.size + 6
-    own.bound(size)
+    specialiser.bound(size)
     left, right = one.expr, two.expr
     kind = one.type if one.type is not None and one.type == two.type else None
-    if own.static(node) is not None:
-        kind = certain(own.static(node))
+    if specialiser.static(node) is not None:
+        kind = certain(specialiser.static(node))
     elif one.type is not None and two.type is not None and not fits((one.type,), (two.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
@@ -214,11 +218,11 @@ def _choice(own: Specialiser, node: Call, chosen: Residual, then: Result, other:
     return settled(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
 
 
-def fallback(own: Specialiser, node: Call, scope: Scope) -> Run:
+def fallback(specialiser: Specialiser, node: Call, scope: Scope) -> Run:
     """The function of `x.or(y)` and `x.orValue(y)`, which evaluate y only where x has no value."""
     target, other = operands(node)
-    optional, default = own.stage(target, scope), own.stage(other, scope)
-    apply = own.application(node)
+    optional, default = specialiser.stage(target, scope), specialiser.stage(other, scope)
+    apply = specialiser.application(node)
 
     def run(frame: Frame) -> Result:
         first = optional(frame)
@@ -231,9 +235,9 @@ def fallback(own: Specialiser, node: Call, scope: Scope) -> Run:
                 return first if node.function == "or" else first.value
             return default(frame)
         second = default(frame)
-        first, two = own.fit(target, first), own.write(other, second)
+        first, two = specialiser.fit(target, first), specialiser.write(other, second)
         size = first.size + two.size + len(node.function) + 3
-        own.bound(size)
-        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size, certain(own.static(node)))
+        specialiser.bound(size)
+        return Residual(rebuilt(node, (first.expr, two.expr)), outcomes.ANY, size, certain(specialiser.static(node)))
 
     return run

@@ -52,27 +52,27 @@ class Item(NamedTuple):
     key: object
 
 
-def comprehension(own: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
+def comprehension(specialiser: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> Run:
     """The function of a comprehension macro."""
-    return _Unrolling(own, node, scope, boolean).run
+    return _Unrolling(specialiser, node, scope, boolean).run
 
 
 class _Unrolling:
-    def __init__(self, own: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> None:
-        self.own = own
+    def __init__(self, specialiser: Specialiser, node: Comprehension, scope: Scope, boolean: bool) -> None:
+        self.specialiser = specialiser
         self.node = node
         self.boolean = boolean
-        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain(own.static(node))
-        self.range = own.stage(node.target, scope)
+        self.type = BOOL if node.macro in (*_QUANTIFIERS, *_COUNTS) else certain(specialiser.static(node))
+        self.range = specialiser.stage(node.target, scope)
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
         self.keys = [key for key in keys if key is not None]
         # The first argument is a predicate, but for `map(x, t)` and the transforms without a filter.
         has_predicate = node.macro in ("all", "exists", "filter", *_COUNTS) or len(node.args) == 2
         wants = [has_predicate and i == 0 for i in range(len(node.args))]
-        self.closed = [own.later(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)]
+        self.closed = [specialiser.later(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)]
         outside = scope.bind(node.variables, False)
-        self.opened = [own.later(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)]
+        self.opened = [specialiser.later(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)]
 
     def run(self, frame: Frame) -> Result:
         found = self.range(frame)
@@ -82,7 +82,7 @@ class _Unrolling:
             if self.node.macro == "sortBy" and type(found.expr) is MapExpr:
                 # A map cannot be sorted, and the parser says so if it sees one.
                 return Failed(str(no_such_overload("sortBy", {})))
-            found = self.own.fit(self.node.target, found)
+            found = self.specialiser.fit(self.node.target, found)
             return self._kept(frame, found.expr, found.size, None)
         if not isinstance(found, list | dict) or (isinstance(found, dict) and self.node.macro == "sortBy"):
             return Failed(str(no_such_overload(self.node.macro, found)))
@@ -94,7 +94,7 @@ class _Unrolling:
             return self._unrolled(frame, found)
         except (Exhausted, PartialError, CostExceeded):
             frame[UNROLLING] = False
-            return self._kept(frame, *self.own.spell(self.node.target, found), None)
+            return self._kept(frame, *self.specialiser.spell(self.node.target, found), None)
         finally:
             frame[UNROLLING] = False
 
@@ -130,7 +130,7 @@ class _Unrolling:
             frame[key] = value
 
     def _quantified(self, frame: Frame, found: object, items: list[Item], function: str) -> Result:
-        joined = Joined(function, self.own.bound)
+        joined = Joined(function, self.specialiser.bound)
         remaining = []
         for item in items:
             self._round(frame, item)
@@ -178,11 +178,11 @@ class _Unrolling:
                 return result
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
-            return self._kept(frame, *self.own.spell(self.node.target, found), outcomes.VALUE)
+            return self._kept(frame, *self.specialiser.spell(self.node.target, found), outcomes.VALUE)
         # The keys are in hand: each element is paired with its own, in a list that the macro itself then sorts.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
-        ordered = self.own.application(node)([pairs])
+        ordered = self.specialiser.application(node)([pairs])
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
 
     def _passing(self, frame: Frame, items: list[Item]) -> Failed | tuple[list[Item], list[Residual]]:
@@ -231,7 +231,7 @@ class _Unrolling:
 
     def _collected(self, items: list[Item], made: list[Result]) -> Result:
         """The list or map that the macro makes of the elements' results; None where only the macro can say."""
-        macro, own = self.node.macro, self.own
+        macro, specialiser = self.node.macro, self.specialiser
         pending = any(isinstance(each, Residual) for each in made)
         if macro == "transformMapEntry":
             return None if pending else self._merged(made)
@@ -239,27 +239,27 @@ class _Unrolling:
             if macro == "transformMap":
                 return {item.key: each for item, each in zip(items, made, strict=True)}
             return made
-        parts = [own.write(self.node.args[-1], each) for each in made]
+        parts = [specialiser.write(self.node.args[-1], each) for each in made]
         size = 2 + sum(part.size + 2 for part in parts)
-        own.bound(size)
+        specialiser.bound(size)
         if macro != "transformMap":
             return Residual(ListExpr(tuple(part.expr for part in parts)), outcomes.VALUE, size, self.type)
         entries = []
         for item, part in zip(items, parts, strict=True):
-            key, more = own.constant(item.values[0], self.type and self.type.params[0])
+            key, more = specialiser.constant(item.values[0], self.type and self.type.params[0])
             entries.append(Entry(key, part.expr))
             size += more
-        own.bound(size)
+        specialiser.bound(size)
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
     def _merged(self, made: list[Result]) -> Result:
         """Maps put together as `transformMapEntry` puts them together."""
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
-        return self.own.application(node)([made])
+        return self.specialiser.application(node)([made])
 
     def _over(self, found: object, items: list[Item]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
-        value, static = found, self.own.static(self.node.target)
+        value, static = found, self.specialiser.static(self.node.target)
         if len(self.keys) == 1:
             value = [item.element for item in items]
             if static is not None and static.params:
@@ -268,14 +268,14 @@ class _Unrolling:
         elif isinstance(found, dict):
             value = {item.key: found[item.key] for item in items}
         # Of a list with indices nothing is left out: it would change the index of what stands behind.
-        return self.own.constant(value, static)
+        return self.specialiser.constant(value, static)
 
     def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Residual:
         """The macro itself, with its body folded as far as it goes without its variables."""
         node = self.node
-        args = [self.own.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]
+        args = [self.specialiser.write(arg, body(frame)) for arg, body in zip(node.args, self.opened, strict=True)]
         size += len(node.macro) + 3 + sum(len(name) + 2 for name in node.variables) + sum(arg.size for arg in args)
-        self.own.bound(size)
+        self.specialiser.bound(size)
         predicate = outcomes.strict(args[0].can)
         if can is None:
             if node.macro == "all":
@@ -288,25 +288,25 @@ class _Unrolling:
         return Residual(made, can, size, self.type)
 
 
-def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
+def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
     """The function of a binding macro."""
     boolean = boolean and node.macro == "bind"
-    value = own.stage(node.value, scope)
+    value = specialiser.stage(node.value, scope)
     inside = scope.bind((node.variable,), True)
-    closed = own.later(node.body, inside, boolean)
-    opened = own.later(node.body, scope.bind((node.variable,), False), boolean)
+    closed = specialiser.later(node.body, inside, boolean)
+    opened = specialiser.later(node.body, scope.bind((node.variable,), False), boolean)
     key = inside.variables[node.variable]
     assert key is not None
-    known = certain(own.static(node))
+    known = certain(specialiser.static(node))
 
     def run(frame: Frame) -> Result:
         result = value(frame)
         if isinstance(result, Failed):
             return result
         if isinstance(result, Residual):
-            result, body = own.fit(node.value, result), own.write(node.body, opened(frame))
+            result, body = specialiser.fit(node.value, result), specialiser.write(node.body, opened(frame))
             size = result.size + body.size + len(node.variable) + len(node.macro) + 4
-            own.bound(size)
+            specialiser.bound(size)
             can = outcomes.VALUE
             if node.macro == "bind":
                 can = body.can | (result.can & outcomes.ERROR)
@@ -325,7 +325,7 @@ def binding(own: Specialiser, node: Bind, scope: Scope, boolean: bool) -> Run:
         inner = closed(frame)
         if node.macro == "optMap":
             if isinstance(inner, Residual):
-                inner = own.fit(node.body, inner)
+                inner = specialiser.fit(node.body, inner)
                 made = Call("of", Ident("optional"), (inner.expr,))
                 return Residual(made, outcomes.OTHER | (inner.can & outcomes.ERROR), inner.size + 13, known)
             return inner if isinstance(inner, Failed) else OptionalValue(inner)

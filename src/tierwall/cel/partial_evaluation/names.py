@@ -190,10 +190,10 @@ class Analysis:
         return _KNOWN if kind == KNOWN else _UNKNOWN if kind == UNKNOWN else _BOTH
 
 
-def holed(own: Specialiser, node: Expr, path: Path) -> Run:
+def holed(specialiser: Specialiser, node: Expr, path: Path) -> Run:
     """The function of a path above an unknown."""
-    known = own.known(node, {})
-    holes = own.unknowns.below(path)
+    known = specialiser.known(node, {})
+    holes = specialiser.unknowns.below(path)
     presence = type(node) is Has
 
     def run(frame: Frame) -> Result:
@@ -208,7 +208,7 @@ def holed(own: Specialiser, node: Expr, path: Path) -> Run:
         bound_value(value)
         expr = _written(value, _chain(path), holes)
         size = length(expr)
-        own.bound(size)
+        specialiser.bound(size)
         return Residual(expr, outcomes.OTHER, size)
 
     return run

@@ -166,8 +166,8 @@ def specialise(
     expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, _NO_TYPES)
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))
     names = frozenset(name for name in (*unknown, *dotted) if "." in name)
-    own = Specialiser(unknowns, environment or _environment(names), types or {}, nodes)
-    return Specialised(own, expr, boolean)
+    specialiser = Specialiser(unknowns, environment or _environment(names), types or {}, nodes)
+    return Specialised(specialiser, expr, boolean)
 
 
 @lru_cache(maxsize=16)

@@ -37,26 +37,26 @@ _KEYS = frozenset((str, int, Uint, float, bool))
 _REMEMBERED = 64
 
 
-def writer(own: Specialiser, node: Expr, parts: Sequence[Expr], apply: Apply) -> Write:
+def writer(specialiser: Specialiser, node: Expr, parts: Sequence[Expr], apply: Apply) -> Write:
     """The function that writes the node from its operands' results, at least one of them a residual."""
     if isinstance(node, MapExpr):
-        return map_writer(own, node, parts)
+        return map_writer(specialiser, node, parts)
     if isinstance(node, ListExpr):
-        return list_writer(own, node, parts)
+        return list_writer(specialiser, node, parts)
     if isinstance(node, Call):
-        return _CallWriter(own, node, parts, apply).write
-    return _OtherWriter(own, node, parts).write
+        return _CallWriter(specialiser, node, parts, apply).write
+    return _OtherWriter(specialiser, node, parts).write
 
 
 class _OtherWriter:
     """Selections, presence tests and messages."""
 
-    def __init__(self, own: Specialiser, node: Expr, parts: Sequence[Expr]) -> None:
-        self.own = own
+    def __init__(self, specialiser: Specialiser, node: Expr, parts: Sequence[Expr]) -> None:
+        self.specialiser = specialiser
         self.node = node
         self.parts = parts
         self.size = own_length(node)
-        self.checked = certain(own.static(node))
+        self.checked = certain(specialiser.static(node))
         # Whether the type of the result is the same whatever the types of the operands are.
         self.free = False
         self.index = isinstance(node, Call) and node.function in INDEX
@@ -69,11 +69,11 @@ class _OtherWriter:
         for part, result in zip(self.parts, results, strict=True):
             if type(result) is Residual:
                 if not self.free:
-                    result = self.own.fit(part, result)
+                    result = self.specialiser.fit(part, result)
                 exprs.append(result.expr)
                 size += result.size
             else:
-                expr, more = self.own.spell(part, result, self.free)
+                expr, more = self.specialiser.spell(part, result, self.free)
                 exprs.append(expr)
                 size += more
         for i in self.hidden(results):
@@ -86,7 +86,7 @@ class _OtherWriter:
             size += _DISGUISED
         if self.may_join:
             exprs[0] = self.apart(exprs[0])
-        self.own.bound(size)
+        self.specialiser.bound(size)
         can, known = self.outcome(results)
         if self.checked is not None:
             known = self.checked
@@ -119,14 +119,14 @@ class _OtherWriter:
             return dyn(operand) if ".".join((*parts, node.function)) in QUALIFIED else operand
         assert isinstance(node, Select)
         name = ".".join((*parts, node.field))
-        return dyn(operand) if any(each.startswith(name) for each in self.own.unknowns.names) else operand
+        return dyn(operand) if any(each.startswith(name) for each in self.specialiser.unknowns.names) else operand
 
 
 class _CallWriter(_OtherWriter):
     """Calls of functions and operators."""
 
-    def __init__(self, own: Specialiser, node: Call, parts: Sequence[Expr], apply: Apply) -> None:
-        super().__init__(own, node, parts)
+    def __init__(self, specialiser: Specialiser, node: Call, parts: Sequence[Expr], apply: Apply) -> None:
+        super().__init__(specialiser, node, parts)
         self.function = node.function
         self.apply = apply
         name = qualified(node) or node.function.removeprefix(".")
@@ -171,7 +171,7 @@ class _CallWriter(_OtherWriter):
     def _may_hide(self, part: Expr, result: Result) -> bool:
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
         if isinstance(result, Residual):
-            return self.own.fit(part, result) is not result
+            return self.specialiser.fit(part, result) is not result
         # The name of a type stands as it was written.
         return not (type(result) is TypeValue and type(part) is Ident and part.name == result.name)
 
@@ -223,8 +223,8 @@ def _field(known: Type | None, field: str) -> Type | None:
 class _Parts:
     """Elements of one literal, which the checker wants to be of one type."""
 
-    def __init__(self, own: Specialiser) -> None:
-        self.own = own
+    def __init__(self, specialiser: Specialiser) -> None:
+        self.specialiser = specialiser
         self.exprs: list[Expr] = []
         self.size = 0
         self.can = 0
@@ -235,9 +235,9 @@ class _Parts:
     def add(self, part: Expr, result: Result, optional: bool = False) -> None:
         """Take an element; `part` is how it was written."""
         constant = not isinstance(result, Residual | Failed) and type(part) is not Literal
-        if not optional and (constant or self.own.nodes):
+        if not optional and (constant or self.specialiser.nodes):
             self._made.append(len(self.exprs))
-        self._add(self.own.write(part, result))
+        self._add(self.specialiser.write(part, result))
         if optional:
             # The marked expression is an optional value; what it may add to the literal is what is inside.
             known = self._types[-1]
@@ -245,9 +245,9 @@ class _Parts:
 
     def add_inside(self, part: Expr, value: object) -> None:
         """Take the value of an optional element."""
-        static = self.own.static(part)
+        static = self.specialiser.static(part)
         inside = static.params[0] if static is not None and static.params else static
-        expr, size = self.own.constant(value, inside)
+        expr, size = self.specialiser.constant(value, inside)
         self._made.append(len(self.exprs))
         self._add(Residual(expr, outcomes.of_value(value), size, value_type(value) if inside is None else inside))
 
@@ -266,12 +266,12 @@ class _Parts:
                     self.size += _HIDDEN
 
 
-def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Write:
+def list_writer(specialiser: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Write:
     """The function that writes a list literal."""
     marked = frozenset(node.optional)
 
     def write(results: list[Result]) -> Result:
-        elements = _Parts(own)
+        elements = _Parts(specialiser)
         marks: list[int] = []
         for i, (part, result) in enumerate(zip(parts, results, strict=True)):
             if i in marked and type(result) is not Residual:
@@ -285,19 +285,19 @@ def list_writer(own: Specialiser, node: ListExpr, parts: Sequence[Expr]) -> Writ
             elements.add(part, result, i in marked)
         elements.hide()
         size = own_length(node) + elements.size
-        own.bound(size)
+        specialiser.bound(size)
         can = outcomes.OTHER | elements.can | (outcomes.ERROR if marks else 0)
         made = ListExpr(tuple(elements.exprs), tuple(marks), node.at)
-        return Residual(made, can, size, certain(own.static(node)))
+        return Residual(made, can, size, certain(specialiser.static(node)))
 
     return write
 
 
-def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Write:
+def map_writer(specialiser: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Write:
     """The function that writes a map literal."""
 
     def write(results: list[Result]) -> Result:
-        keys, values = _Parts(own), _Parts(own)
+        keys, values = _Parts(specialiser), _Parts(specialiser)
         marks: list[bool] = []
         can = outcomes.OTHER
         for i, entry in enumerate(node.entries):
@@ -326,8 +326,8 @@ def map_writer(own: Specialiser, node: MapExpr, parts: Sequence[Expr]) -> Write:
         keys.hide()
         values.hide()
         size = own_length(node) + keys.size + values.size
-        own.bound(size)
+        specialiser.bound(size)
         entries = tuple(map(Entry, keys.exprs, values.exprs, marks))
-        return Residual(MapExpr(entries, node.at), can | keys.can | values.can, size, certain(own.static(node)))
+        return Residual(MapExpr(entries, node.at), can | keys.can | values.can, size, certain(specialiser.static(node)))
 
     return write

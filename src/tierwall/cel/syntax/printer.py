@@ -31,8 +31,8 @@ def to_text(tree: ast.Expr) -> str:
 
 def _at(node: ast.Expr, level: int) -> str:
     """The text of `node` where something that binds as tightly as `level` is needed."""
-    text, own = _WRITERS[type(node)](node)
-    return text if own >= level else f"({text})"
+    text, tightness = _WRITERS[type(node)](node)
+    return text if tightness >= level else f"({text})"
 
 
 def _all(nodes: tuple[ast.Expr, ...]) -> str:

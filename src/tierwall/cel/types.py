@@ -119,9 +119,9 @@ class TypeNameError(ValueError):
 def parse_type(text: str) -> Type:
     """The type that `text` names; a bare `list`, `map`, `optional_type` or `type` has dyn parameters."""
     position, result = _parse(text, 0, 0)
-    found, _ = _next(text, position)
-    if found:
-        raise TypeNameError(f"expected the end of the type, found `{found}` in `{text[:80]}`")
+    token, _ = _next(text, position)
+    if token:
+        raise TypeNameError(f"expected the end of the type, found `{token}` in `{text[:80]}`")
     return result
 
 
@@ -140,16 +140,16 @@ def _parse(text: str, position: int, depth: int) -> tuple[int, Type]:
         raise TypeNameError(f"expected the name of a type, found `{name or 'end of text'}` in `{text[:80]}`")
     name = _ALIASES.get(name, name)
     params: list[Type] = []
-    found, after = _next(text, position)
-    while found == "(" or (found == "," and params):
+    token, after = _next(text, position)
+    while token == "(" or (token == "," and params):
         position, param = _parse(text, after, depth + 1)
         params.append(param)
-        found, after = _next(text, position)
-        if found == ")":
+        token, after = _next(text, position)
+        if token == ")":
             position = after
             break
-        if found != ",":
-            raise TypeNameError(f"expected `,` or `)`, found `{found or 'end of text'}` in `{text[:80]}`")
+        if token != ",":
+            raise TypeNameError(f"expected `,` or `)`, found `{token or 'end of text'}` in `{text[:80]}`")
     return position, _made(name, tuple(params))
 
 

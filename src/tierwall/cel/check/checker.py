@@ -189,20 +189,20 @@ class _Checker(Inference):
                 for arg, given in zip(node.args, args, strict=True):
                     self.expect(BOOL, given, arg)
                 return BOOL
-            found = self.environment.lookup(function)
-            if found is None:
+            declared = self.environment.lookup(function)
+            if declared is None:
                 return self.undeclared(node)
-            return self.resolve(node, found, found.plain, args)
+            return self.resolve(node, declared, declared.plain, args)
         prefix = ast.dotted_name(node.target)
         if prefix is not None:
-            found = self.environment.lookup(f"{prefix}.{function}")
-            if found is not None:
-                return self.resolve(node, found, found.plain, args)
+            declared = self.environment.lookup(f"{prefix}.{function}")
+            if declared is not None:
+                return self.resolve(node, declared, declared.plain, args)
         before = len(self.problems)
         target = self.check(node.target)
-        found = self.environment.lookup(function)
-        if found is not None:
-            return self.resolve(node, found, found.members, [target, *args])
+        declared = self.environment.lookup(function)
+        if declared is not None:
+            return self.resolve(node, declared, declared.members, [target, *args])
         if prefix is not None and len(self.problems) > before:
             # `math.greatest(…)`: the function is what is missing, not a variable `math`.
             hint = unknown_function(f"{prefix}.{function}", self.environment)
@@ -280,19 +280,19 @@ class _Checker(Inference):
 
     def comprehension(self, node: ast.Comprehension) -> Type:
         target = self.check(node.target)
-        one, two = self.elements(node.target, target, len(node.variables))
+        first, second = self.elements(node.target, target, len(node.variables))
         outer = self.locals
-        self.locals = {**outer, node.variables[0]: one}
+        self.locals = {**outer, node.variables[0]: first}
         if len(node.variables) == 2:
-            self.locals[node.variables[1]] = two
+            self.locals[node.variables[1]] = second
         given = [self.check(arg) for arg in node.args]
         self.locals = outer
         macro = node.macro
         if macro in ("filter", "transformMap"):
-            one = self.read_back(node.variables[0], one, node.at)
+            first = self.read_back(node.variables[0], first, node.at)
         if macro in ("all", "exists", "exists_one", "existsOne", "filter"):
             self.expect(BOOL, given[0], node.args[0])
-            return list_of(self.settled(one)) if macro == "filter" else BOOL
+            return list_of(self.settled(first)) if macro == "filter" else BOOL
         if macro == "sortBy":
             sort = self.environment.functions["@sortByAssociatedKeys"]
             return self.resolve(node, sort, sort.members, [target, list_of(given[0])])
@@ -300,7 +300,7 @@ class _Checker(Inference):
             self.expect(BOOL, given[0], node.args[0])
         value = given[-1]
         if macro == "transformMap":
-            return self.bounded(map_of(self.settled(one), self.settled(value)), node)
+            return self.bounded(map_of(self.settled(first), self.settled(value)), node)
         if macro == "transformMapEntry":
             entry = map_of(self.free(), self.free())
             if not self.assign(value, entry):

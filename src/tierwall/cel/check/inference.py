@@ -60,9 +60,9 @@ class Bindings:
         if self.steps < self._floor:
             raise OversizedType
         if type(given) is Param:
-            found = self.known.get(given.name)
-            if found is not None:
-                return self._substituted(found, free)
+            bound = self.known.get(given.name)
+            if bound is not None:
+                return self._substituted(bound, free)
             return given if free is None else free
         if not given.params:
             return given
@@ -98,27 +98,28 @@ def assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
             return False
     if type(given) is Param:
         return _substitutable(bindings, wanted, given)[0]
-    one, other = given.name, wanted.name
-    if one in _ANYTHING or other in _ANYTHING:
+    name, wanted_name = given.name, wanted.name
+    if name in _ANYTHING or wanted_name in _ANYTHING:
         return True
-    if one == "null_type":
+    if name == "null_type":
         return _nullable(wanted)
-    if other == "null_type":
+    if wanted_name == "null_type":
         return _nullable(given)
-    if one == "type":
-        return other == "type"
+    if name == "type":
+        return wanted_name == "type"
     if type(given) is Object or type(wanted) is Object:
         return given == wanted
-    return one == other and assignable_all(bindings, given.params, wanted.params)
+    return name == wanted_name and assignable_all(bindings, given.params, wanted.params)
 
 
 def assignable_all(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
     """Whether each of `given` fits its place in `wanted`."""
     if len(given) != len(wanted):
         return False
-    for one, other in zip(given, wanted, strict=True):
+    for given_type, wanted_type in zip(given, wanted, strict=True):
         # A plain type against itself is the usual case.
-        if not (one is other and type(one) is Type and not one.params) and not assignable(bindings, one, other):
+        is_same = given_type is wanted_type and type(given_type) is Type and not given_type.params
+        if not is_same and not assignable(bindings, given_type, wanted_type):
             return False
     return True
 
@@ -158,21 +159,21 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
     return any(_occurs(bindings, variable, param) for param in within.params)
 
 
-def most_general(one: Type, other: Type) -> Type:
+def most_general(left: Type, right: Type) -> Type:
     """The less specific of two types that fit each other."""
-    return one if _less_specific(one, other) else other
+    return left if _less_specific(left, right) else right
 
 
-def _less_specific(one: Type, other: Type) -> bool:
-    if one.name == "dyn" or type(one) is Param:
+def _less_specific(left: Type, right: Type) -> bool:
+    if left.name == "dyn" or type(left) is Param:
         return True
-    if other.name == "dyn" or type(other) is Param:
+    if right.name == "dyn" or type(right) is Param:
         return False
-    if one.name != other.name or len(one.params) != len(other.params):
+    if left.name != right.name or len(left.params) != len(right.params):
         return False
-    if one.name == "type":
+    if left.name == "type":
         return True
-    return all(_less_specific(a, b) for a, b in zip(one.params, other.params, strict=True))
+    return all(_less_specific(a, b) for a, b in zip(left.params, right.params, strict=True))
 
 
 def is_oversized(given: Type) -> bool:
@@ -284,18 +285,18 @@ def no_overload(
 ) -> tuple[str, str | None]:
     """The message and the hint for a call that no overload fits."""
     name = spelled(function.name)
-    found = _listed(given)
+    given_types = _listed(given)
     if not candidates:
         member = bool(function.members)
         style = f"value.{name}(…)" if member else f"{name}(…)"
         return f"`{name}` cannot be called so: expected `{style}`", None
     if function.name in ("_==_", "_!=_"):
-        return f"`{name}` expected two values of one type, found {found}", _conversion(given)
+        return f"`{name}` expected two values of one type, found {given_types}", _conversion(given)
     fitting = [overload for overload in candidates if len(overload.params) == len(given)] or list(candidates)
     closer = [overload for overload in fitting if given and overload.params[:1] == given[:1]]
     shown = list(dict.fromkeys(_listed(overload.params) for overload in closer or fitting))
     expected = " or ".join(shown[:_SHOWN]) + (" …" if len(shown) > _SHOWN else "")
-    return f"`{name}` expected {expected}, found {found}", _conversion(given)
+    return f"`{name}` expected {expected}, found {given_types}", _conversion(given)
 
 
 def _listed(given: tuple[Type, ...]) -> str:

@@ -82,9 +82,9 @@ def _object(name: str, schema: Mapping[str, object], root: bool, depth: int) -> 
     for key in sorted(properties):
         field = escape(key)
         if field is not None:
-            found = _nested(f"{name}.{key}", properties[key], depth)
-            if found is not None:
-                fields[field] = found
+            field_type = _nested(f"{name}.{key}", properties[key], depth)
+            if field_type is not None:
+                fields[field] = field_type
     return Object(name, fields=fields)
 
 

@@ -62,14 +62,14 @@ class Dispatcher:
     def overload(self, args: Sequence[object]) -> Overload:
         """The overload for these arguments."""
         kinds = tuple(map(type, args))
-        found = self._chosen.get(kinds)
-        if found is None:
-            found = next((each for each in self.overloads if all(map(_accepts, each.params, args))), None)
-            if found is None:
+        chosen = self._chosen.get(kinds)
+        if chosen is None:
+            chosen = next((each for each in self.overloads if all(map(_accepts, each.params, args))), None)
+            if chosen is None:
                 raise no_such_overload(self.function, *args)
             if len(self._chosen) < _MAX_CACHED:
-                self._chosen[kinds] = found
-        return found
+                self._chosen[kinds] = chosen
+        return chosen
 
     def invoke(self, meter: Meter, *args: object) -> object:
         """Charge for the call, then make it."""
@@ -111,10 +111,10 @@ def _accepts(param: Type, value: object) -> bool:
 
 def dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
     """The dispatcher of a function of that many arguments, the target counted; None where there is none."""
-    found: Function | None = environment.lookup(function)
-    if found is None:
+    declared: Function | None = environment.lookup(function)
+    if declared is None:
         return None
-    overloads = [overload for overload in (*found.plain, *found.members) if len(overload.params) == count]
+    overloads = [overload for overload in (*declared.plain, *declared.members) if len(overload.params) == count]
     if not overloads:
         return None
     return (IndexDispatcher if function in INDEX else Dispatcher)(function, overloads)
@@ -127,9 +127,9 @@ def optional_field(value: object, field: str) -> OptionalValue:
             return NONE
         value = value.value
     if type(value) is dict:
-        found = value.get(field, _MISSING)
-        if found is not _MISSING:
-            return OptionalValue(found)
+        field_value = value.get(field, _MISSING)
+        if field_value is not _MISSING:
+            return OptionalValue(field_value)
     elif type(value) is list:
         raise no_such_overload("select", value)
     return NONE

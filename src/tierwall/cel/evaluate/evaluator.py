@@ -155,9 +155,9 @@ class Planner:
             value = operand(frame)
             if type(value) is dict:
                 frame.cost += 1
-                found = value.get(field, _MISSING)
-                if found is not _MISSING:
-                    return found
+                field_value = value.get(field, _MISSING)
+                if field_value is not _MISSING:
+                    return field_value
             elif type(value) is OptionalValue:
                 return steps.selected_optional(frame, value, field)
             raise no_such_key(field)
@@ -170,23 +170,23 @@ class Planner:
             return steps.logical(list(map(self.plan, args)), absorbing=function == "_||_")
         if function == ast.CONDITIONAL:
             return steps.conditional(self.plan(args[0]), self._branch(args[1]), self._branch(args[2]))
-        found = dispatcher(self.environment, function, len(args))
-        if found is None:
+        called = dispatcher(self.environment, function, len(args))
+        if called is None:
             return steps.failing(f"unknown function: {function} of {len(args)} arguments")
         if function in MATCHING and type(args[1]) is ast.Literal:
-            found = found.costing(literal_cost)
+            called = called.costing(literal_cost)
         if function in ast.INDEX:
-            return steps.invoking(found, [self._operand(args[0]), self._branch(args[1])])
+            return steps.invoking(called, [self._operand(args[0]), self._branch(args[1])])
         planned = list(map(self.plan, args))
         if function in ("_==_", "_!=_"):
             return steps.equality(planned[0], planned[1], negated=function == "_!=_")
         if function == "@in" and type(args[1]) is not ast.Literal and is_constant(args[1]):
             return steps.membership(*planned)
         if function in LAZY and len(planned) == 2:
-            return steps.lazy(found, *planned)
+            return steps.lazy(called, *planned)
         if function in _FOLDED and len(args) == 1 and type(args[0]) is ast.Literal:
-            return steps.folded(found, args[0].value)
-        return steps.invoking(found, planned)
+            return steps.folded(called, args[0].value)
+        return steps.invoking(called, planned)
 
     def _operand(self, node: ast.Expr) -> Closure:
         """What something is selected from; it costs 1 to select from what is not itself a name or a selection."""

@@ -221,17 +221,18 @@ def _optional(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -
 
 
 def _through_table(generator: Generator, function: str, args: tuple[ast.Expr, ...]) -> Value:
-    found = _dispatcher(generator, function, len(args))
+    called = _dispatcher(generator, function, len(args))
     generator.static += 1 if function == "_[?_]" else 0
     values = [generator.value(arg).text for arg in args]
     generator.metered = True
-    kinds = {overload.result.name for overload in found.overloads}
+    kinds = {overload.result.name for overload in called.overloads}
     kind = kinds.pop() if len(kinds) == 1 else None
-    return Value(f"{generator.constant(found.invoke)}({', '.join(('f', *values))})", kind if kind in _CERTAIN else None)
+    call = f"{generator.constant(called.invoke)}({', '.join(('f', *values))})"
+    return Value(call, kind if kind in _CERTAIN else None)
 
 
 def _dispatcher(generator: Generator, function: str, count: int) -> Dispatcher:
-    found = dispatcher(generator.environment, function, count)
-    if found is None:
+    called = dispatcher(generator.environment, function, count)
+    if called is None:
         raise Unsupported
-    return found
+    return called

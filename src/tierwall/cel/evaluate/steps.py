@@ -141,32 +141,32 @@ def membership(item: Closure, items: Closure) -> Closure:
     return member
 
 
-def lazy(found: Dispatcher, target: Closure, default: Closure) -> Closure:
+def lazy(dispatcher: Dispatcher, target: Closure, default: Closure) -> Closure:
     """`or` and `orValue`, which need their argument only where the target is none."""
 
     def choose(frame: Frame) -> object:
         value = target(frame)
         if type(value) is not OptionalValue:
-            raise no_such_overload(found.function, value)
+            raise no_such_overload(dispatcher.function, value)
         if value.present:
-            return value if found.function == "or" else value.value
+            return value if dispatcher.function == "or" else value.value
         return default(frame)
 
     return choose
 
 
-def folded(found: Dispatcher, value: object) -> Closure:
+def folded(dispatcher: Dispatcher, value: object) -> Closure:
     """A conversion of a literal, which costs nothing."""
 
     def fold(frame: Frame) -> object:
-        return found.overload((value,)).call(value)
+        return dispatcher.overload((value,)).call(value)
 
     return fold
 
 
-def invoking(found: Dispatcher, steps: list[Closure]) -> Closure:
+def invoking(dispatcher: Dispatcher, steps: list[Closure]) -> Closure:
     """A call through the function table."""
-    invoke = found.invoke
+    invoke = dispatcher.invoke
     match steps:
         case [first]:
             return lambda frame: invoke(frame, first(frame))
@@ -289,18 +289,18 @@ def gathering(
 def exists_one(loop: Loop, predicate: Closure) -> Closure:
     """`exists_one`, by either of its names."""
 
-    def take(frame: Frame, found: list[None]) -> None:
-        found.append(None)
+    def take(frame: Frame, passed: list[None]) -> None:
+        passed.append(None)
         frame.cost += _FOUND
 
     gather = gathering(loop, [predicate], list, take)
 
-    def one(frame: Frame) -> object:
-        found = gather(frame)
+    def is_one(frame: Frame) -> object:
+        passed = gather(frame)
         frame.charge(_RESULT_ONE - _RESULT)
-        return len(found) == 1
+        return len(passed) == 1
 
-    return one
+    return is_one
 
 
 def keeping(loop: Loop, predicate: Closure, slot: int) -> Closure:

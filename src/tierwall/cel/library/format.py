@@ -70,8 +70,8 @@ FORMATS: dict[str, Format] = {
 
 def named(name: str) -> OptionalValue:
     """`format.named(name)`."""
-    found = FORMATS.get(name)
-    return NONE if found is None else OptionalValue(found)
+    format = FORMATS.get(name)
+    return NONE if format is None else OptionalValue(format)
 
 
 def validate(format: Format, text: str) -> OptionalValue:

@@ -89,8 +89,8 @@ def index_list(items: list[object], index: object) -> object:
 
 def index_map(mapping: dict[object, object], key: object) -> object:
     """`map[key]`."""
-    found, value = map_find(mapping, key)
-    if found:
+    is_present, value = map_find(mapping, key)
+    if is_present:
         return value
     raise no_such_key(key if type(key) is not bool else str(key).lower())
 

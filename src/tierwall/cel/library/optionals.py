@@ -59,8 +59,8 @@ def optional_index(container: object, key: object) -> OptionalValue:
     if isinstance(container, OptionalValue):
         return optional_index(container.value, key) if container.present else NONE
     if isinstance(container, dict):
-        found, value = map_find(container, key)
-        return OptionalValue(value) if found else NONE
+        is_present, value = map_find(container, key)
+        return OptionalValue(value) if is_present else NONE
     if isinstance(container, list):
         place = list_place(container, key)
         return OptionalValue(container[place]) if place is not None else NONE

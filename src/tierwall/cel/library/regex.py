@@ -46,10 +46,10 @@ def _options() -> re2.Options:
 
 def compiled(pattern: str) -> re2._Regexp:
     """The pattern, compiled once; it matches bytes."""
-    found = _compiled(pattern)
-    if isinstance(found, str):
-        raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {found}")
-    return found
+    program = _compiled(pattern)
+    if isinstance(program, str):
+        raise EvaluationError(f"invalid regular expression `{pattern[:80]}`: {program}")
+    return program
 
 
 @lru_cache(maxsize=128)
@@ -70,10 +70,10 @@ def _compiled(pattern: str) -> re2._Regexp | str:
 
 def program_size(pattern: str) -> int:
     """The length of the compiled program; for one that is too long, a length that hardly any limit allows."""
-    found = _compiled(pattern)
-    if isinstance(found, str):
-        return _TOO_LARGE if "too large" in found else 0
-    return int(found.programsize)
+    program = _compiled(pattern)
+    if isinstance(program, str):
+        return _TOO_LARGE if "too large" in program else 0
+    return int(program.programsize)
 
 
 def pattern_size(pattern: str) -> int:
@@ -135,9 +135,9 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     As in Go, an empty match right after another match does not count.
     """
     regexp, data = compiled(pattern), encoded(text)
-    found: list[str] = []
+    matches: list[str] = []
     if limit == 0:
-        return found
+        return matches
     last, looked_at = -1, 0
     for match in regexp.finditer(data):
         start, end = match.span()
@@ -148,10 +148,10 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         if start == end and (start == last or inside_character):
             continue
         last = end
-        found.append(data[start:end].decode())
-        if len(found) == limit:
+        matches.append(data[start:end].decode())
+        if len(matches) == limit:
             break
-    return found
+    return matches
 
 
 _member = members(STRING)

@@ -198,23 +198,23 @@ def _choice(
         return chosen
     if then is False and other is True:
         return negated(chosen, node, boolean)
-    one, two = specialiser.write(node.args[1], then), specialiser.write(node.args[2], other)
-    can = outcomes.choice(chosen.can, one.can, two.can)
+    then_part, other_part = specialiser.write(node.args[1], then), specialiser.write(node.args[2], other)
+    can = outcomes.choice(chosen.can, then_part.can, other_part.can)
     if boolean and not can & (outcomes.TRUE | outcomes.FALSE):
         return Failed("no such overload: _?_:_", True)
-    size = chosen.size + one.size + two.size + 6
+    size = chosen.size + then_part.size + other_part.size + 6
     specialiser.bound(size)
-    left, right = one.expr, two.expr
-    kind = one.type if one.type is not None and one.type == two.type else None
+    left, right = then_part.expr, other_part.expr
+    kind = then_part.type if then_part.type is not None and then_part.type == other_part.type else None
     if specialiser.static(node) is not None:
         kind = certain(specialiser.static(node))
-    elif one.type is not None and two.type is not None and not fits((one.type,), (two.type,)):
+    elif then_part.type is not None and other_part.type is not None and not fits((then_part.type,), (other_part.type,)):
         left, right = (dyn(left) if type(left) is not Literal or left is not node.args[1] else left), dyn(right)
         size += 10
-    elif one.can == outcomes.ERROR:
-        kind = two.type
-    elif two.can == outcomes.ERROR:
-        kind = one.type
+    elif then_part.can == outcomes.ERROR:
+        kind = other_part.type
+    elif other_part.can == outcomes.ERROR:
+        kind = then_part.type
     return settled(Residual(Call("_?_:_", None, (chosen.expr, left, right), node.at), can, size, kind))
 
 

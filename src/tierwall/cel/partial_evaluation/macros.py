@@ -75,49 +75,49 @@ class _Unrolling:
         self.opened = [specialiser.later(arg, outside, want) for arg, want in zip(node.args, wants, strict=True)]
 
     def run(self, frame: Frame) -> Result:
-        found = self.range(frame)
-        if isinstance(found, Failed):
-            return found
-        if isinstance(found, Residual):
-            if self.node.macro == "sortBy" and type(found.expr) is MapExpr:
+        target = self.range(frame)
+        if isinstance(target, Failed):
+            return target
+        if isinstance(target, Residual):
+            if self.node.macro == "sortBy" and type(target.expr) is MapExpr:
                 # A map cannot be sorted, and the parser says so if it sees one.
                 return Failed(str(no_such_overload("sortBy", {})))
-            found = self.specialiser.fit(self.node.target, found)
-            return self._kept(frame, found.expr, found.size, None)
-        if not isinstance(found, list | dict) or (isinstance(found, dict) and self.node.macro == "sortBy"):
-            return Failed(str(no_such_overload(self.node.macro, found)))
+            target = self.specialiser.fit(self.node.target, target)
+            return self._kept(frame, target.expr, target.size, None)
+        if not isinstance(target, list | dict) or (isinstance(target, dict) and self.node.macro == "sortBy"):
+            return Failed(str(no_such_overload(self.node.macro, target)))
         if frame[UNROLLING]:
-            return self._unrolled(frame, found)
+            return self._unrolled(frame, target)
         # Where unrolling leads too far the outermost comprehension stays as it is; those inside it then try again.
         frame[UNROLLING] = True
         try:
-            return self._unrolled(frame, found)
+            return self._unrolled(frame, target)
         except (Exhausted, PartialError, CostExceeded):
             frame[UNROLLING] = False
-            return self._kept(frame, *self.specialiser.spell(self.node.target, found), None)
+            return self._kept(frame, *self.specialiser.spell(self.node.target, target), None)
         finally:
             frame[UNROLLING] = False
 
-    def _unrolled(self, frame: Frame, found: list[object] | dict[object, object]) -> Result:
-        items = list(self._items(found))
+    def _unrolled(self, frame: Frame, target: list[object] | dict[object, object]) -> Result:
+        items = list(self._items(target))
         macro = self.node.macro
         if macro in _QUANTIFIERS:
-            return self._quantified(frame, found, items, _QUANTIFIERS[macro])
+            return self._quantified(frame, target, items, _QUANTIFIERS[macro])
         if macro in _COUNTS:
-            return self._counted(frame, found, items)
+            return self._counted(frame, target, items)
         if macro == "filter":
-            return self._filtered(frame, found, items)
+            return self._filtered(frame, target, items)
         if macro == "sortBy":
-            return self._sorted(frame, found, items)
-        return self._transformed(frame, found, items)
+            return self._sorted(frame, target, items)
+        return self._transformed(frame, target, items)
 
-    def _items(self, found: list[object] | dict[object, object]) -> Iterator[Item]:
+    def _items(self, target: list[object] | dict[object, object]) -> Iterator[Item]:
         two = len(self.keys) == 2
-        if isinstance(found, list):
-            for i, value in enumerate(found):
+        if isinstance(target, list):
+            for i, value in enumerate(target):
                 yield Item((i, value) if two else (value,), value, i)
         else:
-            for key, (stored, value) in zip(map_keys(found), found.items(), strict=True):
+            for key, (stored, value) in zip(map_keys(target), target.items(), strict=True):
                 yield Item((key, value) if two else (key,), key, stored)
 
     def _round(self, frame: Frame, item: Item) -> None:
@@ -129,7 +129,7 @@ class _Unrolling:
         for key, value in zip(self.keys, item.values, strict=True):
             frame[key] = value
 
-    def _quantified(self, frame: Frame, found: object, items: list[Item], function: str) -> Result:
+    def _quantified(self, frame: Frame, target: object, items: list[Item], function: str) -> Result:
         joined = Joined(function, self.specialiser.bound)
         remaining = []
         for item in items:
@@ -142,10 +142,10 @@ class _Unrolling:
         result = joined.result(self.boolean)
         if not isinstance(result, Residual) or len(joined.parts) < 2:
             return result
-        kept = self._kept(frame, *self._over(found, remaining), result.can)
+        kept = self._kept(frame, *self._over(target, remaining), result.can)
         return result if result.size <= kept.size else kept
 
-    def _counted(self, frame: Frame, found: object, items: list[Item]) -> Result:
+    def _counted(self, frame: Frame, target: object, items: list[Item]) -> Result:
         """`exists_one`: fails if any element does; elements that are false do not count."""
         passing = self._passing(frame, items)
         if isinstance(passing, Failed):
@@ -154,22 +154,22 @@ class _Unrolling:
         count = len(remaining) - len(pending)
         if not pending:
             return count == 1
-        one = (count == 0 and any(each.can & outcomes.TRUE for each in pending)) or (
+        can_be_one = (count == 0 and any(each.can & outcomes.TRUE for each in pending)) or (
             count == 1 and all(each.can & outcomes.FALSE for each in pending)
         )
-        can = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if one else 0)
-        return self._kept(frame, *self._over(found, remaining), can)
+        can = outcomes.FALSE | outcomes.ERROR | (outcomes.TRUE if can_be_one else 0)
+        return self._kept(frame, *self._over(target, remaining), can)
 
-    def _filtered(self, frame: Frame, found: object, items: list[Item]) -> Result:
+    def _filtered(self, frame: Frame, target: object, items: list[Item]) -> Result:
         passing = self._passing(frame, items)
         if isinstance(passing, Failed):
             return passing
         remaining, pending = passing
         if not pending:
             return [item.element for item in remaining]
-        return self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
+        return self._kept(frame, *self._over(target, remaining), outcomes.VALUE)
 
-    def _sorted(self, frame: Frame, found: object, items: list[Item]) -> Result:
+    def _sorted(self, frame: Frame, target: object, items: list[Item]) -> Result:
         keys = []
         for item in items:
             self._round(frame, item)
@@ -178,7 +178,7 @@ class _Unrolling:
                 return result
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
-            return self._kept(frame, *self.specialiser.spell(self.node.target, found), outcomes.VALUE)
+            return self._kept(frame, *self.specialiser.spell(self.node.target, target), outcomes.VALUE)
         # The keys are in hand: each element is paired with its own, in a list that the macro itself then sorts.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
@@ -202,7 +202,7 @@ class _Unrolling:
         self._round(frame, item)
         return as_condition(self.closed[0](frame), self.node.macro)
 
-    def _transformed(self, frame: Frame, found: object, items: list[Item]) -> Result:
+    def _transformed(self, frame: Frame, target: object, items: list[Item]) -> Result:
         """`map` and the transforms, with or without a filter."""
         remaining, made, undecided = [], [], False
         for item in items:
@@ -225,7 +225,7 @@ class _Unrolling:
             made.append(result)
         if not undecided and not any(isinstance(each, Residual) for each in made):
             return self._collected(remaining, made)
-        kept = self._kept(frame, *self._over(found, remaining), outcomes.VALUE)
+        kept = self._kept(frame, *self._over(target, remaining), outcomes.VALUE)
         written = None if undecided else self._collected(remaining, made)
         return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
@@ -257,16 +257,16 @@ class _Unrolling:
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
         return self.specialiser.application(node)([made])
 
-    def _over(self, found: object, items: list[Item]) -> tuple[Expr, int]:
+    def _over(self, target: object, items: list[Item]) -> tuple[Expr, int]:
         """The range of a comprehension over the elements that remain."""
-        value, static = found, self.specialiser.static(self.node.target)
+        value, static = target, self.specialiser.static(self.node.target)
         if len(self.keys) == 1:
             value = [item.element for item in items]
             if static is not None and static.params:
                 # The keys of a map are a list of keys.
                 static = list_of(static.params[0])
-        elif isinstance(found, dict):
-            value = {item.key: found[item.key] for item in items}
+        elif isinstance(target, dict):
+            value = {item.key: target[item.key] for item in items}
         # Of a list with indices nothing is left out: it would change the index of what stands behind.
         return self.specialiser.constant(value, static)
 

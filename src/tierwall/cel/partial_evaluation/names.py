@@ -103,13 +103,13 @@ class Unknowns:
                     return KNOWN
                 if name in self.names:
                     break
-        found = KNOWN
+        kind = KNOWN
         for unknown in self.paths:
             if parts[: len(unknown)] == unknown:
                 return UNKNOWN
             if unknown[: len(parts)] == parts:
-                found = HOLED
-        return found
+                kind = HOLED
+        return kind
 
     def exact(self, path: Path) -> bool:
         """Whether the path is an unknown itself, not something below one."""
@@ -127,7 +127,7 @@ class Unknowns:
 
     def named_in(self, expr: Expr) -> frozenset[str]:
         """The unknowns that an expression names."""
-        found: set[str] = set()
+        named: set[str] = set()
         todo: list[tuple[Expr, frozenset[str]]] = [(expr, frozenset())]
         while todo:
             node, scope = todo.pop()
@@ -136,7 +136,7 @@ class Unknowns:
                 if path.root in scope:
                     continue
                 parts = path.parts
-                found.update(
+                named.update(
                     ".".join(unknown)
                     for unknown in self.paths
                     if parts[: len(unknown)] == unknown or unknown[: len(parts)] == parts
@@ -147,7 +147,7 @@ class Unknowns:
             if variables:
                 scope = scope.union(variables)
                 todo.extend((part, scope) for part in inner)
-        return frozenset(found)
+        return frozenset(named)
 
 
 class Analysis:
@@ -162,9 +162,9 @@ class Analysis:
         if type(node) is Literal:
             return _NOTHING
         key = (node, scope)
-        found = self._memo.get(key)
-        if found is not None:
-            return found
+        remembered = self._memo.get(key)
+        if remembered is not None:
+            return remembered
         result = self._path_uses(node, scope)
         if result is None:
             # No function of its own, no comprehension: trees are deep and Python's stack is not.

@@ -154,13 +154,13 @@ class _CallWriter(_OtherWriter):
             # Kubernetes' optimizer takes `x in []` for false, without looking at `x`, where it sees the empty list.
             return (1,)
         key = tuple([each.type if type(each) is Residual else type(each) for each in results])
-        found = self._seen.get(key)
-        if found is None:
-            found = self._hidden(results)
+        hidden = self._seen.get(key)
+        if hidden is None:
+            hidden = self._hidden(results)
             # The type of a list or map is not all there is to say about what is in it.
             if list not in key and dict not in key and len(self._seen) < _REMEMBERED:
-                self._seen[key] = found
-        return found
+                self._seen[key] = hidden
+        return hidden
 
     def _hidden(self, results: list[Result]) -> tuple[int, ...]:
         known = [each.type or DYN if type(each) is Residual else value_type(each) for each in results]
@@ -196,16 +196,19 @@ def _equality(function: str, results: Sequence[Result]) -> int:
     plain = left.type if type(left) is Residual else value_type(left)
     if plain is None or plain.name not in _SCALARS:
         failing = outcomes.ERROR
-    ones, others = (each.can if type(each) is Residual else outcomes.of_value(each) for each in results)
+    left_outcomes, right_outcomes = (
+        each.can if type(each) is Residual else outcomes.of_value(each) for each in results
+    )
     values = outcomes.TRUE | outcomes.FALSE
-    if not (ones | others) & outcomes.OTHER:
+    if not (left_outcomes | right_outcomes) & outcomes.OTHER:
         # Both are bools: they can be equal only if there is a bool that both can be.
-        equal = bool(ones & others & values)
+        equal = bool(left_outcomes & right_outcomes & values)
         differ = bool(
-            (ones & outcomes.TRUE and others & outcomes.FALSE) or (ones & outcomes.FALSE and others & outcomes.TRUE)
+            (left_outcomes & outcomes.TRUE and right_outcomes & outcomes.FALSE)
+            or (left_outcomes & outcomes.FALSE and right_outcomes & outcomes.TRUE)
         )
     else:
-        equal = bool(ones & others & (values | outcomes.OTHER))
+        equal = bool(left_outcomes & right_outcomes & (values | outcomes.OTHER))
         differ = True
     if function == "_!=_":
         equal, differ = differ, equal

@@ -88,8 +88,8 @@ class _Parser:
             message, hint = lexer.describe_bad(self.source, at)
             self.report(at, message, hint)
         else:
-            found = "end of input" if kind == END else f"`{text if len(text) <= 40 else text[:37] + '...'}`"
-            self.report(at, f"expected {expected}, found {found}", _WORD_HINTS.get(text))
+            token = "end of input" if kind == END else f"`{text if len(text) <= 40 else text[:37] + '...'}`"
+            self.report(at, f"expected {expected}, found {token}", _WORD_HINTS.get(text))
         raise _Stop
 
     def descend(self) -> None:

@@ -153,8 +153,9 @@ def resolve(snapshot: Snapshot, question: ApiQuestion) -> Resolved:
 def _completed(question: ApiQuestion, known: Iterable[ApiResource]) -> ApiQuestion | None:
     """The question about the resource that is served under its name; None if nobody knows the name."""
     asked = _in_parts(question)
+    name = asked.resource
     for served in known:
-        if asked.resource in (served.plural, *served.others) and asked.group in (None, served.group):
+        if (name == served.plural or name in served.others) and asked.group in (None, served.group):
             version = asked.version if asked.version is not None else served.version
             return replace(asked, resource=served.plural, group=served.group, version=version)
     return None

@@ -51,7 +51,7 @@ def compile(text: str, variables: Mapping[str, str] | None = None) -> Program:
 
 
 def partial(text: str, known: Mapping[str, object], unknown: Iterable[str]) -> str:
-    """What is left of an expression when only some of its variables are known; a value if nothing is left.
+    """Evaluate an expression as far as its known variables allow; the answer is an expression, or a constant.
 
     InputError says what is wrong with the text. Parts that fail stay in the result, so that it fails as the text does.
     """

@@ -21,7 +21,7 @@ Answer = dict[str, object]
 
 
 class QuestionError(ValueError):
-    """A question that is not one."""
+    """The question is malformed."""
 
 
 class Batch:
@@ -36,7 +36,7 @@ class Batch:
         return Environment(self._release, dict.fromkeys(names, DYN), self._extensions)
 
     def answer(self, question: object) -> Answer:
-        """The answer; every way to go wrong is one, but for a question that is none: `QuestionError`."""
+        """Answer one question. Errors are answers too; only a malformed question raises `QuestionError`."""
         if not isinstance(question, dict) or not isinstance(question.get("expr"), str):
             raise QuestionError("expected an object with a text `expr`")
         text: str = question["expr"]

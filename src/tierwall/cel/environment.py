@@ -1,4 +1,4 @@
-"""What an expression may use: the functions, macros and types of one Kubernetes release, and the declared variables.
+"""The environment of an expression: the functions, macros and types of one release, and the declared variables.
 
 Kubernetes compiles each expression in the environment of a version (apiserver pkg/cel/environment/base.go), so that
 a policy accepted today still means the same after a rollback. `release` is the minor version, 37 for 1.37.

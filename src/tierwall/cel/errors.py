@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: its text, or its evaluation.
+"""Errors of expressions: in their text, or in their evaluation.
 
 A `SourceError` is a syntax or type error. It reports every problem of the text, in order, each with its place, its line
 and a hint. Lines and columns count from 1, columns in code points (as cel-go counts them).

@@ -48,7 +48,7 @@ class Type(msgspec.Struct, frozen=True, gc=False):
 class Object(Type, frozen=True, gc=False, eq=False):
     """An object of known fields, from a schema (see `structural`); an unknown field is a check error.
 
-    As in Kubernetes it is no map: it is assignable to itself and to `dyn`, and compares with null.
+    As in Kubernetes it is not a map: it is assignable to itself and to `dyn`, and compares with null.
     """
 
     fields: Mapping[str, Type] = {}
@@ -113,7 +113,7 @@ _ALIASES = {
 
 
 class TypeNameError(ValueError):
-    """A text that is no type."""
+    """The text is not a type."""
 
 
 def parse_type(text: str) -> Type:

@@ -129,7 +129,7 @@ class Opaque:
 
 
 class BoolKey(msgspec.Struct, frozen=True, gc=False):
-    """How `true` and `false` are kept as map keys, since Python's `True` would meet the key `1`."""
+    """`true` or `false` as a map key, because Python's `True` equals the key `1`."""
 
     value: bool
 

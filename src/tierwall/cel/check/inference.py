@@ -1,4 +1,4 @@
-"""Which overloads a call may reach, and what it gives (cel-go 0.29, checker/checker.go and checker/types.go).
+"""The overloads that a call may reach, and its type (cel-go 0.29, checker/checker.go and checker/types.go).
 
 `Bindings` say whether one type fits another, and what that means for type variables (`Param`); a failed attempt leaves
 nothing behind. `Inference` tries the overloads of a call: every one that fits the arguments counts, and where their
@@ -32,7 +32,7 @@ class OversizedType(Exception):
 
 
 class Bindings:
-    """What is known about type variables, with a trail to go back on, and the steps that are left."""
+    """The known type variables, a trail to undo bindings, and the number of steps that are left."""
 
     __slots__ = ("_floor", "_trail", "known", "steps")
 

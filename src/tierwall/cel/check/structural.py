@@ -1,7 +1,7 @@
 """Types of Kubernetes objects from their OpenAPI schemas (apiserver pkg/cel/common/schemas.go and pkg/cel/escaping.go).
 
-What a schema does not describe, CEL does not see: a property without a type is no field. A property whose name is no
-CEL name has its fields under an escaped name (`a-b` is `a__dash__b`).
+CEL does not see what a schema does not describe: a property without a type is not a field. A property whose name is not
+a CEL name has an escaped one (`a-b` is `a__dash__b`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Kubernetes refuses although its types fit (cel-go 0.29, cel/validator.go and ext/formatting.go).
+"""Expressions that Kubernetes refuses although their types fit (cel-go 0.29, cel/validator.go and ext/formatting.go).
 
 Literal durations, timestamps and patterns that would fail whenever evaluated; lists and maps of mixed types, except
 inside a call of `format`; and format strings that do not fit their arguments.

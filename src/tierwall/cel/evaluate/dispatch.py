@@ -1,4 +1,4 @@
-"""Which overload a call means, by the types its arguments turn out to have (cel-spec, "Functions").
+"""Finds the overload of a call by the types its arguments turn out to have (cel-spec, "Functions").
 
 Evaluation does not need a checked tree: as in cel-go, an unchecked call finds its overload at run time, and a member
 function may be called like a plain one and the other way round.
@@ -104,13 +104,13 @@ def index(container: object, key: object) -> object:
 
 
 def _accepts(param: Type, value: object) -> bool:
-    # Only the outermost type is looked at: elements are the meaning's own business.
+    # Only the outermost type is looked at: the function itself looks at elements.
     name = param.name
     return type(param) is Param or name == "dyn" or name == type_name(value)
 
 
 def dispatcher(environment: Environment, function: str, count: int) -> Dispatcher | None:
-    """The dispatcher of a function of that many arguments, the target counted; None where there is none."""
+    """The dispatcher of a function of that many arguments, counting the target; None if there is no such function."""
     declared: Function | None = environment.lookup(function)
     if declared is None:
         return None

@@ -189,7 +189,7 @@ class Planner:
         return steps.invoking(called, planned)
 
     def _operand(self, node: ast.Expr) -> Closure:
-        """What something is selected from; it costs 1 to select from what is not itself a name or a selection."""
+        """The operand of a selection; selecting costs 1, unless the operand is itself a name or a selection."""
         planned = self.plan(node)
         return planned if is_selection(node) else steps.costing(planned, cost.NAME)
 

@@ -237,7 +237,7 @@ class Generator:
         return Value(self.variables[name], atom=True)
 
     def operand(self, node: ast.Expr) -> Value:
-        """What something is selected from."""
+        """The operand of a selection."""
         self.static += 0 if is_selection(node) else cost.NAME
         return self.value(node)
 

@@ -84,7 +84,7 @@ class Program:
 
     def warm(self) -> bool:
         """Compile now instead of after a few evaluations; whether there is a fast path."""
-        # Before compiling, so that threads that come meanwhile evaluate instead of compiling, too.
+        # Before compiling, so that threads that come meanwhile evaluate instead of compiling it again.
         self._uses = _SETTLED
         self._fast = compiled(self.tree, self.environment)
         return self._fast is not None

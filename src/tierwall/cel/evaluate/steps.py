@@ -42,7 +42,7 @@ Closure: TypeAlias = Callable[[Frame], object]
 
 
 def failing(message: str) -> Closure:
-    """What always fails."""
+    """A closure that always fails."""
 
     def fail(frame: Frame) -> object:
         raise EvaluationError(message)
@@ -51,12 +51,12 @@ def failing(message: str) -> Closure:
 
 
 def too_deep(frame: Frame) -> NoReturn:
-    """What comes of a tree or a value that is nested deeper than what is left of Python's stack."""
+    """Fail on a tree or a value that is nested deeper than Python's stack allows."""
     raise CostExceeded("operation cancelled: nested too deeply") from None
 
 
 def costing(step: Closure, amount: int) -> Closure:
-    """The step, for so much more."""
+    """The step at an extra cost."""
 
     def charged(frame: Frame) -> object:
         frame.cost += amount
@@ -142,7 +142,7 @@ def membership(item: Closure, items: Closure) -> Closure:
 
 
 def lazy(dispatcher: Dispatcher, target: Closure, default: Closure) -> Closure:
-    """`or` and `orValue`, which need their argument only where the target is none."""
+    """`or` and `orValue`, which evaluate their argument only where the target has no value."""
 
     def choose(frame: Frame) -> object:
         value = target(frame)
@@ -185,7 +185,7 @@ Loop: TypeAlias = Callable[[Frame], Iterable[None]]
 
 
 def iterate(value: object) -> list[object]:
-    """What a comprehension with one variable goes through: the elements of a list, the keys of a map."""
+    """The values of a comprehension's one variable: the elements of a list, the keys of a map."""
     if type(value) is list:
         return value
     if type(value) is dict:
@@ -194,7 +194,7 @@ def iterate(value: object) -> list[object]:
 
 
 def iterate_pairs(value: object) -> list[tuple[object, object]]:
-    """What a comprehension with two variables goes through: index and element, key and value."""
+    """The values of a comprehension's two variables: index and element, key and value."""
     if type(value) is list:
         return list(enumerate(value))
     if type(value) is dict:
@@ -268,7 +268,7 @@ Gathered = TypeVar("Gathered")
 def gathering(
     loop: Loop, tests: list[Closure], start: Callable[[], Gathered], take: Callable[[Frame, Gathered], None]
 ) -> Callable[[Frame], Gathered]:
-    """What `take` gathers from the elements that pass the tests."""
+    """Gather with `take` from the elements that pass the tests."""
 
     def gather(frame: Frame) -> Gathered:
         gathered = start()

@@ -34,7 +34,7 @@ class IP(Opaque, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def width(self) -> int:
-        """How many bits an address of its family has."""
+        """The number of bits of an address of this family."""
         return 32 if self.version == 4 else 128
 
     @property
@@ -88,7 +88,7 @@ def parse_ip(text: str) -> IP:
 
 
 def is_canonical(text: str) -> bool:
-    """Whether the text is how the address is written back; an error if it is none."""
+    """Whether the text is the canonical form of an address; an error if it is not an address."""
     return parse_ip(text).notation() == text
 
 

@@ -22,7 +22,7 @@ _CHECK_COST = 350_000
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. `service_account` is `(namespace, name)`, or None for the user of the request."""
+    """The request to check. `service_account` is `(namespace, name)`, or None for the user of the request."""
 
     verb: str = ""
     service_account: tuple[str, str] | None = None
@@ -99,7 +99,7 @@ def check(check: Check, verb: str) -> Decision:
 
 
 def _with(field: str, kind: type[Check], required: bool = False) -> Callable[[Authorizer | Check, str], Check]:
-    """What adds a field to a question; an authorizer begins a new one."""
+    """A function that adds a field to a question; an authorizer begins a new one."""
 
     def add(target: Authorizer | Check, text: str) -> Check:
         if required and not text.strip():

@@ -1,4 +1,4 @@
-"""What evaluation costs: Kubernetes' runtime model (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
+"""The cost of evaluation: Kubernetes' runtime model (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
 
 Reading a name or a field costs 1, a call 1 unless its overload says more, literals nothing. A list costs 10 to make and
 a map 30. Functions that walk a text pay a tenth of its length; regular expressions pay text times pattern.
@@ -56,7 +56,7 @@ def scan_shorter(left: object, right: object) -> int:
 
 
 def nodes(value: object) -> int:
-    """How many values there are in a value, itself counted; beyond `_MAX_NODES` it is not counted on.
+    """Count the values inside a value, and the value itself; stop at `_MAX_NODES`.
 
     A value may hold another one many times (`[x, x]` of `[y, y]` of …), so there may be more than memory would suggest.
     """

@@ -8,7 +8,7 @@ from tierwall.cel.library.table import Overload, members
 from tierwall.cel.types import BOOL, INT, A, B, Type, list_of, map_of, optional_of
 from tierwall.cel.values import NONE, TIMESTAMP_MIN, OptionalValue, Timestamp, Uint, map_find, no_such_overload
 
-# Functions whose second argument is only evaluated where the first, an optional, is none.
+# Functions that evaluate their second argument only where the first, an optional, has no value.
 LAZY = ("or", "orValue")
 _KEYS = frozenset((bool, int, Uint, float, str))
 
@@ -90,7 +90,7 @@ OVERLOADS: tuple[Overload, ...] = (
     _index("_[?_]", optional_of(_LIST), INT, _A),
     _index("_[?_]", _MAP, A, _B),
     _index("_[?_]", optional_of(_MAP), A, _B),
-    # Of an optional container a missing element is none, too.
+    # A missing element of an optional container is none as well.
     _index("_[_]", optional_of(_LIST), INT, _A),
     _index("_[_]", optional_of(_MAP), A, _B),
     _of_list("first", (), _A, lambda items: OptionalValue(items[0]) if items else NONE),

@@ -34,7 +34,7 @@ _LONGEST_SEARCH = 200_000_000
 
 @cache
 def _options() -> re2.Options:
-    """How patterns are compiled. RE2 is imported only for expressions that have any."""
+    """The options of every pattern. RE2 is imported only for expressions that have one."""
     import re2
 
     options = re2.Options()
@@ -54,7 +54,7 @@ def compiled(pattern: str) -> re2._Regexp:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> re2._Regexp | str:
-    """The pattern, or why there is none: failures take as long to find as programs, and are remembered too."""
+    """The compiled pattern, or why there is none. Failing takes as long as compiling, so both are remembered."""
     if len(pattern) > _LONGEST:
         return "too long"
     if _SINGLE_BYTE.search(pattern) and "\\Q" not in pattern:
@@ -77,7 +77,7 @@ def program_size(pattern: str) -> int:
 
 
 def pattern_size(pattern: str) -> int:
-    """What matching goes by: the pattern's length, but for the few characters (`x{1000}`) that make a large program."""
+    """The size that matching costs: the pattern's length, or the program's where that is large (`x{1000}`)."""
     size = program_size(pattern)
     return max(len(pattern), size) if size > _SMALL_PROGRAM else len(pattern)
 

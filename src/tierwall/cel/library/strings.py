@@ -116,7 +116,7 @@ _OUTERMOST: dict[type, Callable[[Any], str]] = {
 
 
 def _inner(value: object, quoted: bool = True) -> str:
-    """What a value looks like inside a list or map: as a CEL literal."""
+    """Format a value inside a list or map, as a CEL literal."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""What a function is: an `Overload` holds its types, its meaning, its cost and the release that brought it.
+"""The signatures of functions: an `Overload` holds its types, its meaning, its cost and the release that brought it.
 
 The checker reads the types, the evaluators call the meaning, and the cost model reads the cost: whoever adds a function
 adds an overload to a library's `OVERLOADS`, and nothing else.
@@ -33,7 +33,7 @@ class Overload(msgspec.Struct, frozen=True, gc=False):
 
 
 def members(target: Type, since: int = 0) -> Callable[..., Overload]:
-    """What declares the functions that values of one type have: name, parameters after the target, result, call."""
+    """A declarer of member functions of one type: it takes name, parameters after the target, result and call."""
 
     def declare(function: str, params: tuple[Type, ...], result: Type, call: Any, **more: Any) -> Overload:
         return Overload(function, (target, *params), result, call, True, **{"since": since, **more})
@@ -42,7 +42,7 @@ def members(target: Type, since: int = 0) -> Callable[..., Overload]:
 
 
 def is_read_by(parse: Callable[..., object]) -> Callable[..., bool]:
-    """What tells whether `parse` reads a text: `isIP`, `isURL` and the like."""
+    """A predicate that is true where `parse` succeeds: `isIP`, `isURL` and the like."""
 
     def is_read(*args: object) -> bool:
         try:

@@ -57,7 +57,7 @@ URL_TYPE = Type(URL.cel_type)
 
 
 class _BadURL(Exception):
-    """Why a text is no URL."""
+    """The text is not a URL; the message says why."""
 
 
 def _escape(text: str, kept: frozenset[str]) -> str:
@@ -205,7 +205,7 @@ def parse(text: str) -> URL:
 
 
 def request_uri_problem(text: str) -> str | None:
-    """Why the text is no request URI; None if it is one."""
+    """The reason why the text is not a request URI; None if it is one."""
     try:
         _parse(_bytes(text), via_request=True)
     except _BadURL as error:

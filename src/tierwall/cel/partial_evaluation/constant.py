@@ -1,4 +1,4 @@
-"""From a value to the expression that gives it back: a residual names no known variable.
+"""Turns a value into the expression that gives it back, because a residual names no known variable.
 
 docs/cel-partial.md#what-is-promised.
 
@@ -109,7 +109,7 @@ def _mixed(values: Iterable[object]) -> bool:
 
 
 def _types(values: Iterable[object]) -> list[Type]:
-    """The types of values, no more than two of them: nobody asks how many more there are."""
+    """The first two types among the values: callers only ask whether there is more than one."""
     types: list[Type] = []
     for value in values:
         given = value_type(value)

@@ -1,4 +1,4 @@
-"""What does not need all its operands: `&&`, `||`, `!`, `?:`, `or` and `orValue` (cel-spec, "Logical Operators").
+"""Operators that may not need all operands: `&&`, `||`, `!`, `?:`, `or`, `orValue` (cel-spec, "Logical Operators").
 
 `&&` and `||` absorb errors from either side, so `residual && false` is false whatever the residual is, and the order
 of operands does not matter. `residual && true` is the residual only where it is a bool or an error, or where a value
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Joined:
-    """The operands of one `&&` or `||` as they come in, and what they amount to."""
+    """The operands of one `&&` or `||` as they come in, and their joint result."""
 
     __slots__ = ("_absorbing", "_bit", "_bound", "_function", "_size", "error", "parts")
 
@@ -64,7 +64,7 @@ class Joined:
             self.error = Failed(self.error.message, True)
 
     def result(self, boolean: bool) -> Result:
-        """What the operands amount to when none of them settled it."""
+        """The result of all operands when none of them settled it."""
         parts = self.parts
         if not parts:
             return self.error if self.error is not None else not self._absorbing
@@ -165,7 +165,7 @@ def negated(result: Residual, node: Expr, boolean: bool) -> Result:
     expr = result.expr
     can = outcomes.negation(result.can)
     if type(expr) is Call and expr.function == "!_" and boolean:
-        # Without its negations the operand may show that it is no bool.
+        # Without its negations the operand may turn out not to be a bool.
         return settled(Residual(expr.args[0], can | outcomes.OTHER, result.size - 1))
     return settled(Residual(Call("!_", None, (expr,), node.at), can, result.size + 1, BOOL))
 

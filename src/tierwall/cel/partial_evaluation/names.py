@@ -1,4 +1,4 @@
-"""Which names are unknown: whole variables, and paths inside known ones (cel-spec, "Name Resolution").
+"""Unknown names: whole variables, and paths inside known ones (cel-spec, "Name Resolution").
 
 An unknown is a variable (`object`), a variable with a dotted name (`a.b`), or a path inside a known map: then
 `request.name`, `request["name"]`, `request.?name` and `has(request.name)` need it, and `request` as a whole is known
@@ -46,7 +46,7 @@ class Path(msgspec.Struct, frozen=True, gc=False):
 
 
 class Uses(msgspec.Struct, frozen=True, gc=False):
-    """What a part of an expression mentions: unknowns, known variables, and iteration variables bound outside it."""
+    """The names in a part of an expression: unknowns, known variables, and iteration variables bound outside it."""
 
     unknown: bool
     known: bool
@@ -151,14 +151,14 @@ class Unknowns:
 
 
 class Analysis:
-    """What each part of one expression uses, worked out once a part."""
+    """Finds the names that the parts of one expression use, once for each part."""
 
     def __init__(self, unknowns: Unknowns) -> None:
         self.unknowns = unknowns
         self._memo: dict[tuple[Expr, frozenset[str]], Uses] = {}
 
     def uses(self, node: Expr, scope: frozenset[str]) -> Uses:
-        """What the node mentions, where the names of `scope` are iteration variables."""
+        """The names that the node uses; those of `scope` are iteration variables."""
         if type(node) is Literal:
             return _NOTHING
         key = (node, scope)

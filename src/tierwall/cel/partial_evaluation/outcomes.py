@@ -1,4 +1,4 @@
-"""What a part of an expression comes to: the CEL value itself, a `Failed`, or a `Residual` with its possible outcomes.
+"""The result of a part of an expression: the CEL value itself, a `Failed`, or a `Residual` with its possible outcomes.
 
 The outcomes of an expression are true, false, another value and an error (cel-spec, "Logical Operators"). A set of them
 is a small int of four bits, and always errs on the large side: a bit that is not set is proven impossible for every
@@ -28,7 +28,7 @@ ANY: Final = TRUE | FALSE | ERROR | OTHER
 
 _WORDS: Final = ((TRUE, "true"), (FALSE, "false"), (ERROR, "error"), (OTHER, "other"))
 _NO_SUCH_KEY = "no such key: "
-# A message may hold a key as long as the input; nobody reads so far.
+# A message may hold a key as long as the input; readers do not need all of it.
 _LONGEST_MESSAGE = 500
 FAILING_SIZE = 6
 
@@ -81,7 +81,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Residual(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a part that needs an unknown."""
+    """The expression that is left of a part that needs an unknown."""
 
     expr: Expr
     # The outcomes still possible, in the bits above.

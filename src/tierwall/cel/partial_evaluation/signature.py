@@ -1,4 +1,4 @@
-"""What types say: the outcomes of a value or a call, and whether arguments fit an overload's parameters."""
+"""Conclusions from types: the outcomes of a value or a call, and whether arguments fit an overload's parameters."""
 
 from __future__ import annotations
 

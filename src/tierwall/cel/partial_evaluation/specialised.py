@@ -32,7 +32,7 @@ _TOO_DEEP = "expression nested too deeply"
 class Partial:
     """The outcome of a partial evaluation: exactly one of a value (`decided`), `error` and `residual`.
 
-    Of a condition (`boolean`) only the outcomes true, false and error are reported: a value that is no bool is one.
+    A condition (`boolean`) has the outcomes true, false and error only: a value that is not a bool is an error.
     """
 
     __slots__ = ("__dict__", "_unknown", "error", "fails_late", "outcomes", "residual", "value")
@@ -60,7 +60,7 @@ class Partial:
 
     @property
     def expr(self) -> Expr:
-        """What is left as a tree, whatever it is; raises `PartialError` for a value without notation."""
+        """The value, error or residual as a tree; raises `PartialError` for a value without notation."""
         if self.residual is not None:
             return self.residual
         return failing(self.error) if self.error is not None else constant(self.value)
@@ -87,7 +87,7 @@ class Partial:
 
     @cached_property
     def text(self) -> str:
-        """What is left as an expression: the residual, the value's constant, or a constant that always fails."""
+        """The text of `expr`: of the residual, of the value's constant, or of a constant that always fails."""
         return to_text(self.expr)
 
     @cached_property
@@ -126,7 +126,7 @@ class Specialised:
             raise PartialError(_TOO_DEEP) from None
 
     def __call__(self, known: Mapping[str, object]) -> Partial:
-        """What is left of the expression when the known variables have these values.
+        """Evaluate as far as these values of the known variables allow.
 
         Raises `PartialError` if the residual cannot be written, and `CostExceeded` if a known part costs too much.
         """
@@ -172,7 +172,7 @@ def specialise(
 
 @lru_cache(maxsize=16)
 def _environment(dotted: frozenset[str]) -> Environment:
-    """What an unchecked expression is evaluated in: every function, every variable dynamic."""
+    """The environment of an unchecked expression: every function, every variable dynamic."""
     return Environment(variables=dict.fromkeys(sorted(dotted), DYN), extensions=True)
 
 
@@ -185,7 +185,7 @@ def partial(
     types: Mapping[str, Type] | None = None,
     environment: Environment | None = None,
 ) -> Partial:
-    """What is left of an expression when some variables are known and others are not.
+    """Evaluate an expression as far as its known variables allow.
 
     A name that is both known and unknown is unknown; one that is neither is an error where it is needed.
     """

@@ -219,7 +219,7 @@ class Specialiser:
         return expr, size
 
     def fit(self, node: Expr, residual: Residual) -> Residual:
-        """What is left of a node, as dynamic as the node was: one branch of `?:` may say more of its type than both."""
+        """A residual, made as dynamic as its node was: one branch of `?:` may have a more certain type than both."""
         static, known = self.static(node), residual.type
         if static is None or known is None or known == static or not signature.is_dynamic(static):
             return residual

@@ -23,7 +23,7 @@ from tierwall.cel.syntax.ast import (
     dotted_name,
 )
 
-# Functions with a dotted name: their namespace is parsed as the target of a member call, but is no value.
+# Functions with a dotted name: their namespace is parsed as the target of a member call, but is not a value.
 QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)
 
 

@@ -60,7 +60,7 @@ class _OtherWriter:
         # Whether the type of the result is the same whatever the types of the operands are.
         self.free = False
         self.index = isinstance(node, Call) and node.function in INDEX
-        # Only an operand that was no path can become one when it is written again.
+        # Only an operand that was not a path can become one when it is written again.
         self.may_join = bool(parts) and isinstance(node, Select | Call) and path_of(parts[0]) is None
 
     def write(self, results: list[Result]) -> Result:
@@ -261,7 +261,7 @@ class _Parts:
         self._types.append(written.type or DYN)
 
     def hide(self) -> None:
-        """Hide the types of constants if the elements are of more than one; dyn is one, too."""
+        """Hide the types of constants if the elements are of several types; dyn counts as a type."""
         if any(each != self._types[0] for each in self._types):
             for i in self._made:
                 if self._types[i] != DYN:

@@ -13,9 +13,9 @@ import msgspec
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What every node has: `at`, the offset in code points of its text in the source (-1: made, not written).
+    """The base of all nodes. `at` is the offset of its text in the source, in code points (-1: made, not written).
 
-    A node is equal only to itself, so that tables by node tell apart two that say the same. `same` compares trees.
+    A node is equal only to itself, so that tables by node tell apart two that say the same.
     """
 
 

@@ -1,4 +1,4 @@
-"""What an expression demands of single values, for indexing policies: `request.verb == "create"`, `x in ["a", "b"]`.
+"""The demands of an expression on single values, for indexing policies: `request.verb == "create"`, `x in ["a", "b"]`.
 
 A demand is a promise about false, not about true: where its path is present and its value is none of the demanded
 ones, the whole expression is false, whatever else in it would fail (`&&` absorbs errors). Where the path is missing

@@ -70,7 +70,7 @@ class Tokens:
 
 
 def tokenize(source: str) -> Tokens:
-    """The tokens of `source`, up to the first place where there is none."""
+    """The tokens of `source`, up to the first place where no token begins."""
     tokens = Tokens()
     kinds, texts, starts = tokens.kinds, tokens.texts, tokens.starts
     for match in _TOKEN.finditer(source):
@@ -110,7 +110,7 @@ def names_message(kinds: list[str], i: int) -> bool:
 
 
 def describe_bad(source: str, at: int) -> tuple[str, str | None]:
-    """What is wrong with the text at `at`, where no token begins, and a hint."""
+    """The error message and a hint for the text at `at`, where no token begins."""
     char = source[at]
     if char in "'\"":
         return "string is not closed, or holds an escape that CEL does not have", None

@@ -27,7 +27,7 @@ _SORTING = {("sortBy", 2): 1}
 
 
 class Syntax(msgspec.Struct, frozen=True):
-    """What an environment's parser accepts beyond the grammar."""
+    """The macros and marks that an environment's parser accepts beyond the grammar."""
 
     # Comprehension macros: (name, number of arguments) to the number of iteration variables.
     comprehensions: dict[tuple[str, int], int]

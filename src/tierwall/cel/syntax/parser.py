@@ -159,7 +159,7 @@ class _Parser:
         return ast.Call("_?_:_", None, (condition, then, other), at)
 
     def unary(self) -> ast.Expr:
-        """`!` or `-`, any number of times, and one member expression; an even number of them is none."""
+        """`!` or `-`, any number of times, and one member expression; an even number of signs cancels out."""
         operator, at = self.kinds[self.i], self.starts[self.i]
         count = 1
         while self.kinds[self.i + count] == operator:

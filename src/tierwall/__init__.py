@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tierwall.world import loads as loads
     from tierwall.world import run_tests as run_tests
 
-# Where each public name is made.
+# The module that defines each public name.
 _HOMES = {
     "Answer": "core.answer",
     "Decider": "core.answer",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 
-# What is imported and loaded stays. Python looks for garbage after every 700 objects, and in all of them at the end,
-# which takes a fifth of the time of a short command. What stays goes back to Python's own way (`cli/collector.py`).
+# What is imported and loaded is never garbage. Python looks for garbage after every 700 objects, and through all of
+# them at the end: a fifth of the time of a short command. Servers go back to Python's thresholds (`cli/collector.py`).
 COLLECT_AFTER = 500_000
 
 

@@ -1,7 +1,7 @@
-"""The base of every error that Tierwall raises on purpose; it stands below all packages, so that CEL can share it."""
+"""The base of every error that Tierwall raises on purpose. It lies below all packages, so that CEL can share it."""
 
 from __future__ import annotations
 
 
 class TierwallError(Exception):
-    """Something that Tierwall says rather than fails at; subclasses tell what."""
+    """An error that Tierwall reports to its caller; its subclasses say what is wrong."""

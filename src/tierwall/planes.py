@@ -1,4 +1,4 @@
-"""Every plane by name, and how it is asked in the form of a policy test (docs/policy-tests.md).
+"""The table of planes, and how to ask a plane a question in the form of a policy test (docs/policy-tests.md).
 
 Adding a plane: write its `question` module, which is a `core.protocols.Plane`, and add a line here. `render` finds its
 documents and its text by the same name.
@@ -31,12 +31,12 @@ PLANES = {
 
 @cache
 def plane(name: str) -> Plane[Snapshot]:
-    """The module of a plane, imported on first use."""
+    """Import the module of a plane on first use."""
     return cast("Plane[Snapshot]", importlib.import_module(PLANES[name]))
 
 
 def read(name: str, value: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[Diagnostic]) -> Question:
-    """A question in its YAML form; `defaults` fill in keys that it may have and leaves out."""
+    """Read a question in its YAML form. `defaults` fill in keys that the plane knows and the question leaves out."""
     question = plane(name).QUESTION
     keys = question.keys()
     given = {key: default for key, default in defaults.items() if key in keys}
@@ -50,5 +50,5 @@ def ask(name: str, snapshot: Snapshot, value: Mapping[str, Any], defaults: Mappi
 
 
 def differences(expect: Mapping[str, Any], answer: Answer) -> list[str]:
-    """What of an expectation does not hold; InputError if it is malformed."""
+    """Return the parts of an expectation that do not hold. InputError if the expectation is malformed."""
     return mismatches(expect, answer, plane(answer.plane).EXPECTATIONS)

@@ -1,4 +1,4 @@
-"""The version of the package, where everything may read it."""
+"""The version of the package, in a module that everything may import."""
 
 from __future__ import annotations
 

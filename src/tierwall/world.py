@@ -59,7 +59,7 @@ def loads(
     namespace: str = "default",
     strict: bool = False,
 ) -> World:
-    """The same from a text; `name` stands for the file in positions."""
+    """Read a string as `load` reads a file; `name` stands for the file in positions."""
     return _world(load_text(text, name, namespace), objects, namespace, strict)
 
 
@@ -76,7 +76,7 @@ def _world(loaded: Loaded, objects: Iterable[Mapping[str, Any]], namespace: str,
 
 
 def diff(old: World, new: World, planes: Sequence[str] | None = None) -> Iterator[Difference]:
-    """What a change opens, closes or alters; InputError for a plane that cannot be compared."""
+    """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared."""
     from tierwall.analyze.diff import differences
 
     return differences(old.snapshot, new.snapshot, None if planes is None else _texts(planes))
@@ -106,7 +106,7 @@ def run_tests(
 
 
 def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapshot:
-    """A snapshot with plain objects over it. They are copied: what the caller does with them later changes nothing."""
+    """Put plain objects over a snapshot. They are copied: what the caller does with them later changes nothing."""
     if isinstance(objects, Mapping | str):
         raise InputError([Diagnostic("TW006", "expected a list of maps as `objects`, found a single value")])
     resources: list[Resource] = []
@@ -131,7 +131,7 @@ def _over(snapshot: Snapshot, objects: Iterable[Any], namespace: str) -> Snapsho
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:
-    """What a caller lists. A single text is one entry: its letters are never meant, and would be taken in silence."""
+    """Make a tuple of what a caller lists. A single string counts as one entry: nobody means its letters."""
     return (values,) if isinstance(values, str) else tuple(map(str, values))
 
 
@@ -147,7 +147,7 @@ class World:
         read: Read = NOTHING_READ,
         namespace: str = "default",
     ) -> None:
-        """A world of objects that are read already; programs use `load` and `loads`."""
+        """Make a world of objects that are already read. Programs use `load` and `loads`."""
         self._snapshot = snapshot
         self._noticed = noticed
         self._read = read
@@ -155,12 +155,12 @@ class World:
 
     @classmethod
     def of(cls, loaded: Loaded) -> World:
-        """The world of what was read; what could not be read is among its diagnostics."""
+        """Make the world of what was read; what could not be read is among its diagnostics."""
         return cls(loaded.snapshot, loaded.diagnostics, loaded.read)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The objects, for what is not public."""
+        """The objects, for callers inside Tierwall."""
         return self._snapshot
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class World:
     # Reading more
 
     def overlay(self, *paths: Path, objects: Iterable[Mapping[str, Any]] = ()) -> World:
-        """This world with other objects over it: one with the same kind and name is replaced, every other added."""
+        """Return this world with other objects over it. They replace objects of the same kind and name."""
         loaded = load_paths([os.fspath(path) for path in paths], self._namespace)
         if loaded.errors:
             raise InputError(loaded.errors)
@@ -178,7 +178,7 @@ class World:
         return World(snapshot, (*self._noticed, *loaded.diagnostics), self._read.joined(loaded.read), self._namespace)
 
     def without(self, *references: str | Reference) -> World:
-        """This world as if these objects were not there."""
+        """Return this world without these objects."""
         find = Finder(self._snapshot, [])
         gone = [resource for reference in references if (resource := find.named(reference)) is not None]
         if find.problems:
@@ -198,13 +198,13 @@ class World:
         return plane(name).ask(self._snapshot, question)
 
     def effective(self, **place: Any) -> Answer:
-        """The settings in force at a place; the arguments are those of `GatewayQuestion`."""
+        """Return the settings in force at a place. The arguments are those of `GatewayQuestion`."""
         from tierwall.gateway.question import GatewayQuestion
 
         return self.ask(GatewayQuestion(**place))
 
     def effective_everywhere(self, **terms: Any) -> Iterator[Answer]:
-        """The settings in force at every place that a request can reach.
+        """Return the settings in force at every place that a request can reach.
 
         The arguments are those of `GatewayQuestion` that do not name a place: `profile`, `phase`, `request`.
         """
@@ -222,14 +222,14 @@ class World:
         denied: bool = False,
         progress: Progress | None = None,
     ) -> Connections:
-        """Who can reach whom on which ports, for all ends at once or for those named."""
+        """List who can reach whom on which ports, for all endpoints or for those named."""
         from tierwall.network.reach.connections import connections
 
         ends = _texts(sources), _texts(destinations)
         return connections(self._snapshot, *ends, _texts(ports), explain, denied, progress)
 
     def exposure(self, *, explain: bool = False) -> Iterator[Entry]:
-        """What pods that do not exist yet could reach, and what could reach them, by label."""
+        """List what future pods could reach, and what could reach them, by label."""
         from tierwall.network.reach.exposure import exposure
 
         return exposure(self._snapshot, explain)
@@ -242,9 +242,9 @@ class World:
         backend: str | None = None,
         tools: Sequence[str] = (),
     ) -> list[ToolRow]:
-        """What a caller may use: every tool that is known at every backend that a Gateway leads to.
+        """List what a caller may use: every known tool of every backend that a Gateway leads to.
 
-        `tools` are names to ask about beside those that policies and backends name.
+        `tools` adds names to those that policies and backends name.
         """
         from tierwall.tool.grants import grants
 
@@ -259,7 +259,7 @@ class World:
         uid: str = "",
         extra: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Permission]:
-        """Everything that a user may do in a namespace, as far as policies say it outright."""
+        """List everything that a user may do in a namespace, as far as policies can be listed."""
         from tierwall.api.permissions import permissions
 
         return permissions(self._snapshot, user, _texts(groups), namespace, uid=uid, extra=extra).listed
@@ -274,9 +274,9 @@ class World:
         namespace: str | None = None,
         progress: Progress | None = None,
     ) -> list[Diagnostic]:
-        """Everything that is wrong with the objects, by place; `select` and `ignore` are codes or their beginnings.
+        """List everything that is wrong with the objects, by place. `select` and `ignore` take codes or prefixes.
 
-        With a `namespace`, only what concerns it, found out from its own objects and the cluster-scoped ones alone.
+        With a `namespace`, only what concerns it, judged by its own objects and the cluster-scoped ones alone.
         """
         from tierwall.analyze.checks import check, concerns, seen_from
 
@@ -290,18 +290,18 @@ class World:
         ]
 
     def status(self, *references: str | Reference) -> list[dict[str, Any]]:
-        """The policies with the status that a controller would write; all of them, or those named."""
+        """Return policies with the status that a controller would write: all of them, or those named."""
         from tierwall.gateway.standing import statuses
         from tierwall.render.gateway import status_document
 
         return [status_document(status) for status in statuses(self._snapshot, *map(str, references))]
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
-        """All objects, or those of one kind, in the order they were read."""
+        """Iterate over all objects, or those of one kind, in the order they were read."""
         return (resource for resource in self._snapshot if kind is None or resource.kind == kind)
 
     def find(self, reference: str | Reference) -> Resource:
-        """One object; UnknownName if there is none."""
+        """Find one object; UnknownName if it does not exist."""
         find = Finder(self._snapshot, [])
         resource = find.named(reference)
         if resource is None:
@@ -309,12 +309,12 @@ class World:
         return resource
 
     def line(self, file: str, number: int) -> str | None:
-        """A line of a file as it was read, for showing what a position is about."""
+        """Return a line of a file as it was read, to show what a position points at."""
         return self._read.line(file, number)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What was noticed when objects were read, and what an API server would have against them."""
+        """Problems noticed while reading, and reasons why an API server would refuse objects."""
         from tierwall.resources.validity import problems
 
         refused = (problem for resource in self._snapshot for problem in problems(self._snapshot, resource))
@@ -322,5 +322,5 @@ class World:
 
     @property
     def not_considered(self) -> tuple[Omission, ...]:
-        """What could change answers and takes no part in any."""
+        """Objects and rules that could change answers and were not considered."""
         return ()

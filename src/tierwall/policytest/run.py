@@ -1,4 +1,4 @@
-"""Running policy tests on the model or on a real engine, and what comes of it (docs/policy-tests.md#output)."""
+"""Run policy tests on the model or on a real engine, and report the results (docs/policy-tests.md#output)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tierwall.resources.snapshot import Snapshot
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """One case: `ok` is None where the engine could not ask it, and `skipped` says why."""
+    """The result of one case. `ok` is None where the engine could not ask it, and `skipped` says why."""
 
     file: str
     test: str
@@ -25,12 +25,12 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     ok: bool | None
     answer: Answer | None
     expect: Mapping[str, Any]
-    # What of the expectation does not hold.
+    # The parts of the expectation that do not hold.
     mismatches: tuple[str, ...] = ()
-    # What is wrong with the question or the expectation itself, or what the engine failed at.
+    # Why the question or the expectation is malformed, or why the engine failed.
     error: str = ""
     skipped: str = ""
-    # Where a case that is not ok is written.
+    # The line of a case that failed.
     line: int | None = None
 
 
@@ -44,27 +44,27 @@ class TestReport(Struct, frozen=True):
 
     @property
     def passed(self) -> int:
-        """How many cases hold."""
+        """The number of cases that passed."""
         return sum(case.ok is True for case in self.cases)
 
     @property
     def failed(self) -> int:
-        """How many do not."""
+        """The number of cases that failed."""
         return sum(case.ok is False for case in self.cases)
 
     @property
     def skipped(self) -> int:
-        """How many could not be asked; they count as neither."""
+        """The number of cases that the engine could not ask."""
         return sum(case.ok is None for case in self.cases)
 
 
 class Model(Engine[Snapshot, Any, Any]):
-    """The library itself, which enforces nothing and answers everything."""
+    """The library itself: it enforces nothing and answers every question."""
 
     planes: ClassVar[tuple[str, ...]] = tuple(PLANES)
 
     def ask(self, snapshot: Snapshot, questions: Sequence[Question]) -> Iterator[Reply]:
-        """One reply for each question, as it is asked for."""
+        """Yield one reply for each question."""
         for question in questions:
             try:
                 yield Reply(plane(question.plane).ask(snapshot, question))
@@ -73,14 +73,14 @@ class Model(Engine[Snapshot, Any, Any]):
 
 
 def run(suites: Iterable[Suite], using: Engine[Snapshot, Any, Any]) -> Iterator[CaseResult]:
-    """One result for each case, in order; InputError if the engine cannot be asked at all."""
+    """Yield one result for each case, in order. InputError if the engine cannot be asked at all."""
     for suite in suites:
         for case, reply in zip(suite.cases, replies(suite, using), strict=True):
             yield _judge(suite, case, reply)
 
 
 def replies(suite: Suite, using: Engine[Snapshot, Any, Any]) -> Iterator[Reply]:
-    """One reply for each case, in order. The engine sees the questions of its planes that are well written."""
+    """Yield one reply for each case, in order. The engine gets only well-formed questions of its own planes."""
     settled: dict[int, Reply] = {}
     questions: list[Question] = []
     for number, case in enumerate(suite.cases):
@@ -100,7 +100,7 @@ def replies(suite: Suite, using: Engine[Snapshot, Any, Any]) -> Iterator[Reply]:
 
 
 def _everything_wrong(suite: Suite, case: Case) -> str:
-    """What is wrong with a question beside its unknown keys, all at once; only its plane knows."""
+    """Say everything that is wrong with a question; only its plane knows what is wrong beside unknown keys."""
     try:
         ask(case.plane, suite.snapshot, case.question, suite.defaults)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Finding the policy tests in files and folders, and what each of them asks (docs/policy-tests.md).
+"""Find the policy tests in files and folders, and read their cases (docs/policy-tests.md).
 
 Every problem of every test file is reported at once; nothing runs while a test file is malformed. `resources` are
 files, folders or globs relative to the test's own file; each file is read once, however many tests share it.
@@ -36,7 +36,7 @@ class Case(msgspec.Struct, frozen=True):
 class Suite(msgspec.Struct, frozen=True):
     """One PolicyTest: its cases, and the snapshot they are asked of.
 
-    `noticed` is what was noticed when the objects were read and does not keep the cases from being asked.
+    `noticed` holds problems that were noticed while reading objects; cases are asked all the same.
     """
 
     file: str
@@ -49,14 +49,14 @@ class Suite(msgspec.Struct, frozen=True):
 
 
 def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
-    """Every PolicyTest in these files and folders, ready to run; InputError with every problem found.
+    """Read every PolicyTest in these files and folders. InputError has every problem of every test file.
 
-    The objects of a test lie over those of the snapshot `under` them, if there is one.
+    The objects of a test are put over those of `under`, if it is given.
     """
     paths = list(paths)
     loaded = load(paths)
     tests = [resource for resource in loaded.resources if (resource.group, resource.kind) == POLICY_TEST]
-    # A folder of tests may hold the manifests they judge; what is wrong with those is for the decision, not for us.
+    # A folder of tests may hold the manifests they judge; problems of those are up to the decision.
     files = {at.file for test in tests if (at := test.position()) is not None}
     diagnostics = [
         diagnostic for diagnostic in loaded.diagnostics if diagnostic.at is None or diagnostic.at.file in files
@@ -84,9 +84,9 @@ def suites(paths: Iterable[str], under: Snapshot | None = None) -> list[Suite]:
 
 
 def doubts(suites: Iterable[Suite]) -> Diagnostics:
-    """What is wrong with the objects that tests judge. It fails no case, because planes fail closed.
+    """List the problems of the objects that tests judge. They fail no case, because planes fail closed.
 
-    Objects that an API server would refuse, texts that are not objects, repeated keys, objects that are there twice.
+    Objects that an API server would refuse, documents that are not objects, repeated keys, and duplicate objects.
     """
     noticed: list[Diagnostic] = []
     judged: set[tuple[Resource, Definition | None]] = set()
@@ -144,7 +144,7 @@ def _suite(resource: Resource, library: _Library) -> Suite:
 
 
 def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:
-    """Inline maps that are left out because they do not say what they are."""
+    """Report inline maps that are left out because they lack `apiVersion` or `kind`."""
     for index, value in enumerate(values):
         lacking = [f"`{key}`" for key in ("apiVersion", "kind") if not value.get(key)]
         if lacking:
@@ -153,14 +153,14 @@ def _no_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnosti
 
 
 def _joined(folder: str, name: str) -> str:
-    """A path as seen from a folder, without what says nothing: `.`, and slashes too many."""
+    """Join a folder and a path, without `.` parts and repeated slashes."""
     path = os.path.join(folder, name)
     parts = (part for part in path.split("/") if part not in ("", "."))
     return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
 
 
 class _Library:
-    """Snapshots by the files they were read from, so that tests that share manifests share the work."""
+    """Snapshots by the files they were read from: tests that share manifests share the snapshot."""
 
     def __init__(self, under: Snapshot | None) -> None:
         self._under = under
@@ -169,7 +169,7 @@ class _Library:
     def snapshot(
         self, folder: str, patterns: tuple[str, ...]
     ) -> tuple[Snapshot, tuple[Diagnostic, ...], list[tuple[int, str]]]:
-        """The objects of some files, what was noticed about them, and the patterns that match no file."""
+        """Return the objects of some files, the problems noticed in them, and the patterns that match no file."""
         from glob import glob
 
         files: dict[str, None] = {}
@@ -182,7 +182,7 @@ class _Library:
         key = tuple(files)
         if key not in self._loaded:
             loaded = load(key)
-            # What was read but is not an object is left out, and shown; what was not read could be anything.
+            # A document that is not an object is left out and reported; a file that was not read could hold anything.
             unreadable = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.unreadable]
             if unreadable:
                 raise InputError(unreadable)

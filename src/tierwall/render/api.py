@@ -1,6 +1,6 @@
 """The api plane as text and as JSON: what `explain api`, `can-i` and `can-i --list` print.
 
-What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+The keys of its documents: docs/reference/decision-document.md#keys-of-one-plane.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEADING = ("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION"
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
-    """The sentence, who said what, the verdicts, and every step."""
+    """Explain an answer: the sentence, the opinion of each authorizer, the verdicts, and every step."""
     detail: ApiDetail = answer.detail
     yield answer.sentence
     if detail.condition_sets:
@@ -43,7 +43,7 @@ def lines(answer: Answer, source: Lines) -> Iterator[str]:
 
 
 def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
-    """`yes`, `no` with the reason, or `yes, if` with the conditions."""
+    """Answer `yes`, `no` with the reason, or `yes, if` with the conditions."""
     detail: ApiDetail = answer.detail
     if detail.final is None and detail.can_become_allowed:
         yield "yes, if the conditions hold"
@@ -56,7 +56,7 @@ def yes_or_no(answer: Answer, view: View) -> Iterator[str]:
 
 
 def opinions(detail: ApiDetail) -> Iterator[str]:
-    """Who said what, in the order of the chain."""
+    """Tell the opinion of each authorizer, in the order of the chain."""
     for opinion in detail.condition_sets:
         if opinion.verdict is not Verdict.CONDITIONAL:
             word = "allows" if opinion.verdict is Verdict.ALLOW else "denies"
@@ -78,7 +78,7 @@ def _origin(condition: Condition) -> str:
 
 
 def _position(condition: Condition) -> Position | None:
-    """Where the expression of a condition is written."""
+    """Find where the expression of a condition is written."""
     origin = condition.source.origin if condition.source is not None else None
     return origin.position(EXPRESSION) if origin is not None else None
 
@@ -92,7 +92,7 @@ def _step(step: Step) -> str:
 
 
 def detail_document(detail: ApiDetail) -> dict[str, Any]:
-    """The keys of the api plane; `conditionSets` is there also if it is empty."""
+    """Return the keys of the api plane; `conditionSets` may be empty."""
     return {
         **given(final=str(detail.final) if detail.final is not None else None),
         "called": list(detail.called),
@@ -112,7 +112,7 @@ def detail_document(detail: ApiDetail) -> dict[str, Any]:
 
 
 def _set_document(opinion: AuthorizerOpinion) -> dict[str, Any]:
-    """One entry of `conditionSets`."""
+    """Return one entry of `conditionSets`."""
     if opinion.verdict is Verdict.CONDITIONAL:
         effects = {str(effect): count for effect, count in opinion.effects.items()}
         return {"authorizer": opinion.authorizer, "effects": effects}
@@ -120,7 +120,7 @@ def _set_document(opinion: AuthorizerOpinion) -> dict[str, Any]:
 
 
 def _condition_document(authorizer: str, condition: Condition) -> dict[str, Any]:
-    """One entry of `conditions`."""
+    """Return one entry of `conditions`."""
     return {
         "authorizer": authorizer,
         "id": condition.id,
@@ -136,7 +136,7 @@ def _condition_document(authorizer: str, condition: Condition) -> dict[str, Any]
 
 
 def permission_table(permissions: Iterable[Permission], view: View) -> Iterator[str]:
-    """A line a permission, in columns."""
+    """Write one line for each permission, in columns."""
     table = [_HEADING, *map(_row, permissions)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -155,7 +155,7 @@ def _row(permission: Permission) -> tuple[str, ...]:
 
 
 def permissions_document(permissions: Iterable[Permission], view: View) -> dict[str, Any]:
-    """What `tierwall can-i --list -o json` prints."""
+    """Return the document of `can-i --list -o json`."""
     documents = [_permission_document(permission) for permission in permissions]
     return {"permissions": documents, "notConsidered": omission_documents(view.not_considered)}
 

@@ -1,4 +1,4 @@
-"""Results of policy tests (docs/policy-tests.md#output): as text, case by case as they come, and as JSON."""
+"""The results of policy tests (docs/policy-tests.md#output), as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierwall.render.text import paint, trace
 
 
 def text(results: Iterable[CaseResult], view: View) -> Iterator[str]:
-    """One line for a case; below a failure what was expected and got, and the trace. Then how many there were."""
+    """Write one line for each case as it ends; below a failure the mismatches and the trace. Then the totals."""
     shown = []
     for result in results:
         shown.append(result)
@@ -39,7 +39,7 @@ def _case(result: CaseResult, colour: bool) -> Iterator[str]:
 
 
 def document(results: Iterable[CaseResult], view: View) -> dict[str, Any]:
-    """What `test -o json` prints."""
+    """Return the document of `test -o json`."""
     report = TestReport(tuple(results))
     return {
         "passed": report.passed,

@@ -1,4 +1,4 @@
-"""What `tierwall cel` prints: values as lines of JSON, and what is left where only some variables are known."""
+"""The output of `tierwall cel`: values as lines of JSON, and residual expressions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def json_line(value: object) -> str:
-    """One line of JSON; a lone surrogate, which CEL may have and UTF-8 may not, becomes a question mark."""
+    """Return one line of JSON. A lone surrogate, which CEL allows and UTF-8 does not, becomes a question mark."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
 
 
 def residual(left: Partial, view: View) -> str:
-    """The expression that is left."""
+    """Return the residual expression."""
     return left.text
 
 
 def residual_line(left: Partial, view: View) -> str:
-    """The same on a line of JSON, with the unknowns that remain and the outcomes that are possible."""
+    """Return one line of JSON: the residual expression, the remaining unknowns and the possible outcomes."""
     from tierwall.cel.partial_evaluation import report
 
     return json_line(report(left))

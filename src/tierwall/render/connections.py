@@ -1,4 +1,4 @@
-"""Lists of connections, which `list` and `diff` print: as text, JSON, CSV and Markdown."""
+"""Lists of connections, for `list` and `diff`, as text, JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CSV_END = "\r\n"
 
 
 def text(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """`sources => destinations : ports`, one line an entry; with reasons, one more a flow."""
+    """Write `sources => destinations : ports` for each entry; with reasons, one more line for each flow."""
     for entry in entries:
         yield f"{SIGNS[entry.change]}{entry.sources} => {entry.destinations} : {entry.ports}"
         for flow in entry.flows:
@@ -26,7 +26,7 @@ def text(entries: Iterable[Entry], view: View) -> Iterator[str]:
 
 
 def json(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """A document with one entry a line, so that a large matrix is never held as text."""
+    """Write a document with one entry per line, so that a large matrix is never in memory as text."""
     yield '{"connections": ['
     before = ""
     for entry in entries:
@@ -39,14 +39,14 @@ def json(entries: Iterable[Entry], view: View) -> Iterator[str]:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    """Sources, destinations and what passes between them; of a comparison, how it changes."""
+    """Return sources, destinations and flows; in a comparison, also the change."""
     change = {"change": entry.change} if entry.change else {}
     flows = [_flow(flow) for flow in entry.flows]
     return {**change, "from": _named(entry.sources), "to": _named(entry.destinations), "flows": flows}
 
 
 def _flow(flow: Flow) -> dict[str, Any]:
-    """Ports that fare alike; `was` is what held before a change."""
+    """Return ports with the same verdict; `was` is the flow before a change."""
     ports = [{"protocol": ports.protocol, "first": ports.first, "last": ports.last} for ports in flow.ranges]
     document: dict[str, Any] = {"verdict": str(flow.verdict), "ports": ports}
     if flow.domains:
@@ -65,7 +65,7 @@ def _named(named: Named) -> dict[str, list[str]]:
 
 
 def comma_separated(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """CSV (RFC 4180): a heading, then a line a flow."""
+    """Write CSV (RFC 4180): a heading, then one line for each flow."""
     yield _csv_line(CSV_HEADING)
     for entry in entries:
         sources, destinations = str(entry.sources), str(entry.destinations)
@@ -80,18 +80,18 @@ def _csv_line(values: Iterable[str]) -> str:
     import io
 
     out = io.StringIO()
-    # The writer quotes a value for what could end its line, so it must know that.
+    # The writer quotes values that hold its line terminator, so it must know the real one.
     csv.writer(out, lineterminator=_CSV_END).writerow([_tame(value) for value in values])
     return out.getvalue().removesuffix(_CSV_END)
 
 
 def _tame(value: str) -> str:
-    """A text that a spreadsheet would take for a formula is quoted as text."""
+    """Quote a value that a spreadsheet would take for a formula."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def markdown(entries: Iterable[Entry], view: View) -> Iterator[str]:
-    """A table; with reasons, a column for them; with changes, a column for those."""
+    """Write a Markdown table, with a column for reasons and one for changes if there are any."""
     heading: list[str] = []
     for entry in entries:
         if not heading:

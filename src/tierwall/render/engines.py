@@ -1,4 +1,4 @@
-"""What engines report, as text, JSON and metrics.
+"""The reports of engines, as text, JSON and metrics.
 
 The audit trail of the kernel and how often each rule was hit (docs/enforce-network.md#audit), the decision logs of
 Envoy and the authorizer (docs/run.md, docs/authorizer.md), and the status page of `tierwall run`.
@@ -29,12 +29,12 @@ _METRICS: tuple[tuple[str, str, Callable[[Hits], int]], ...] = (
 
 
 def events(events: Iterable[Event], view: View) -> Iterator[str]:
-    """A line for each decision, as it comes."""
+    """Write one line for each decision as it comes."""
     return map(event_line, events)
 
 
 def events_json(events: Iterable[Event], view: View) -> Iterator[str]:
-    """A document a line, as decisions come."""
+    """Write one line of JSON for each decision as it comes."""
     return (line(event_document(event)) for event in events)
 
 
@@ -56,7 +56,7 @@ def _end(end: Seen) -> str:
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """One line of `tierwall audit -o json`."""
+    """Return one decision of the kernel."""
     connection: ConnectionSeen = event.detail
     return given(
         time=_time(event.time),
@@ -76,12 +76,12 @@ def _end_document(end: Seen) -> dict[str, Any]:
 
 
 def _time(time: datetime) -> str:
-    """A time as logs have it: UTC, to the millisecond."""
+    """Format a time as logs have it: UTC, in milliseconds."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def hits(hits: Iterable[Hits], view: View) -> Iterator[str]:
-    """A heading, then how often each rule was hit."""
+    """Write a heading, then how often each rule was hit."""
     yield f"{'packets':>10} {'bytes':>14}  rule"
     for hit in hits:
         mode = " (shadow)" if hit.shadow else ""
@@ -90,7 +90,7 @@ def hits(hits: Iterable[Hits], view: View) -> Iterator[str]:
 
 
 def hits_json(hits: Iterable[Hits], view: View) -> str:
-    """The same as one document on one line."""
+    """Write one line of JSON: how often each rule was hit."""
     return line({"hits": [_hit_document(hit) for hit in hits]})
 
 
@@ -109,7 +109,7 @@ def _hit_document(hit: Hits) -> dict[str, Any]:
 
 
 def metrics(hits: Sequence[Hits], view: View) -> str:
-    """How often each rule was hit, in the text format of Prometheus (for the node exporter's textfile collector)."""
+    """Write rule hits in the text format of Prometheus, for the textfile collector of the node exporter."""
     lines = []
     for name, help_text, value in _METRICS:
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} counter"]
@@ -135,7 +135,7 @@ def _escaped(value: str) -> str:
 
 
 def request_document(event: Event) -> dict[str, Any]:
-    """A request to a tool; what is not known is left out."""
+    """Return one request to a tool, without what is not known."""
     request: RequestSeen = event.detail
     (decider,) = event.decided_by
     return given(
@@ -153,7 +153,7 @@ def request_document(event: Event) -> dict[str, Any]:
         verdict=str(event.verdict),
         level=request.level,
         policy=str(decider.policy),
-        # Of a request that no policy was asked about, what was wrong with it.
+        # A request that was refused before any policy was asked: what was wrong with it.
         rule=request.said if request.refused else decider.rule,
         name=decider.name,
         detail=request.said,
@@ -162,7 +162,7 @@ def request_document(event: Event) -> dict[str, Any]:
 
 
 def review_document(record: msgspec.Struct, time: datetime, seconds: float) -> dict[str, Any]:
-    """A request to the authorizer, which keeps of it what the log shows; what is empty is left out."""
+    """Return one request to the authorizer: the record has the fields of the log and leaves out empty ones."""
     return {
         "time": time.isoformat(timespec="microseconds"),
         **msgspec.to_builtins(record),
@@ -173,7 +173,7 @@ def review_document(record: msgspec.Struct, time: datetime, seconds: float) -> d
 def proxies_document(
     programmed: Condition, standings: Iterable[Standing], diagnostics: Iterable[Diagnostic], time: str
 ) -> dict[str, Any]:
-    """The condition as Kubernetes writes it, each proxy, and what is wrong with the last load."""
+    """Return the condition in Kubernetes form, each proxy, and the problems of the last load."""
     return {
         "conditions": [
             {

@@ -1,6 +1,6 @@
-"""A configuration of Envoy as people read it: YAML or JSON in the words of Envoy's own API, without private keys.
+"""An Envoy configuration for people: YAML or JSON in the words of Envoy's API, without private keys.
 
-Filters for policies that no route turns on are left out: there are many.
+Filters that no route turns on are left out: there are many.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ HIDDEN = "(left out)"
 
 
 def text(resources: Resources, view: View) -> str:
-    """The document as YAML."""
+    """Return the document as YAML."""
     dumped: str = yaml.safe_dump(document(resources, view), sort_keys=False, allow_unicode=True, width=120)
     return dumped.removesuffix("\n")
 
 
 def document(resources: Resources, view: View) -> dict[str, Any]:
-    """All messages as plain values, kind by kind."""
+    """Return all messages as plain values, by kind."""
     kinds = ("listeners", "routes", "extension_configs", "clusters", "secrets")
     messages = {kind: [_plain(message) for message in getattr(resources, kind).values()] for kind in kinds}
     off = {name for _, name in filter_names()} - _turned_on(messages["routes"])
@@ -41,7 +41,7 @@ def document(resources: Resources, view: View) -> dict[str, Any]:
 
 
 def _turned_on(value: Any) -> set[str]:
-    """The filters that routes say something to, wherever they do."""
+    """Collect the filters that routes configure, at any depth."""
     if isinstance(value, list):
         return set().union(*map(_turned_on, value))
     if not isinstance(value, dict):
@@ -62,7 +62,7 @@ def _plain(message: Any) -> dict[str, Any]:
 
 
 def _sort_maps(message: Any, shown: Any) -> None:
-    """A map has no order of its own; written down, it is the same every time."""
+    """Sort protobuf maps, which have no order, so that the output is the same every time."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Any":
         kind = message.type_url.rpartition("/")[2]
         if not kind:

@@ -1,4 +1,4 @@
-"""What `tierwall check` found: as text, JSON, SARIF, and workflow commands of GitHub (`junit.py` has the rest)."""
+"""The findings of `tierwall check` as text, JSON, SARIF and GitHub workflow commands (JUnit: `junit.py`)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 class Checked(Struct, frozen=True):
-    """Findings, and what they were found in."""
+    """Findings, and the files they are about."""
 
     findings: Diagnostics
     loaded: Loaded
 
     @property
     def levels(self) -> Counter[str]:
-        """How many there are of each severity."""
+        """The number of findings of each severity."""
         return Counter(str(finding.severity) for finding in self.findings)
 
     @property
     def passed_over(self) -> dict[str, int]:
-        """How many objects there are of each kind that is not judged."""
+        """The number of objects of each kind that Tierwall does not judge."""
         snapshot = self.loaded.snapshot
         strangers = Counter(resource.kind for resource in self.loaded.resources if not is_judged(snapshot, resource))
         return dict(sorted(strangers.items()))
@@ -54,12 +54,12 @@ class Checked(Struct, frozen=True):
 
 
 def text(checked: Checked, view: View) -> Iterator[str]:
-    """Each finding with its place, its code and its hint."""
+    """Write each finding with its place, code and hint."""
     return diagnostics(checked.findings, view.line, view.terminal, view.colour)
 
 
 def document(checked: Checked, view: View) -> dict[str, Any]:
-    """What `check -o json` prints."""
+    """Return the document of `check -o json`."""
     levels = checked.levels
     return {
         "files": len(checked.loaded.read.sources),
@@ -74,7 +74,7 @@ def document(checked: Checked, view: View) -> dict[str, Any]:
 
 
 def sarif(checked: Checked, view: View) -> dict[str, Any]:
-    """SARIF 2.1.0, which code hosts show beside the code: one run, the rules that were broken, a result a problem."""
+    """Return a SARIF 2.1.0 document, which code hosts show beside the code: the codes found, and each finding."""
     findings = checked.findings
     codes = sorted({finding.code for finding in findings})
     rules = [
@@ -123,7 +123,7 @@ def _location(position: Position) -> dict[str, Any]:
 
 
 def github(checked: Checked, view: View) -> Iterator[str]:
-    """`::error file=…,line=…,col=…,title=…::message`: an annotation on the changed line, escaped as runners read it."""
+    """Write `::error file=…,line=…,col=…,title=…::message`: an annotation on a line, escaped for GitHub runners."""
     for finding in checked.findings:
         where = []
         if finding.at is not None:

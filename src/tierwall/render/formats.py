@@ -1,8 +1,8 @@
-"""Every output format of every command, and the function that writes it.
+"""The table of output formats: for each command and format, the function that writes it.
 
-A function takes what the command found and a `View`. It returns lines, a text, or a document that is written as JSON.
-Adding a format: write such a function, in a module of its own or beside its kin, and add a line here. `-o` offers what
-stands here; the first format of a command is its default.
+A function takes what the command found and a `View`. It returns lines, a string, or a document that is written as JSON.
+Adding a format: write such a function in the module of its subject, and add a line here. `-o` offers the formats of
+this table; the first format of a command is its default.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from tierwall.core.answer import Omission
 
-# Gives a line of a file as it was read, or None.
+# Returns a line of a file as it was read, or None.
 Lines: TypeAlias = Callable[[str, int], str | None]
 Rendered: TypeAlias = Iterable[str] | str | dict[str, Any]
 
 
 def no_line(file: str, number: int) -> None:
-    """Knows no line of any file."""
+    """Return None for every line: no file was read."""
 
 
 class View(Struct, frozen=True):
-    """What a format may need beside what was found."""
+    """The context of a format: source lines, omissions, and what the terminal can show."""
 
     line: Lines = no_line
     not_considered: tuple[Omission, ...] = ()
@@ -34,7 +34,7 @@ class View(Struct, frozen=True):
     colour: bool = False
 
 
-# Of connections: entries in a list, and pictures of blocks of ends.
+# Formats of connections: lists of entries, and pictures of groups of endpoints.
 LISTS = {
     "text": "connections:text",
     "json": "connections:json",
@@ -43,7 +43,7 @@ LISTS = {
 }
 PICTURES = {"dot": "pictures:dot", "mermaid": "pictures:mermaid", "html": "pictures:page"}
 
-# By command, or by command and the option that makes it print something else: `module:function` below `render`.
+# `module:function` below `render`, by command, or by command and the option that changes its output.
 FORMATS: Mapping[str, Mapping[str, str]] = {
     "check": {
         "text": "findings:text",
@@ -70,7 +70,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
 
 
 def renderer(command: str, output: str) -> Callable[[Any, View], Rendered]:
-    """The function that writes one format, imported on first use."""
+    """Import the function that writes a format."""
     module, _, name = FORMATS[command][output].partition(":")
     function: Callable[[Any, View], Rendered] = getattr(importlib.import_module(f"tierwall.render.{module}"), name)
     return function

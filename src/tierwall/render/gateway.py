@@ -1,6 +1,6 @@
 """The gateway plane as text and as JSON: what `explain gateway`, `effective` and `status` print.
 
-What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+The keys of its documents: docs/reference/decision-document.md#keys-of-one-plane.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tierwall.render.json import given, items_document, line, source_document
 from tierwall.render.text import shortened
 from tierwall.resources.resource import maps
 
-# A condition whose status was not there before has no time that a pure function could know.
+# The time of a condition whose status is new: a pure function cannot know it.
 NO_TIME = "1970-01-01T00:00:00Z"
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
-    """One line what is in force, then field by field, then where the other profile differs."""
+    """Explain an answer: a summary line, then each field, then where the other profile differs."""
     detail: GatewayDetail = answer.detail
     yield summary(detail)
     for field in detail.fields:
@@ -87,7 +87,7 @@ def _at(step: Step) -> str:
 
 
 def detail_document(detail: GatewayDetail) -> dict[str, Any]:
-    """The settings in force, who set them and whom they beat."""
+    """Return the settings in force, the policies that set them and those they beat."""
     return {
         "place": detail.place,
         "profile": detail.profile,
@@ -101,7 +101,7 @@ def detail_document(detail: GatewayDetail) -> dict[str, Any]:
 
 
 def _setting_document(setting: Setting) -> dict[str, Any]:
-    """`{value, from}`; the value is a copy, since the setting's own belongs to the object that set it."""
+    """Return `{value, from}`. The value is a copy: the original belongs to the object that set it."""
     return {"value": msgspec.to_builtins(setting.value), "from": setting.written_from}
 
 
@@ -144,7 +144,7 @@ def _where(step: Step) -> dict[str, Any]:
 
 
 def statuses(statuses: Iterable[PolicyStatus], view: View) -> Iterator[str]:
-    """What `tierwall status` prints: an empty line between policies."""
+    """Write the status of each policy, with an empty line between policies."""
     for number, status in enumerate(statuses):
         if number:
             yield ""
@@ -152,7 +152,7 @@ def statuses(statuses: Iterable[PolicyStatus], view: View) -> Iterator[str]:
 
 
 def status_lines(status: PolicyStatus) -> Iterator[str]:
-    """The policy, each ancestor, and a line a condition that is said with respect to it."""
+    """Write the policy, each ancestor, and one line for each of its conditions."""
     yield str(status.policy.reference)
     for ancestor in status.ancestors:
         ref = ancestor.ref
@@ -166,14 +166,14 @@ def status_lines(status: PolicyStatus) -> Iterator[str]:
 
 
 def statuses_document(statuses: Iterable[PolicyStatus], view: View) -> dict[str, Any]:
-    """What `tierwall status -o json` prints."""
+    """Return the document of `status -o json`."""
     return items_document(map(status_document, statuses), view)
 
 
 def status_document(status: PolicyStatus) -> dict[str, Any]:
-    """The policy with the status alone, as a controller would apply it.
+    """Return the policy with nothing but its status, as a controller would apply it.
 
-    A condition keeps its time from the status that the object has, as controllers do, if that says the same.
+    A condition that did not change keeps its time from the status of the object, as controllers do.
     """
     policy = status.policy
     stored = policy.value.get("status")

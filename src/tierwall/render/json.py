@@ -1,6 +1,6 @@
-"""JSON documents: sorted nowhere, stable everywhere, one form for pipes and files.
+"""JSON documents: keys in a fixed order, the same in pipes and files.
 
-Answers are typed everywhere else; only here do they become maps. Each plane has a module with what only it has.
+Answers are typed everywhere else and become maps only in `render`. The module of a plane has the keys of that plane.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tierwall.render.formats import View
 
 
 def dump(document: Any) -> str:
-    """A document as indented JSON text."""
+    """Encode a document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
 def line(document: Any) -> str:
-    """A document as JSON text in one line."""
+    """Encode a document as one line of JSON."""
     return msgspec.json.encode(document).decode()
 
 
 def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
-    """One diagnostic or finding."""
+    """Return one diagnostic or finding."""
     related = [{"message": word, **(source_document(at) or {})} for word, at in diagnostic.related]
     return {
         "code": diagnostic.code,
@@ -46,7 +46,7 @@ def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def answer_document(answer: Answer, view: View | None = None) -> dict[str, Any]:
-    """The decision document (docs/reference/decision-document.md)."""
+    """Return the decision document (docs/reference/decision-document.md)."""
     document: dict[str, Any] = {"plane": answer.plane}
     if answer.verdict is not None:
         document["verdict"] = str(answer.verdict)
@@ -60,17 +60,17 @@ def answer_document(answer: Answer, view: View | None = None) -> dict[str, Any]:
 
 
 def answers_document(answers: Iterable[Answer], view: View) -> dict[str, Any]:
-    """Several answers, with what took no part in any of them."""
+    """Return several answers, with what none of them considered."""
     return items_document(map(answer_document, answers), view)
 
 
 def items_document(items: Iterable[dict[str, Any]], view: View) -> dict[str, Any]:
-    """Several documents of one kind, with what took no part in any of them."""
+    """Return several documents of one kind, with what none of them considered."""
     return {"items": list(items), "notConsidered": omission_documents(view.not_considered)}
 
 
 def decider_documents(deciders: Iterable[Decider]) -> list[dict[str, str]]:
-    """What `decidedBy` holds; a list of connections has it twice in each flow."""
+    """Return the entries of `decidedBy`. A list of connections calls this twice for each flow."""
     documents = []
     for decider in deciders:
         document = {"policy": str(decider.policy)}
@@ -83,7 +83,7 @@ def decider_documents(deciders: Iterable[Decider]) -> list[dict[str, str]]:
 
 
 def step_document(step: Step) -> dict[str, Any]:
-    """One entry of `trace`; most of what a document costs is spent here."""
+    """Return one entry of `trace`; most of the time of a document is spent here."""
     document: dict[str, Any] = {"tier": step.tier, "verdict": str(step.verdict), "reason": str(step.reason)}
     if step.direction:
         document = {"direction": step.direction, **document}
@@ -101,7 +101,7 @@ def step_document(step: Step) -> dict[str, Any]:
 
 
 def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
-    """What `notConsidered` holds."""
+    """Return the entries of `notConsidered`."""
     return [
         given(
             reason=omission.reason,
@@ -120,10 +120,10 @@ def omission_documents(omissions: Iterable[Omission]) -> list[dict[str, Any]]:
 
 
 def source_document(at: Position | None) -> dict[str, Any] | None:
-    """A place in a file."""
+    """Return a position in a file."""
     return {"file": at.file, "line": at.line, "column": at.column} if at is not None else None
 
 
 def given(**entries: Any) -> dict[str, Any]:
-    """The entries that have a value."""
+    """Return the entries that have a value."""
     return {key: value for key, value in entries.items() if value is not None and value != ""}

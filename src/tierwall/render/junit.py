@@ -1,4 +1,4 @@
-"""JUnit XML, which every CI system reads: a test case a policy case, or a test case a checked file."""
+"""JUnit XML, which every CI system reads: one test case for each policy case, or for each checked file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tierwall.render.findings import Checked
 from tierwall.render.formats import View
 from tierwall.render.text import trace
 
-# Characters that XML 1.0 cannot hold in any form.
+# Characters that XML 1.0 cannot represent.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def cases(results: Iterable[CaseResult], view: View) -> str:
-    """The results of a test run; one suite for each PolicyTest."""
+    """Write the results of a test run, with one suite for each PolicyTest."""
     suites: dict[tuple[str, str], list[Element]] = {}
     for case in results:
         element = Element("testcase", name=_text(case.case), classname=_text(case.test), file=_text(case.file))
@@ -33,7 +33,7 @@ def cases(results: Iterable[CaseResult], view: View) -> str:
 
 
 def findings(checked: Checked, view: View) -> str:
-    """The problems of a check; one test case a file, failed by its errors and warnings."""
+    """Write the findings of a check, with one test case for each file; errors and warnings fail it."""
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in checked.loaded.read.sources}
     for finding in checked.findings:
         by_file.setdefault(finding.at.file if finding.at else "", []).append(finding)
@@ -48,7 +48,7 @@ def findings(checked: Checked, view: View) -> str:
 
 
 def _written(suites: Iterable[tuple[str, list[Element]]]) -> str:
-    """Test cases by the name of their suite, with how many there are of each outcome."""
+    """Write test cases by suite, with the number of cases, failures and skips."""
     root = Element("testsuites", name="tierwall")
     for name, members in suites:
         suite = SubElement(root, "testsuite", {"name": _text(name), **_counts(members)})

@@ -10,25 +10,25 @@ import yaml
 
 from tierwall.render.formats import View
 
-# Texts that every YAML reader takes for texts; all others are quoted (Go reads `1e3` and `y` otherwise than PyYAML).
+# Strings that every YAML reader reads as strings; others are quoted (Go and PyYAML differ on `1e3` and `y`).
 _is_plain = re.compile(
     r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9]*(?:[-./][a-z0-9]+)*$", re.I
 ).match
 
 
 def crds_yaml(definitions: Iterable[dict[str, Any]], view: View) -> str:
-    """One YAML stream."""
+    """Write one YAML stream."""
     return to_yaml(definitions).removesuffix("\n")
 
 
 def crds_json(definitions: Iterable[dict[str, Any]], view: View) -> dict[str, Any]:
-    """A List, as kubectl prints several objects."""
+    """Return a List, as kubectl prints several objects."""
     return {"apiVersion": "v1", "kind": "List", "items": list(definitions)}
 
 
 class _Dumper(yaml.CSafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """Shared fragments are written out: kubectl reads aliases, people do not."""
+        """Write out shared fragments: kubectl reads aliases, people do not."""
         return True
 
 
@@ -40,5 +40,5 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(documents: Iterable[dict[str, Any]]) -> str:
-    """Documents as one YAML stream."""
+    """Write documents as one YAML stream."""
     return str(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=4096))

@@ -1,6 +1,6 @@
 """The network plane as text and as JSON: what `explain network` prints.
 
-What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+The keys of its documents: docs/reference/decision-document.md#keys-of-one-plane.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tierwall.render.text import phrase, shortened
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
-    """The sentence, the walk of each direction, then the lines of the manifests, which `source` gives."""
+    """Explain an answer: the sentence, the walk of each direction, then each rule with its line from `source`."""
     detail: NetworkDetail = answer.detail
     yield answer.sentence
     if detail.shadow is not None:
@@ -66,7 +66,7 @@ def _without_match(number: int) -> str:
 
 
 def detail_document(detail: NetworkDetail) -> dict[str, Any]:
-    """Both directions, the connection, and the domain names and shadow policies that matter to it."""
+    """Return both directions, the connection, and the domain names and shadow policies that matter to it."""
     shadow = detail.shadow
     return given(
         egress=_direction(detail.egress),

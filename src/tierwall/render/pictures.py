@@ -1,6 +1,6 @@
-"""Pictures of connections: graphs for Graphviz and Mermaid, and one page with a matrix and the rules on hover.
+"""Pictures of connections: graphs for Graphviz and Mermaid, and an HTML page with a matrix that shows rules on hover.
 
-A node is a block of ends, an arrow stands where something passes.
+A node is a group of endpoints; an arrow says that something passes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _COLOURS = {"added": "darkgreen", "removed": "red", "changed": "orange"}
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.CONDITIONAL: "conditional", Verdict.DENY: "denied"}
 _CHANGES = {"added": "appears", "removed": "vanishes", "changed": "changes"}
 
-# How flows change (not at all in a list), and the flows.
+# A change ("" in a list) and its flows.
 _Changed: TypeAlias = tuple[str, tuple[Flow, ...]]
 
-# What the colours of cells mean, in the order of the key.
+# The meaning of each colour of a cell, in the order of the key.
 _KEY = {
     "all": "every port",
     "some": "some ports",
@@ -35,7 +35,7 @@ _KEY_OF_CHANGES = {**_CHANGES, "": "no change listed"}
 
 
 def dot(picture: Picture, view: View) -> Iterator[str]:
-    """A directed graph; conditional arrows are dashed, changes are coloured."""
+    """Write a directed graph; conditional arrows are dashed, changes are coloured."""
     yield "digraph connections {"
     yield '  rankdir="LR"; node [shape=box, fontname="sans-serif"]; edge [fontname="sans-serif", fontsize=10];'
     for number, named in enumerate(picture.nodes):
@@ -50,7 +50,7 @@ def dot(picture: Picture, view: View) -> Iterator[str]:
 
 
 def mermaid(picture: Picture, view: View) -> Iterator[str]:
-    """A flowchart, for Markdown pages; conditional arrows are dotted, changes carry a sign."""
+    """Write a flowchart for Markdown pages; conditional arrows are dotted, changes carry a sign."""
     yield "flowchart LR"
     for number, named in enumerate(picture.nodes):
         yield f"  n{number}[{_in_mermaid(str(named))}]"
@@ -61,7 +61,7 @@ def mermaid(picture: Picture, view: View) -> Iterator[str]:
 
 
 def _passing(picture: Picture) -> Iterator[tuple[Arrow, tuple[Flow, ...]]]:
-    """The arrows on which something passes, and what."""
+    """Yield the arrows on which something passes, and the flows that pass."""
     for arrow in picture.arrows:
         passing = tuple(flow for flow in arrow.flows if flow.verdict is not Verdict.DENY)
         if passing:
@@ -82,12 +82,12 @@ def _in_mermaid(text: str) -> str:
 
 
 def page(picture: Picture, view: View) -> Iterator[str]:
-    """The page, line by line."""
+    """Write the page of a list."""
     return _page(picture, "Connections", changes=False)
 
 
 def page_of_changes(picture: Picture, view: View) -> Iterator[str]:
-    """The page of a comparison: only the ends whose connections change."""
+    """Write the page of a comparison, with only the endpoints whose connections change."""
     return _page(picture, "Changed connections", changes=True)
 
 
@@ -99,7 +99,7 @@ def _page(picture: Picture, title: str, changes: bool) -> Iterator[str]:
 
 
 def _data(picture: Picture, changes: bool) -> dict[str, Any]:
-    """Names, distinct sets of flows, and per cell which set it has."""
+    """Return the names of nodes, the distinct sets of flows, and the set of each cell."""
     arrows: dict[str, list[_Changed]] = {}
     for arrow in picture.arrows:
         arrows.setdefault(f"{arrow.source},{arrow.destination}", []).append((arrow.change, arrow.flows))
@@ -120,7 +120,7 @@ def _data(picture: Picture, changes: bool) -> dict[str, Any]:
 
 
 def _kind(members: tuple[_Changed, ...]) -> str:
-    """What a cell shows at a glance: all, some, conditional or none of the ports; or what changes."""
+    """Say what a cell shows at a glance: all, some, conditional or none of the ports; or the change."""
     changes = {change for change, _ in members}
     if changes != {""}:
         return changes.pop() if len(changes) == 1 else "changed"

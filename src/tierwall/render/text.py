@@ -1,4 +1,4 @@
-"""Plain text for people: what the texts of all planes share, and the words for what a step says.
+"""Plain text for people: what all planes share, and the words for verdicts and reasons.
 
 Colour and the caret under the offending text are for terminals only; in a pipe each problem is one line.
 """
@@ -18,12 +18,12 @@ _COLOURS = {"error": "31", "warning": "33", "note": "36", "ok": "32", "FAIL": "3
 
 
 def paint(word: str, name: str, colour: bool) -> str:
-    """A word in the colour of its meaning, if colour is wanted."""
+    """Paint a word in the colour of its meaning, if colour is wanted."""
     return f"\x1b[1;{_COLOURS[name]}m{word}\x1b[0m" if colour else word
 
 
 def diagnostics(findings: Iterable[Diagnostic], lines: Lines, terminal: bool, colour: bool) -> Iterator[str]:
-    """Each problem: where, how bad, code, message; then the line with a caret and the hint (or all on one line)."""
+    """Write each problem: place, severity, code, message; on a terminal also the line with a caret, and the hint."""
     for finding in findings:
         place = f"{finding.at}: " if finding.at else ""
         head = f"{place}{paint(finding.severity, finding.severity, colour)}[{finding.code}]: {finding.message}"
@@ -52,7 +52,7 @@ def _snippet(line: int, column: int, text: str) -> Iterator[str]:
 
 
 def _extent(rest: str) -> int:
-    """How many characters of the rest of the line the caret underlines: a quoted text, or a word."""
+    """Count the characters that the caret underlines: a quoted string, or a word."""
     if rest[:1] in ("'", '"'):
         end = rest.find(rest[0], 1)
         return end + 1 if end > 0 else len(rest)
@@ -63,7 +63,7 @@ def _extent(rest: str) -> int:
 
 
 def trace(steps: Iterable[Step]) -> Iterator[str]:
-    """One line for each step: direction if it has one, tier, policy and rule, what it says, note, and where."""
+    """Write one line for each step: direction, tier, policy and rule, verdict, note and place."""
     for step in steps:
         subject = spelled(step.policy or "", step.rule, step.name).strip()
         note = f" ({step.note})" if step.note else ""
@@ -74,18 +74,18 @@ def trace(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """A line that fits beside others, with `…` where it was cut."""
+    """Cut a line that is too long, with `…` at the end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def answer(answer: Answer, view: View) -> Iterator[str]:
-    """What `tierwall explain` prints; each plane has a module that says in which order and words."""
+    """Explain an answer; the module of its plane knows the order and the words."""
     shown: Iterator[str] = importlib.import_module(f"tierwall.render.{answer.plane}").lines(answer, view.line)
     return shown
 
 
 def answers(answers: Iterable[Answer], view: View) -> Iterator[str]:
-    """Several answers, with an empty line between them."""
+    """Explain several answers, with an empty line between them."""
     for number, one_answer in enumerate(answers):
         if number:
             yield ""
@@ -116,7 +116,7 @@ _REASONS = {
     Reason.LEAST_SPECIFIC_KEPT: "beaten",
     Reason.NO_ENTRY_SELECTED: "sets nothing",
 }
-# Reasons that are told beside the verdict.
+# Reasons that are added to the verdict.
 _BESIDE = {
     Reason.AUTHORIZER_UNREACHABLE: "its authorizer cannot be reached",
     Reason.NOT_READ_AS_MCP: "the request is not read as MCP",
@@ -126,7 +126,7 @@ _MAY = {StepVerdict.ALLOW: "may allow", StepVerdict.DENY: "may deny", StepVerdic
 
 
 def phrase(verdict: StepVerdict, reason: Reason) -> str:
-    """`denied`, `allowed by its authorizer`, `may allow`."""
+    """Put a verdict and its reason into words: `denied`, `allowed by its authorizer`, `may allow`."""
     if reason is Reason.DOMAIN_MAY_MATCH:
         return _MAY[verdict]
     if reason in _BESIDE:

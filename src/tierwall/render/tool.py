@@ -1,6 +1,6 @@
 """The tool plane as text and as JSON: what `explain tool` and `tools` print.
 
-What only documents of this plane have: docs/reference/decision-document.md#keys-of-one-plane.
+The keys of its documents: docs/reference/decision-document.md#keys-of-one-plane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tierwall.tool.grants import Grants, Permit, ToolRow
 
 
 def lines(answer: Answer, source: Lines) -> Iterator[str]:
-    """The sentence, then every policy that was evaluated, with the lines of the manifests from `source`."""
+    """Explain an answer: the sentence, then every policy that was evaluated, with its line from `source`."""
     yield answer.sentence
     yield ""
     for step in answer.steps:
@@ -31,7 +31,7 @@ def lines(answer: Answer, source: Lines) -> Iterator[str]:
 
 
 def detail_document(detail: ToolDetail) -> dict[str, Any]:
-    """`level`, `evaluated` and `request`; `response` where a real proxy answered."""
+    """Return `level`, `evaluated` and `request`; `response` where a real proxy answered."""
     document: dict[str, Any] = {
         "level": str(detail.level),
         "evaluated": [str(reference) for reference in detail.evaluated],
@@ -55,9 +55,9 @@ def _request(request: RequestDetail) -> dict[str, str]:
 
 
 def tools(listed: tuple[Grants, bool], view: View) -> Iterator[str]:
-    """What a caller may use: a block for each way, a line for each tool, its conditions below.
+    """List what a caller may use: a block for each route, a line for each tool, its conditions below.
 
-    Tools that are denied are left out unless `everything` is wanted, and so are ways without a tool.
+    Denied tools are left out unless `everything` is wanted, and so are routes without a tool.
     """
     grants, everything = listed
     first = True
@@ -88,7 +88,7 @@ def _block(permits: list[tuple[str, Permit]]) -> Iterator[str]:
 
 
 def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
-    """What `tierwall tools -o json` prints; tools that are denied are left out unless `everything` is wanted."""
+    """Return the document of `tools -o json`; denied tools are left out unless `everything` is wanted."""
     grants, everything = listed
     return {
         "caller": grants.caller,

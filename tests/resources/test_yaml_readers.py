@@ -251,6 +251,7 @@ def assert_same_places(text: str) -> None:
 @example("a:\n- b\n- - c: [d, {e: 1}]\nf:\n")
 @example("a:\nb: {c: }\n")
 @example("- - a: 1\n    b: 2\n  - c\n- d\n")
+@example("- a\n- \n- # nothing\n")
 def test_places_found_by_lines_are_those_of_the_exact_reader(text: str) -> None:
     assert_same_places(text)
 

@@ -149,6 +149,8 @@ class _Places:
             value = EMPTY if rest is None else reader.rest(rest)
             open_path = path if value is EMPTY else None
             if value is EMPTY:
+                if key is None:
+                    raise not_for_lines()
                 continue
             if value.__class__ in (Literal, Open):
                 raise not_for_lines()

@@ -29,8 +29,8 @@ CALLED = {
 
 def class_of(name: str) -> type[Engine[Any, Any, Any]]:
     module, _, attribute = ENGINES[name].target.partition(":")
-    found: type[Engine[Any, Any, Any]] = getattr(importlib.import_module(module), attribute)
-    return found
+    engine_class: type[Engine[Any, Any, Any]] = getattr(importlib.import_module(module), attribute)
+    return engine_class
 
 
 def has(name: str) -> set[str]:

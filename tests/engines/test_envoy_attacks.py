@@ -27,11 +27,11 @@ BAD = f'{{"name":"{SECRET}","arguments":{{}}}}'
 @pytest.fixture(scope="module")
 def running() -> Iterator[Attacked]:
     try:
-        one = Attacked()
+        world = Attacked()
     except InputError as error:
         unavailable(str(error))
-    yield one
-    one.close()
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -199,13 +199,13 @@ def test_truncated_bodies(attacked: Attacked) -> None:
     data = json.dumps(call(SECRET)).encode()
     head = f"POST /mcp HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}".encode()
     for path in (b"/mcp", b"/named", b"/asks"):
-        this = head.replace(b"/mcp", path, 1)
-        assert attacked.send(this + b"Content-Length: 5000\r\n\r\n" + data, hang_up=True).refused
-        assert attacked.send(this + b"Content-Length: %d\r\n\r\n" % (len(data) - 20) + data).refused
+        tricked = head.replace(b"/mcp", path, 1)
+        assert attacked.send(tricked + b"Content-Length: 5000\r\n\r\n" + data, hang_up=True).refused
+        assert attacked.send(tricked + b"Content-Length: %d\r\n\r\n" % (len(data) - 20) + data).refused
         assert attacked.send(
-            this + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(data, end=b""), hang_up=True
+            tricked + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(data, end=b""), hang_up=True
         ).refused
-        assert attacked.send(this + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data, hang_up=True).refused
+        assert attacked.send(tricked + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 5000 + data, hang_up=True).refused
 
 
 def test_text_after_the_message(attacked: Attacked) -> None:
@@ -282,9 +282,9 @@ def test_lenient_json(attacked: Attacked) -> None:
 )
 def test_path_tricks(attacked: Attacked, path: str) -> None:
     attacked.post(call(SECRET), path)
-    for one in attacked.recorder.requests:
+    for arrived in attacked.recorder.requests:
         # What nobody guards may be called; but then no server may take the path for a guarded one.
-        assert re.fullmatch(r"/open(/[a-z]+)*", one.path), one.path
+        assert re.fullmatch(r"/open(/[a-z]+)*", arrived.path), arrived.path
     attacked.recorder.requests.clear()
 
 
@@ -308,14 +308,14 @@ def test_method_override_headers(attacked: Attacked, name: str) -> None:
     assert attacked.send(request("GET", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: POST\r\n")).refused
     assert attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: GET\r\n")).refused
     assert attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: DELETE\r\n")).reached
-    assert [name.lower() in one.headers for one in attacked.recorder.requests] == [False]
+    assert [name.lower() in request.headers for request in attacked.recorder.requests] == [False]
 
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL"])
 def test_path_override_headers(attacked: Attacked, name: str) -> None:
     assert attacked.send(request("POST", "/mcp", call(SECRET), f"{JSON_HEADERS}{name}: /open\r\n")).refused
     attacked.send(request("POST", "/mcp", call("add"), f"{JSON_HEADERS}{name}: /named\r\n"))
-    assert [name.lower() in one.headers for one in attacked.recorder.requests] == [False]
+    assert [name.lower() in request.headers for request in attacked.recorder.requests] == [False]
 
 
 @pytest.mark.parametrize("name", ["Mcp-Name", "mcp-name", "MCP-NAME", "Mcp_Name", "X-Tierwall-Name"])
@@ -326,10 +326,12 @@ def test_headers_that_disagree_with_the_body(attacked: Attacked, name: str) -> N
     assert attacked.post(call(SECRET), headers=f"{JSON_HEADERS}Mcp-Method: ping\r\nX-Tierwall-Method: ping\r\n").refused
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     attacked.post(ping, headers=f"{JSON_HEADERS}Mcp-Method: tools/call\r\n{name}: {SECRET}\r\n")
-    assert all(one.headers.get("mcp-method") in (None, "ping", "tools/call") for one in attacked.recorder.requests)
-    pings = [one for one in attacked.recorder.requests if b"ping" in one.body]
+    assert all(
+        request.headers.get("mcp-method") in (None, "ping", "tools/call") for request in attacked.recorder.requests
+    )
+    pings = [request for request in attacked.recorder.requests if b"ping" in request.body]
     # Envoy refuses headers whose names have underscores.
-    assert [one.headers.get("mcp-method") for one in pings] == ([] if "_" in name else ["ping"])
+    assert [ping.headers.get("mcp-method") for ping in pings] == ([] if "_" in name else ["ping"])
 
 
 @pytest.mark.parametrize(
@@ -477,7 +479,9 @@ def test_empty_parameters_pass(attacked: Attacked) -> None:
 def test_names_do_not_fill_the_memory(attacked: Attacked) -> None:
     def memory() -> int:
         [line] = [
-            one for one in Path(f"/proc/{attacked.envoy.process.pid}/status").read_text().splitlines() if "VmRSS" in one
+            line
+            for line in Path(f"/proc/{attacked.envoy.process.pid}/status").read_text().splitlines()
+            if "VmRSS" in line
         ]
         return int(line.split()[1])
 
@@ -567,7 +571,7 @@ def test_pipelined_requests(attacked: Attacked) -> None:
         got = attacked.send(b"".join(order), answers=len(order))
         arrived = [REACHED.encode() in answer for answer in got.answers]
         # After a denial Envoy may close the connection; until then there is an answer to each.
-        assert arrived == [one is not bad for one in order][: len(arrived)]
+        assert arrived == [message is not bad for message in order][: len(arrived)]
         assert len(arrived) > order.index(bad)
         assert got.closed or len(arrived) == len(order)
 

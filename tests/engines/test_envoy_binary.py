@@ -20,9 +20,9 @@ def script(folder: Path, text: str) -> str:
 def problem(path: str) -> str:
     with pytest.raises(InputError) as caught:
         find_envoy(path)
-    [found] = caught.value.diagnostics
-    assert found.code == "TW632"
-    return found.message
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.code == "TW632"
+    return diagnostic.message
 
 
 def test_the_installed_one_will_do() -> None:

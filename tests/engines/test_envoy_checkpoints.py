@@ -72,7 +72,7 @@ def places() -> list[Object]:
 
 
 def route(name: str, *backends: str) -> Object:
-    refs = [{"group": NETWORKING, "kind": "XBackend", "name": one, "weight": 1} for one in backends]
+    refs = [{"group": NETWORKING, "kind": "XBackend", "name": backend, "weight": 1} for backend in backends]
     rule = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": refs}
     return thing(f"{GATEWAY_API}/v1", "HTTPRoute", name, {"parentRefs": [{"name": "gate"}], "rules": [rule]})
 
@@ -125,9 +125,9 @@ class Proxy:
 
     def look(self) -> None:
         skipped = len(self.states) > 2  # then a checkpoint may be known no more, which denies
-        for name, found in passed(self.routes, self.filters).items():
-            if not (skipped and is_unknown(found)):
-                assert any(found.content == one.get(name) for one in self.states), name
+        for name, way in passed(self.routes, self.filters).items():
+            if not (skipped and is_unknown(way)):
+                assert any(way.content == state.get(name) for state in self.states), name
 
     def take(self, resources: Resources, order: list[str]) -> None:
         self.look()
@@ -138,13 +138,13 @@ class Proxy:
         self.look()
 
 
-def is_unknown(found: Passed) -> bool:
+def is_unknown(way: Passed) -> bool:
     """Whether a filter does not know the checkpoint, and so denies."""
-    return any(one.decision is None for one in found.policies)
+    return any(policy.decision is None for policy in way.policies)
 
 
 def contents(resources: Resources) -> dict[str, Any]:
-    return {name: one.content for name, one in passed(resources.routes, resources.extension_configs).items()}
+    return {name: way.content for name, way in passed(resources.routes, resources.extension_configs).items()}
 
 
 def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tuple[str, str], Resource]:
@@ -157,16 +157,16 @@ def changed(objects: Mapping[tuple[str, str], Resource], step: Any) -> dict[tupl
         backend = copy.deepcopy(out["XBackend", "one"].value)
         backend["spec"]["mcp"]["path"] = path
         values.append(backend)
-    for one in load_objects(values):
-        out[one.kind, one.name] = one
-    return {key: load_objects([one.value])[0] for key, one in out.items()} if anew else out
+    for resource in load_objects(values):
+        out[resource.kind, resource.name] = resource
+    return {key: load_objects([resource.value])[0] for key, resource in out.items()} if anew else out
 
 
 @given(steps=STEPS, data=st.data())
 @settings(max_examples=examples(150), deadline=None)
 def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: st.DataObject) -> None:
     plane = ControlPlane()
-    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     resources = plane.compile(Snapshot.of(objects.values()))
     proxy = Proxy(resources)
     proxy.states = [contents(resources)]
@@ -177,22 +177,22 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
         anew = fresh(snapshot)
         assert contents(resources) == contents(anew)
         assert resources.diagnostics == anew.diagnostics
-        assert not any(is_unknown(one) for one in passed(resources.routes, resources.extension_configs).values())
+        assert not any(is_unknown(way) for way in passed(resources.routes, resources.extension_configs).values())
         assert denies_unknown(resources.extension_configs)
         proxy.states.append(contents(resources))
         if step[3]:
-            new = [name for name, one in resources.extension_configs.items() if proxy.filters[name] is not one]
+            new = [name for name, config in resources.extension_configs.items() if proxy.filters[name] is not config]
             proxy.take(resources, data.draw(st.permutations(new)))
             proxy.states = [contents(resources)]
             assert contents(resources) == {
-                name: one.content for name, one in passed(proxy.routes, proxy.filters).items()
+                name: way.content for name, way in passed(proxy.routes, proxy.filters).items()
             }
             plane.settle()
             if data.draw(st.booleans()):
                 straight = plane.straighten()
                 assert straight.routes == anew.routes
                 assert not plane.state.is_drifted
-                new = [name for name, one in straight.extension_configs.items() if proxy.filters[name] is not one]
+                new = [name for name, config in straight.extension_configs.items() if proxy.filters[name] is not config]
                 proxy.take(straight, data.draw(st.permutations(new)))
                 plane.settle()
 
@@ -200,7 +200,9 @@ def test_a_request_passes_what_was_in_force_at_one_time(steps: list[Any], data: 
 def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
     kinds = ("listeners", "routes", "clusters", "secrets", "extension_configs")
     return {
-        kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
+        kind: {
+            name: message.SerializeToString(deterministic=True) for name, message in getattr(resources, kind).items()
+        }
         for kind in kinds
     }
 
@@ -212,7 +214,7 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
 ) -> None:
     """Compilations that are thrown away, whatever they compile, change nothing for those that are not."""
     careful, plane = ControlPlane(), ControlPlane()
-    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     for number, step in enumerate(steps):
         before = plane.state
         others = objects
@@ -242,7 +244,7 @@ def test_a_compilation_leaves_the_state_that_it_began_from_as_it_was(
 @settings(max_examples=examples(50), deadline=None)
 def test_edits_that_every_proxy_has_taken_end_in_what_a_fresh_start_gives(steps: list[Any]) -> None:
     plane = ControlPlane()
-    objects = {(one.kind, one.name): one for one in load_objects(places())}
+    objects = {(resource.kind, resource.name): resource for resource in load_objects(places())}
     for step in steps:
         objects = changed(objects, step)
         plane.compile(Snapshot.of(objects.values()))
@@ -261,8 +263,10 @@ def test_a_policy_that_alone_changes_changes_no_route() -> None:
     before = plane.compile(Snapshot.of(resources))
     [new] = load_objects([text("p", "gate", ("b",), "plain")])
     after = plane.compile(Snapshot.of(resources).changed([new]))
-    assert all(after.routes[name] is one for name, one in before.routes.items())
-    differing = [name for name, one in after.extension_configs.items() if one is not before.extension_configs[name]]
+    assert all(after.routes[name] is route for name, route in before.routes.items())
+    differing = [
+        name for name, config in after.extension_configs.items() if config is not before.extension_configs[name]
+    ]
     assert len(differing) == 1
 
 
@@ -272,11 +276,11 @@ def test_what_is_wrong_is_where_it_stands_now(tmp_path: Path) -> None:
     for comment in ("", "# a line more\n"):
         objects = [*places(), text("p", "gate", ("a",), "plain"), policy("hard", "one", [rule])]
         file.write_text(comment + yaml.safe_dump_all(objects))
-        found = load([str(file)])
-        resources = plane.compile(found.snapshot)
-        assert resources.diagnostics == fresh(found.snapshot).diagnostics
-        lines.append([one.at.line for one in resources.diagnostics if one.at is not None])
-    assert lines[1] == [one + 1 for one in lines[0]]
+        loaded = load([str(file)])
+        resources = plane.compile(loaded.snapshot)
+        assert resources.diagnostics == fresh(loaded.snapshot).diagnostics
+        lines.append([diagnostic.at.line for diagnostic in resources.diagnostics if diagnostic.at is not None])
+    assert lines[1] == [line + 1 for line in lines[0]]
     assert lines[0]
 
 
@@ -285,16 +289,16 @@ def test_objects_that_are_read_anew_and_say_the_same_change_nothing() -> None:
     before = plane.compile_objects(text("p", "gate", ("a",), "plain"))
     after = plane.compile_objects(text("p", "gate", ("a",), "plain"))
     for kind in ("listeners", "routes", "clusters", "secrets", "extension_configs"):
-        assert all(getattr(after, kind)[name] is one for name, one in getattr(before, kind).items())
+        assert all(getattr(after, kind)[name] is message for name, message in getattr(before, kind).items())
 
 
 def test_a_number_that_becomes_a_truth_is_another_text() -> None:
     plane = ControlPlane()
-    one, other = text("p", "one", ("a",), "plain"), text("p", "one", ("a",), "plain")
-    one["spec"]["rules"][0]["authorization"]["ports"] = [1]
+    policy_text, other = text("p", "one", ("a",), "plain"), text("p", "one", ("a",), "plain")
+    policy_text["spec"]["rules"][0]["authorization"]["ports"] = [1]
     other["spec"]["rules"][0]["authorization"]["ports"] = [True]
-    assert one == other
-    before = plane.compile_objects(one)
+    assert policy_text == other
+    before = plane.compile_objects(policy_text)
     after = plane.compile_objects(other)
     assert contents(after) != contents(before)
     assert contents(after) == contents(ControlPlane().compile_objects(other))
@@ -306,15 +310,17 @@ def test_policies_that_change_together_change_routes() -> None:
     after = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert before.routes != after.routes
     old_routes = passed(before.routes, after.extension_configs)
-    assert {name: one.content for name, one in old_routes.items()} == contents(before)
+    assert {name: route.content for name, route in old_routes.items()} == contents(before)
 
 
 def test_texts_that_come_back_together_are_still_others() -> None:
     plane = ControlPlane()
     first = text("p", "gate", ("a",), "plain"), text("q", "one", ("b",), "plain")
     plane.compile_objects(*first)
-    for one, other in ((("b",), ("b",)), (("b",), ("a",))):
-        before = plane.compile_objects(text("p", "gate", one, "plain"), text("q", "one", other, "plain"))
+    for before_targets, after_targets in ((("b",), ("b",)), (("b",), ("a",))):
+        before = plane.compile_objects(
+            text("p", "gate", before_targets, "plain"), text("q", "one", after_targets, "plain")
+        )
         plane.settle()
     after = plane.compile_objects(*first)
     assert before.routes != after.routes
@@ -341,7 +347,7 @@ def test_a_change_that_follows_on_a_policy_that_came_changes_routes() -> None:
     plane.settle()
     states.append(plane.compile_objects(old, text("p", "gate", ("a",), "plain")))
     states.append(plane.compile_objects(new, text("p", "gate", ("a",), "plain")))
-    met = {name: one.content for name, one in passed(states[0].routes, states[-1].extension_configs).items()}
+    met = {name: way.content for name, way in passed(states[0].routes, states[-1].extension_configs).items()}
     assert met == contents(states[0])
     plane.settle()
     last = plane.compile_objects(old, text("p", "gate", ("a",), "plain"))
@@ -356,8 +362,8 @@ def test_a_policy_that_changes_again_after_another_has_changes_routes() -> None:
     ]
     met = passed(states[0].routes, states[-1].extension_configs)
     # Which of the first states does not matter; that it is one of them does.
-    for name, one in met.items():
-        assert any(one.content == contents(state).get(name) for state in states), name
+    for name, way in met.items():
+        assert any(way.content == contents(state).get(name) for state in states), name
 
 
 @pytest.mark.parametrize("goes_in_between", [False, True])
@@ -367,7 +373,7 @@ def test_a_policy_that_moves_with_another_text_says_that_nowhere_but_where_it_is
     if goes_in_between:
         plane.compile_objects()
     after = plane.compile_objects(text("p", "two", ("b",), "plain"))
-    met = {name: one.content for name, one in passed(before.routes, after.extension_configs).items()}
+    met = {name: way.content for name, way in passed(before.routes, after.extension_configs).items()}
     assert met == contents(before)
 
 
@@ -379,7 +385,7 @@ def test_what_did_not_come_into_force_is_not_followed_on() -> None:
     third = plane.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("a",), "plain"))
     assert third.routes != first.routes
     old_routes = passed(first.routes, third.extension_configs)
-    assert {name: one.content for name, one in old_routes.items()} == contents(first)
+    assert {name: route.content for name, route in old_routes.items()} == contents(first)
 
 
 def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
@@ -389,11 +395,11 @@ def test_checkpoints_that_every_proxy_has_left_are_known_no_more() -> None:
     plane.compile_objects(policies[0])
     again = plane.compile_objects(*policies[:1], text("r", "one", ("a",), "plain"))
     # The first routes pass a checkpoint that is known still, and after every proxy has left it is not.
-    assert not any(is_unknown(one) for one in passed(first.routes, again.extension_configs).values())
+    assert not any(is_unknown(way) for way in passed(first.routes, again.extension_configs).values())
     plane.settle()
     last = plane.compile_objects(policies[0])
-    assert any(is_unknown(one) for one in passed(first.routes, last.extension_configs).values())
-    assert not any(is_unknown(one) for one in passed(again.routes, last.extension_configs).values())
+    assert any(is_unknown(way) for way in passed(first.routes, last.extension_configs).values())
+    assert not any(is_unknown(way) for way in passed(again.routes, last.extension_configs).values())
 
 
 def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +409,7 @@ def test_checkpoints_that_routes_have_left_do_not_grow_for_ever(monkeypatch: pyt
     for number in range(60):
         policies = [text("p", "gate", ("a",), "plain"), text("q", "gate", (f"t{number}",), "plain")]
         resources = plane.compile_objects(*policies[: 1 + number % 2])
-        sizes.append(sum(one.ByteSize() for one in resources.extension_configs.values()))
+        sizes.append(sum(config.ByteSize() for config in resources.extension_configs.values()))
     assert sizes[0] < sizes[20] < sizes[-1] * 1.1
     assert sizes[-1] < sizes[40] * 1.1
 
@@ -415,4 +421,4 @@ def test_whom_a_policy_asks_and_what_it_reads_comes_with_its_text(kind: str) -> 
     after = plane.compile_objects(text("p", "one", ("b",), kind))
     assert before.routes != after.routes
     old_routes = passed(before.routes, after.extension_configs)
-    assert {name: one.content for name, one in old_routes.items()} == contents(before)
+    assert {name: route.content for name, route in old_routes.items()} == contents(before)

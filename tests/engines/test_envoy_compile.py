@@ -48,7 +48,9 @@ KINDS = ("listeners", "routes", "clusters", "secrets", "extension_configs")
 
 def wire(resources: Resources) -> dict[str, dict[str, bytes]]:
     return {
-        kind: {name: one.SerializeToString(deterministic=True) for name, one in getattr(resources, kind).items()}
+        kind: {
+            name: message.SerializeToString(deterministic=True) for name, message in getattr(resources, kind).items()
+        }
         for kind in KINDS
     }
 
@@ -60,12 +62,12 @@ def policies(resources: Resources, route: str) -> tuple[Policy, ...]:
 
 def contents(resources: Resources) -> dict[str, Any]:
     """What requests pass by each route; only names of checkpoints may differ."""
-    found = passed(resources.routes, resources.extension_configs)
-    return {name: one.content for name, one in found.items()}
+    ways = passed(resources.routes, resources.extension_configs)
+    return {name: way.content for name, way in ways.items()}
 
 
 def codes(resources: Resources) -> list[str]:
-    return [one.code for one in resources.diagnostics]
+    return [diagnostic.code for diagnostic in resources.diagnostics]
 
 
 def test_the_order_of_objects_does_not_change_a_byte() -> None:
@@ -83,8 +85,8 @@ def test_policies_are_in_filters_that_routes_turn_on_and_never_in_listeners() ->
     assert wire(before)["clusters"] == wire(after)["clusters"]
     assert wire(before)["routes"] != wire(after)["routes"]
     assert wire(before)["extension_configs"] != wire(after)["extension_configs"]
-    for one in (before, after):
-        assert "XAccessPolicy" not in str(one.routes)
+    for resources in (before, after):
+        assert "XAccessPolicy" not in str(resources.routes)
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
@@ -92,9 +94,9 @@ def test_what_has_not_changed_is_the_same_object() -> None:
     again, state = following([], state)
     for kind in KINDS:
         before, after = getattr(first, kind), getattr(again, kind)
-        assert all(after[name] is one for name, one in before.items())
+        assert all(after[name] is message for name, message in before.items())
     changed, _ = following([policy("another", "mcp", [calls("sub")])], state)
-    assert all(changed.listeners[name] is one for name, one in first.listeners.items())
+    assert all(changed.listeners[name] is listener for name, listener in first.listeners.items())
 
 
 def test_a_state_changes_nothing_but_names_of_checkpoints() -> None:
@@ -130,24 +132,24 @@ def test_policies_stand_in_the_order_of_the_proposal() -> None:
 
 def test_an_invalid_policy_denies_everything_on_its_target() -> None:
     bad = policy("bad", "open", [{"authorization": {"type": "Nonsense"}}])
-    (found,) = policies(compiled([bad]), "prod/open/0/0/mcp")
-    action = rbac_pb2.Action.FromString(found.decision.action.typed_config.value)
+    (only,) = policies(compiled([bad]), "prod/open/0/0/mcp")
+    action = rbac_pb2.Action.FromString(only.decision.action.typed_config.value)
     assert (action.name, action.action) == ("XAccessPolicy/prod/bad", rbac_pb2.RBAC.DENY)
 
 
 def test_an_expression_that_envoy_cannot_evaluate_is_reported_and_never_matches() -> None:
     rule = {"authorization": {"type": "CEL", "cel": {"expression": "request.mcp.tool_name.lowerAscii() == 'x'"}}}
-    found = compiled([policy("hard", "open", [rule])])
-    assert "TW651" in codes(found)
-    (made,) = policies(found, "prod/open/0/0/mcp")
+    resources = compiled([policy("hard", "open", [rule])])
+    assert "TW651" in codes(resources)
+    (made,) = policies(resources, "prod/open/0/0/mcp")
     assert b"hard rules[0]" not in made.decision.SerializeToString()
 
 
 def test_a_pattern_that_is_too_large_for_envoy_is_reported_and_never_matches() -> None:
     paths = [{"type": "RegularExpression", "value": "/(a|b|c|dd|ee|ffff){20,40}x"}]
     rules = [{"authorization": {"type": "Inline", "paths": paths}}]
-    found = compiled([policy("large", "open", rules)])
-    assert "TW651" in codes(found)
+    resources = compiled([policy("large", "open", rules)])
+    assert "TW651" in codes(resources)
     assert "TW651" not in codes(compiled([policy("large", "open", rules)], Options(largest_pattern=100_000)))
 
 
@@ -156,9 +158,9 @@ def test_an_authorizer_that_is_not_there_closes_what_it_would_be_asked_about() -
         "action": "ExternalAuth",
         "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": {"name": "missing", "port": 80}},
     }
-    found = compiled([policy("lost", "open", [calls("add")], **asks)])
-    assert "TW652" in codes(found)
-    (made,) = policies(found, "prod/open/0/0/mcp")
+    resources = compiled([policy("lost", "open", [calls("add")], **asks)])
+    assert "TW652" in codes(resources)
+    (made,) = policies(resources, "prod/open/0/0/mcp")
     assert b"XAccessPolicy/prod/lost" in made.decision.SerializeToString()
     assert made.asked is None
 
@@ -179,8 +181,8 @@ def test_weighted_backends_have_their_own_policies() -> None:
         },
     )
     (configuration,) = compiled([route]).routes.values()
-    (found,) = [one for one in configuration.virtual_hosts[0].routes if one.name == "prod/both/0/0/mcp"]
-    guarded, free = found.route.weighted_clusters.clusters
+    (to_both,) = [route for route in configuration.virtual_hosts[0].routes if route.name == "prod/both/0/0/mcp"]
+    guarded, free = to_both.route.weighted_clusters.clusters
     assert any(name.startswith("tierwall.backend.") for name in guarded.typed_per_filter_config)
     assert not free.typed_per_filter_config
     assert guarded.weight.value == 3
@@ -202,10 +204,10 @@ def test_a_filter_that_is_not_supported_closes_its_rule() -> None:
             ],
         },
     )
-    found = compiled([route])
-    assert "TW655" in codes(found)
-    (configuration,) = found.routes.values()
-    (made,) = [one for one in configuration.virtual_hosts[0].routes if one.name.startswith("prod/mirrored")]
+    resources = compiled([route])
+    assert "TW655" in codes(resources)
+    (configuration,) = resources.routes.values()
+    (made,) = [route for route in configuration.virtual_hosts[0].routes if route.name.startswith("prod/mirrored")]
     assert made.direct_response.status == 500
 
 
@@ -237,14 +239,14 @@ def authority_map(pem: bytes) -> Object:
 def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> None:
     authority = Authority()
     server = authority.server()
-    found = compiled([https("cert", frontend=FRONTEND), secret("cert", *server), authority_map(authority.pem)])
-    assert codes(found) == []
-    authorities, certificate = found.secrets
+    resources = compiled([https("cert", frontend=FRONTEND), secret("cert", *server), authority_map(authority.pem)])
+    assert codes(resources) == []
+    authorities, certificate = resources.secrets
     assert (authorities, certificate) == tuple(
-        f"{one}/gateway/prod/secure/443/5x2+8/*" for one in ("authority", "certificate")
+        f"{kind}/gateway/prod/secure/443/5x2+8/*" for kind in ("authority", "certificate")
     )
-    assert found.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
-    assert "gateway/prod/secure/443" in found.listeners
+    assert resources.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
+    assert "gateway/prod/secure/443" in resources.listeners
 
 
 @pytest.mark.parametrize(
@@ -259,36 +261,39 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
 )
 def test_a_listener_whose_certificate_cannot_be_used_is_not_opened(damage: str, words: str) -> None:
     authority = Authority()
-    one, other = authority.server(), authority.server()
-    chain = b"nonsense" if damage == "no pem" else one.chain
-    key = {"other key": other.key, "no key": b""}.get(damage, one.key)
+    pair, other = authority.server(), authority.server()
+    chain = b"nonsense" if damage == "no pem" else pair.chain
+    key = {"other key": other.key, "no key": b""}.get(damage, pair.key)
     extra = [https("cert", frontend=FRONTEND)]
     extra += [] if damage == "missing" else [secret("cert", chain, key)]
     extra += [] if damage == "no authority" else [authority_map(authority.pem)]
-    found = compiled(extra)
-    assert codes(found) == ["TW653"]
-    assert words in found.diagnostics[0].message
-    assert "gateway/prod/secure/443" not in found.listeners
+    resources = compiled(extra)
+    assert codes(resources) == ["TW653"]
+    assert words in resources.diagnostics[0].message
+    assert "gateway/prod/secure/443" not in resources.listeners
 
 
 def test_a_listener_without_an_authority_is_noted() -> None:
-    found = compiled([https("cert"), secret("cert", *Authority().server())])
-    assert codes(found) == ["TW654"]
+    resources = compiled([https("cert"), secret("cert", *Authority().server())])
+    assert codes(resources) == ["TW654"]
 
 
 def test_two_gateways_do_not_share_a_port() -> None:
-    twin = next(one for one in objects() if one["kind"] == "Gateway")
+    twin = next(gateway for gateway in objects() if gateway["kind"] == "Gateway")
     twin = {**twin, "metadata": {"name": "twin", "namespace": "prod"}}
-    found = compiled([twin])
-    assert codes(found) == ["TW658"]
-    assert list(found.listeners) == ["gateway/prod/gate/80"]
+    resources = compiled([twin])
+    assert codes(resources) == ["TW658"]
+    assert list(resources.listeners) == ["gateway/prod/gate/80"]
     bound = compiled([twin], Options(bind={"prod/twin:80": Address("127.0.0.1", 81)}))
     assert codes(bound) == []
     assert len(bound.listeners) == 2
 
 
 def gateway_with(*listeners: dict[str, Any]) -> Object:
-    spec = {"gatewayClassName": "c", "listeners": [{"port": 90, "protocol": "HTTP", **one} for one in listeners]}
+    spec = {
+        "gatewayClassName": "c",
+        "listeners": [{"port": 90, "protocol": "HTTP", **listener} for listener in listeners],
+    }
     return thing("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
 
 
@@ -315,8 +320,8 @@ def test_listener_sets_of_both_kinds_with_one_name_have_routes_of_their_own() ->
             ("gateway.networking.x-k8s.io/v1alpha1", "XListenerSet", 92),
         )
     ]
-    found = compiled([gateway, *sets])
-    ports = {name.split("/")[3] for name in found.routes if name.startswith("gateway/prod/many/")}
+    resources = compiled([gateway, *sets])
+    ports = {name.split("/")[3] for name in resources.routes if name.startswith("gateway/prod/many/")}
     assert ports == {"90", "91", "92"}
 
 
@@ -338,15 +343,18 @@ def test_the_command_prints_the_configuration_without_keys(tmp_path: Any) -> Non
     file.write_text(yaml.safe_dump_all([*objects(), https("cert"), secret("cert", *server)]))
     result = CliRunner().invoke(command, ["-f", str(file), "-o", "json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {one["name"] for one in found["listeners"]} == {"gateway/prod/gate/80", "gateway/prod/secure/443"}
+    printed = json.loads(result.stdout)
+    assert {listener["name"] for listener in printed["listeners"]} == {
+        "gateway/prod/gate/80",
+        "gateway/prod/secure/443",
+    }
     assert base64.b64encode(server.key).decode() not in result.stdout
     assert "PRIVATE KEY" not in result.stdout
     # What makes the parser strict is not in the generated messages, but is in force.
     assert '"reject_duplicate_keys": true' in result.stdout
     assert '"path": "params.arguments.path"' in result.stdout
     as_yaml = CliRunner().invoke(command, ["-f", str(file)])
-    assert yaml.safe_load(as_yaml.stdout) == found
+    assert yaml.safe_load(as_yaml.stdout) == printed
 
 
 def test_the_command_names_a_gateway_that_is_near(tmp_path: Any) -> None:
@@ -359,9 +367,9 @@ def test_the_command_names_a_gateway_that_is_near(tmp_path: Any) -> None:
 
 def test_every_message_is_one_that_envoy_has_a_schema_for() -> None:
     for kind in wire(compiled()).values():
-        assert all(isinstance(one, bytes) for one in kind.values())
-    for one in compiled().listeners.values():
-        json_format.MessageToDict(one)
+        assert all(isinstance(message, bytes) for message in kind.values())
+    for listener in compiled().listeners.values():
+        json_format.MessageToDict(listener)
 
 
 def test_a_certificate_that_has_lapsed_is_envoys_to_judge() -> None:
@@ -385,7 +393,7 @@ def test_a_certificate_that_has_lapsed_is_envoys_to_judge() -> None:
     ],
 )
 def test_a_matcher_that_envoy_would_read_differently_is_reported_and_never_matches(matchers: Object) -> None:
-    found = compiled([policy("hard", "open", [{"authorization": {"type": "Inline", **matchers}}])])
-    assert "TW651" in codes(found)
-    (made,) = policies(found, "prod/open/0/0/mcp")
+    resources = compiled([policy("hard", "open", [{"authorization": {"type": "Inline", **matchers}}])])
+    assert "TW651" in codes(resources)
+    (made,) = policies(resources, "prod/open/0/0/mcp")
     assert b"hard rules[0]" not in made.decision.SerializeToString()

@@ -176,14 +176,14 @@ def test_two_hundred_changes_without_a_pause(running: Lab) -> None:
 @pytest.mark.storm
 def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_policy(running: Lab) -> None:
     """At any time some policy denies `forbidden`: each state moves it, by a text, or by a policy that comes or goes."""
-    both, one = ("allowed", "forbidden"), ("allowed",)
+    both, allowed = ("allowed", "forbidden"), ("allowed",)
     states = [
-        [policy("base", *both), policy("team", *one, on="XBackend")],
-        [policy("base", *one), policy("team", *both, on="XBackend")],
-        [policy("base", *both), policy("other", *one)],
-        [policy("base", *both), policy("team", *one, on="XBackend"), policy("other", *both)],
-        [policy("base", *one)],
-        [policy("other", *one, on="XBackend"), policy("base", *both), policy("team", *both, on="XBackend")],
+        [policy("base", *both), policy("team", *allowed, on="XBackend")],
+        [policy("base", *allowed), policy("team", *both, on="XBackend")],
+        [policy("base", *both), policy("other", *allowed)],
+        [policy("base", *both), policy("team", *allowed, on="XBackend"), policy("other", *both)],
+        [policy("base", *allowed)],
+        [policy("other", *allowed, on="XBackend"), policy("base", *both), policy("team", *both, on="XBackend")],
     ]
     rate, start = 200, time.monotonic()
     with hammering(running) as answers:
@@ -194,7 +194,9 @@ def test_two_hundred_changes_a_second_that_move_a_restriction_from_policy_to_pol
         running.until_ready(running.caller(), "last")
         running.programmed()
     assert set(answers["allowed"]) == {"allowed"}, "no change interrupts what stays allowed"
-    assert {one for one in answers["forbidden"] if not one.startswith("denied by XAccessPolicy/shop/")} == set()
+    assert {
+        answer for answer in answers["forbidden"] if not answer.startswith("denied by XAccessPolicy/shop/")
+    } == set()
     assert "forbidden" not in running.backend.calls
     assert min(map(len, answers.values())) > 20
 
@@ -206,8 +208,8 @@ def test_what_is_revoked_is_denied_on_open_connections_as_soon_as_the_new_state_
         running.publish([policy("base", f"this-{number}")])
         running.until_ready(caller, f"this-{number}")
         assert caller.call(f"this-{number - 1}") == "denied by XAccessPolicy/shop/base"
-    assert [one for one in running.backend.calls if one.startswith("this-")] == sorted(
-        (one for one in running.backend.calls if one.startswith("this-")), key=lambda one: int(one[5:])
+    assert [call for call in running.backend.calls if call.startswith("this-")] == sorted(
+        (call for call in running.backend.calls if call.startswith("this-")), key=lambda call: int(call[5:])
     )
 
 
@@ -216,7 +218,7 @@ def test_connections_to_a_port_that_is_gone_are_ended(running: Lab) -> None:
     caller = running.caller()
     assert caller.call("allowed") == "allowed"
     fixed = running.fixed
-    running._fixed = [one for one in fixed if one["kind"] != "Gateway"]
+    running._fixed = [manifest for manifest in fixed if manifest["kind"] != "Gateway"]
     try:
         running.publish([BASE])
         eventually(lambda: "refused" in running.caller().call("allowed"), "the end of the port")
@@ -267,11 +269,11 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
     assert "half" not in running.backend.calls
 
     def halves() -> list[dict[str, Any]]:
-        of_team = [one for one in running.decisions if one.get("policy") == "XAccessPolicy/shop/team"]
-        return [one for one in of_team if one.get("tool") == "half"]
+        of_team = [decision for decision in running.decisions if decision.get("policy") == "XAccessPolicy/shop/team"]
+        return [decision for decision in of_team if decision.get("tool") == "half"]
 
     eventually(halves, "the decision in the log")
-    found = halves()[-1]
+    latest = halves()[-1]
     wanted = {
         "caller": "spiffe://cluster.local/ns/agents/sa/shopper",
         "gateway": "shop/agents",
@@ -283,7 +285,7 @@ def test_both_levels_must_allow_and_the_first_that_denies_is_named(running: Lab)
         "level": "Backend",
         "policy": "XAccessPolicy/shop/team",
     }
-    assert {key: found.get(key) for key in wanted} == wanted
+    assert {key: latest.get(key) for key in wanted} == wanted
 
 
 def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -> None:
@@ -292,7 +294,7 @@ def test_a_list_is_cut_to_what_may_be_called_and_follows_changes(running: Lab) -
     def shown() -> list[str]:
         got = caller.send("tools/list", {})
         assert isinstance(got, dict), got
-        return [one["name"] for one in got["result"]["tools"]]
+        return [tool["name"] for tool in got["result"]["tools"]]
 
     assert shown() == ["allowed"]
     running.publish([policy("base", "allowed", "half")])

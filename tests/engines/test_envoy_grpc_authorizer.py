@@ -144,8 +144,8 @@ def objects() -> list[Object]:
     asks_web_body = asks_web()
     asks_web_body["externalAuth"]["forwardBody"] = {"maxSize": 200}
     return [
-        *(thing("v1", "Service", one, {"ports": [{"port": 9000}]}) for one in SERVICES),
-        *(one for name in BACKENDS for one in behind(name)),
+        *(thing("v1", "Service", service, {"ports": [{"port": 9000}]}) for service in SERVICES),
+        *(manifest for name in BACKENDS for manifest in behind(name)),
         every,
         policy("plain", "plain", [CALLS], **asks()),
         policy("agent", "agent", [{"source": source, **CALLS}], **asks()),
@@ -173,7 +173,7 @@ class World:
         self._nobody = HeldPort()
         nobody = Address("127.0.0.1", self._nobody.number)
         addresses = (self.authorizer.address, self.web.address, silent, nobody)
-        endpoints = dict(zip((f"Service/prod/{one}" for one in SERVICES), addresses, strict=True))
+        endpoints = dict(zip((f"Service/prod/{service}" for service in SERVICES), addresses, strict=True))
         self.attacked = Attacked(objects(), endpoints)
         self.context = self.attacked.authority.context(AGENT)
 
@@ -182,8 +182,8 @@ class World:
         self.authorizer.reply = reply or allowed()
         self.authorizer.checks.clear()
         self.attacked.recorder.requests.clear()
-        with Http2(self.attacked.tls_port, self.context, "127.0.0.1") as one:
-            return one.ask(post(path, body, *headers), body)
+        with Http2(self.attacked.tls_port, self.context, "127.0.0.1") as client:
+            return client.ask(post(path, body, *headers), body)
 
     def model(self, backend: str, method: str, tool: str | None, answers: dict[str, str]) -> str:
         """What the model says to a message of the agent."""
@@ -210,9 +210,9 @@ class World:
 def world() -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(external_auth, "TIMEOUT_S", 1)
-        one = World()
-    yield one
-    one.close()
+        running = World()
+    yield running
+    running.close()
 
 
 REPLIES: dict[str, tuple[Reply, str | None]] = {
@@ -289,8 +289,8 @@ def test_a_body_goes_whole_or_the_request_goes_not_at_all(world: World) -> None:
 def test_a_body_in_pieces_goes_whole(world: World) -> None:
     world.authorizer.reply = allowed()
     world.authorizer.checks.clear()
-    with Http2(world.attacked.tls_port, world.context, "127.0.0.1") as one:
-        assert one.ask(post("/body"), *(OK[at : at + 7] for at in range(0, len(OK), 7))).reached
+    with Http2(world.attacked.tls_port, world.context, "127.0.0.1") as client:
+        assert client.ask(post("/body"), *(OK[at : at + 7] for at in range(0, len(OK), 7))).reached
     assert [check.attributes.request.http.body.encode() for check in world.authorizer.checks] == [OK]
 
 
@@ -304,9 +304,9 @@ def test_a_body_goes_whole_to_one_that_speaks_http(world: World) -> None:
 
 def test_an_authorizer_may_add_headers_for_the_backend(world: World) -> None:
     assert world.send("/chain", OK, allowed(("x-good", "yes"), remove=("x-hello",)), ("x-hello", "there")).reached
-    [found] = world.attacked.recorder.requests
-    assert found.headers["x-good"] == "yes"
-    assert "x-hello" not in found.headers
+    [arrived] = world.attacked.recorder.requests
+    assert arrived.headers["x-good"] == "yes"
+    assert "x-hello" not in arrived.headers
 
 
 @pytest.mark.parametrize(
@@ -347,13 +347,13 @@ def test_nor_may_one_that_speaks_http(world: World, name: str) -> None:
     world.web.headers = (("x-good", "yes"),)
     sent = (("x-sent", "1"), ("x-other", "2"), ("cookie", "3"), ("authorization", "Bearer 4"), ("~x-sent", "5"))
     assert world.send("/http", OK, None, *sent).reached
-    [found] = world.attacked.recorder.requests
-    assert found.headers["x-good"] == "yes"
+    [arrived] = world.attacked.recorder.requests
+    assert arrived.headers["x-good"] == "yes"
     told = world.web.asked[-1]
     wanted = {"host": "gate.test", "x-sent": "1", "authorization": "Bearer 4", "content-length": "0"}
-    assert {one: told[one] for one in wanted} == wanted
+    assert {name: told[name] for name in wanted} == wanted
     # Besides those, what the policy allows and Envoy says of itself.
-    assert not [one for one in told.keys() - wanted.keys() if not one.startswith("x-envoy-") and one not in FORGED]
+    assert not [name for name in told.keys() - wanted.keys() if not name.startswith("x-envoy-") and name not in FORGED]
     world.web.headers = ((name, value),)
     for body in (BAD, OK):
         assert world.send("/http", body).refused
@@ -380,5 +380,6 @@ def test_headers_that_cannot_be_kept_back_are_not_sent(world: World) -> None:
     assert world.authorizer.checks == []
     assert world.send("/narrow", LIST).reached
     assert any(
-        one.code == NO_AUTHORIZER and "allowedHeaders" in one.message for one in world.attacked.resources.diagnostics
+        diagnostic.code == NO_AUTHORIZER and "allowedHeaders" in diagnostic.message
+        for diagnostic in world.attacked.resources.diagnostics
     )

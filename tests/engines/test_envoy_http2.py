@@ -52,9 +52,9 @@ def running() -> Iterator[Attacked]:
         rule = {"authorization": {"type": "CEL", "cel": {"expression": text}}}
         more += [*behind(name), policy(name, name, [rule])]
     more += [*behind("words"), policy("words", "words", [calls("ädd", "日本")])]
-    one = Attacked(more)
-    yield one
-    one.close()
+    world = Attacked(more)
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def attacked(running: Attacked) -> Iterator[Attacked]:
     running.recorder.requests.clear()
     yield running
     assert running.leaked() == []
-    with Http2(running.port) as one:
-        assert one.ask(post("/mcp", OK), OK).reached
+    with Http2(running.port) as client:
+        assert client.ask(post("/mcp", OK), OK).reached
 
 
 def with_certificate(attacked: Attacked, caller: str = AGENT) -> Http2:
@@ -72,19 +72,19 @@ def with_certificate(attacked: Attacked, caller: str = AGENT) -> Http2:
 
 def alone(attacked: Attacked, headers: list[Header], *pieces: bytes, trailers: Sequence[Header] = ()) -> Answer:
     """The answer to a request on a connection of its own, which the peer may close over it."""
-    with Http2(attacked.port) as one:
-        return one.ask(headers, *pieces, trailers=trailers)
+    with Http2(attacked.port) as client:
+        return client.ask(headers, *pieces, trailers=trailers)
 
 
-def in_pieces(one: Http2, headers: list[Header], *pieces: bytes) -> Answer:
+def in_pieces(client: Http2, headers: list[Header], *pieces: bytes) -> Answer:
     """The answer to a request whose pieces are read one after the other."""
-    stream = one.open()
-    one.frames(one.headers(stream, headers))
+    stream = client.open()
+    client.frames(client.headers(stream, headers))
     for number, piece in enumerate(pieces):
-        one.round_trip()
-        one.frames(one.data(stream, piece, end=number == len(pieces) - 1))
-    one.wait([stream])
-    return one.answers[stream]
+        client.round_trip()
+        client.frames(client.data(stream, piece, end=number == len(pieces) - 1))
+    client.wait([stream])
+    return client.answers[stream]
 
 
 def like(method: str, path: str, *more: Header, host: str = "gate.test") -> list[Header]:
@@ -92,11 +92,11 @@ def like(method: str, path: str, *more: Header, host: str = "gate.test") -> list
 
 
 def test_what_is_allowed_arrives_and_the_secret_tool_does_not(attacked: Attacked) -> None:
-    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
-        assert one.ask(post("/mcp", OK), OK).reached
+    with Http2(attacked.port) as client, with_certificate(attacked) as agent:
+        assert client.ask(post("/mcp", OK), OK).reached
         assert agent.ask(post("/old", OK), OK).reached
         for path in EVERY:
-            for who in (one, agent):
+            for who in (client, agent):
                 answer = who.ask(post(path, BAD), BAD)
                 assert answer.status == 200
                 assert "denied by XAccessPolicy" in json.loads(answer.body)["error"]["message"]
@@ -128,11 +128,11 @@ MESSAGES = (
 @pytest.mark.parametrize("number", range(len(MESSAGES)))
 def test_every_split_into_two_frames(attacked: Attacked, number: int) -> None:
     body = MESSAGES[number].encode()
-    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
+    with Http2(attacked.port) as client, with_certificate(attacked) as agent:
         for at in range(1, len(body)):
-            assert in_pieces(one, post("/mcp"), body[:at], body[at:]).refused, at
+            assert in_pieces(client, post("/mcp"), body[:at], body[at:]).refused, at
         for at in range(1, len(body), 7):
-            assert in_pieces(one, post("/named"), body[:at], body[at:]).refused, at
+            assert in_pieces(client, post("/named"), body[:at], body[at:]).refused, at
             assert in_pieces(agent, post("/old"), body[:at], body[at:]).refused, at
             assert in_pieces(agent, post("/asks"), body[:at], body[at:]).refused, at
 
@@ -140,21 +140,21 @@ def test_every_split_into_two_frames(attacked: Attacked, number: int) -> None:
 @pytest.mark.parametrize("tail", [BAD, b"," + BAD, b"\n" + BAD, b"x", b"\0" + BAD, b"[" + BAD + b"]", b'"' + BAD, b"}"])
 def test_something_after_the_message_that_comes_later(attacked: Attacked, tail: bytes) -> None:
     spaced = OK + b" \r\n\t"
-    with Http2(attacked.port) as one:
+    with Http2(attacked.port) as client:
         for message in (OK, spaced):
-            assert in_pieces(one, post("/mcp"), message, tail).refused
-            assert in_pieces(one, post("/mcp"), message[:40], message[40:], tail).refused
-            assert in_pieces(one, post("/arguments"), message, tail).refused
-        assert in_pieces(one, post("/mcp"), OK, b" \r\n\t").reached
+            assert in_pieces(client, post("/mcp"), message, tail).refused
+            assert in_pieces(client, post("/mcp"), message[:40], message[40:], tail).refused
+            assert in_pieces(client, post("/arguments"), message, tail).refused
+        assert in_pieces(client, post("/mcp"), OK, b" \r\n\t").reached
 
 
 def test_a_message_of_many_small_frames_arrives_whole(attacked: Attacked) -> None:
     body = json.dumps(call("日本", {"long": "ä" * 300}), ensure_ascii=False).encode()
-    with Http2(attacked.port) as one:
-        assert one.ask(post("/words", body), *(body[at : at + 1] for at in range(len(body)))).reached
+    with Http2(attacked.port) as client:
+        assert client.ask(post("/words", body), *(body[at : at + 1] for at in range(len(body)))).reached
         for at in range(30, 110):
-            assert in_pieces(one, post("/words"), body[:at], body[at:]).reached, at
-    assert all(found.body == body for found in attacked.recorder.requests)
+            assert in_pieces(client, post("/words"), body[:at], body[at:]).reached, at
+    assert all(request.body == body for request in attacked.recorder.requests)
     assert len(attacked.recorder.requests) == 81
     attacked.recorder.requests.clear()
 
@@ -170,16 +170,16 @@ def test_frames_without_data(attacked: Attacked) -> None:
 
 def test_padded_data_and_headers_in_continuations(attacked: Attacked) -> None:
     for body, arrives in ((OK, True), (BAD, False)):
-        with Http2(attacked.port) as one:
-            stream = one.open()
-            block = one.headers(stream, post("/mcp", body)).data
+        with Http2(attacked.port) as client:
+            stream = client.open()
+            block = client.headers(stream, post("/mcp", body)).data
             frames: list[Frame] = [HeadersFrame(stream, block[:5])]
             frames += [ContinuationFrame(stream, block[at : at + 20]) for at in range(5, len(block), 20)]
             frames[-1].flags.add("END_HEADERS")
             frames += [DataFrame(stream, body, flags=["PADDED", "END_STREAM"], pad_length=200)]
-            one.frames(*frames)
-            one.wait()
-            assert one.answers[stream].reached is arrives
+            client.frames(*frames)
+            client.wait()
+            assert client.answers[stream].reached is arrives
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/named", "/old", "/asks", "/agents"])
@@ -192,7 +192,7 @@ def test_bodies_that_trailers_end(attacked: Attacked, path: str) -> None:
         for those in ([BAD], pieces):
             # This agent may call everything there.
             assert agent.ask(post(path), *those, trailers=TRAILERS).reached is (path == "/agents")
-    attacked.recorder.requests = [one for one in attacked.recorder.requests if one.path != "/agents"]
+    attacked.recorder.requests = [request for request in attacked.recorder.requests if request.path != "/agents"]
     head = f"POST {path} HTTP/1.1\r\nHost: gate.test\r\n{JSON_HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     for length in (1, 50, len(BAD) - 1, len(BAD)):
         attacked.send(head + chunked(BAD[:length], end=b"0\r\nX-Checksum: 1\r\n\r\n"))
@@ -211,14 +211,14 @@ def test_keys_that_are_repeated_before_trailers(attacked: Attacked) -> None:
 
 def test_a_message_that_is_all_there_may_have_trailers_and_they_do_not_arrive(attacked: Attacked) -> None:
     assert alone(attacked, post("/mcp"), OK, trailers=[("mcp-name", SECRET), *TRAILERS]).reached
-    [found] = attacked.recorder.requests
-    assert found.body == OK
-    assert SECRET not in str(found)
+    [arrived] = attacked.recorder.requests
+    assert arrived.body == OK
+    assert SECRET not in str(arrived)
     attacked.recorder.requests.clear()
 
 
 def test_trailers_that_name_another_tool(attacked: Attacked) -> None:
-    for name in ("mcp-name", "mcp-method", ":path", "content-length", "host", *(f"x-tierwall-{one}" for one in OURS)):
+    for name in ("mcp-name", "mcp-method", ":path", "content-length", "host", *(f"x-tierwall-{fact}" for fact in OURS)):
         for path in EVERY:
             alone(attacked, post(path), OK, trailers=[(name, SECRET)])
             assert alone(attacked, post(path), BAD, trailers=[(name, "add")]).refused
@@ -230,9 +230,9 @@ def test_trailers_that_name_another_tool(attacked: Attacked) -> None:
 @pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "post", "PoSt", "FOO", "PRI"])
 def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> None:
     session = ("mcp-session-id", "s")
-    with Http2(attacked.port) as one, with_certificate(attacked) as agent:
+    with Http2(attacked.port) as client, with_certificate(attacked) as agent:
         for path in (*EVERY, "/agents"):
-            for who in (one, agent):
+            for who in (client, agent):
                 # In one frame with the headers, in frames of their own, and with trailers: each is read differently.
                 assert who.ask(like(method, path, session), BAD).refused
                 assert who.ask(like(method, path, session, ("content-length", str(len(BAD)))), BAD).refused
@@ -243,11 +243,11 @@ def test_other_methods_that_carry_bodies(attacked: Attacked, method: str) -> Non
 
 
 def test_the_stream_and_the_end_of_a_session_pass(attacked: Attacked) -> None:
-    with Http2(attacked.port) as one:
-        assert one.ask(like("GET", "/mcp")).reached
-        assert one.ask(like("DELETE", "/mcp", ("mcp-session-id", "s"))).reached
-        assert one.ask(like("GET", "/mcp"), b"").reached
-    assert [found.method for found in attacked.recorder.requests] == ["GET", "DELETE", "GET"]
+    with Http2(attacked.port) as client:
+        assert client.ask(like("GET", "/mcp")).reached
+        assert client.ask(like("DELETE", "/mcp", ("mcp-session-id", "s"))).reached
+        assert client.ask(like("GET", "/mcp"), b"").reached
+    assert [request.method for request in attacked.recorder.requests] == ["GET", "DELETE", "GET"]
 
 
 PSEUDO: tuple[list[Header], ...] = (
@@ -265,8 +265,8 @@ PSEUDO: tuple[list[Header], ...] = (
     [*post("/mcp")[:4], ("", "x"), *JSON],
     post("/mcp")[:3],
     post("/mcp")[1:],
-    [one for one in post("/mcp") if one[0] != ":scheme"],
-    [one for one in post("/mcp") if one[0] != ":authority"],
+    [header for header in post("/mcp") if header[0] != ":scheme"],
+    [header for header in post("/mcp") if header[0] != ":authority"],
 )
 
 
@@ -278,7 +278,7 @@ def test_pseudo_headers_that_are_misspelt_repeated_or_missing(attacked: Attacked
 
 def test_a_host_beside_the_authority(attacked: Attacked) -> None:
     good, evil = ("host", "good.test"), ("host", "evil.test")
-    bare = [one for one in post("/hosts") if one[0] != ":authority"]
+    bare = [header for header in post("/hosts") if header[0] != ":authority"]
     assert alone(attacked, post("/hosts", host="good.test"), OK).reached
     assert alone(attacked, [*bare, good], OK).reached
     alone(attacked, [*post("/hosts", host="good.test"), evil], OK)
@@ -303,7 +303,7 @@ def test_a_host_beside_the_authority(attacked: Attacked) -> None:
     ):
         assert alone(attacked, post("/hosts", host=host), BAD).refused, host
     # Policies and the backend saw the same host, and one only.
-    assert {one.headers["host"] for one in attacked.recorder.requests} == {"good.test"}
+    assert {request.headers["host"] for request in attacked.recorder.requests} == {"good.test"}
 
 
 def test_a_host_beside_an_absolute_target(attacked: Attacked) -> None:
@@ -315,7 +315,7 @@ def test_a_host_beside_an_absolute_target(attacked: Attacked) -> None:
     send("http://evil.test/hosts", "good.test", BAD)
     send("/hosts", "good.test\r\nHost: evil.test", BAD)
     send("/hosts", "evil.test\r\nHost: good.test", BAD)
-    assert [one.headers["host"] for one in attacked.recorder.requests] == ["good.test"]
+    assert [request.headers["host"] for request in attacked.recorder.requests] == ["good.test"]
 
 
 @pytest.mark.parametrize(
@@ -359,9 +359,9 @@ def test_a_host_beside_an_absolute_target(attacked: Attacked) -> None:
 def test_path_tricks(attacked: Attacked, path: str) -> None:
     for method in ("POST", "GET"):
         alone(attacked, [(":method", method), (":path", path.encode("latin-1")), *post("")[1:3], *JSON], BAD)
-    for one in attacked.recorder.requests:
+    for arrived in attacked.recorder.requests:
         # What nobody guards may be called; but then no server may take the path for a guarded one.
-        assert re.fullmatch(r"/open(/[a-z]+)*(\?.*)?", one.path), one.path
+        assert re.fullmatch(r"/open(/[a-z]+)*(\?.*)?", arrived.path), arrived.path
     attacked.recorder.requests.clear()
 
 
@@ -405,9 +405,9 @@ def test_headers_of_connections_cannot_split_a_message(attacked: Attacked) -> No
         alone(attacked, post("/mcp", None, header), OK)
     assert alone(attacked, post("/mcp", None, ("te", "trailers")), OK).reached
     assert alone(attacked, post("/mcp", None, ("te", "trailers")), BAD).refused
-    for one in attacked.recorder.requests:
-        assert one.body == OK
-        assert not {"upgrade", "keep-alive", "proxy-connection"} & one.headers.keys()
+    for arrived in attacked.recorder.requests:
+        assert arrived.body == OK
+        assert not {"upgrade", "keep-alive", "proxy-connection"} & arrived.headers.keys()
 
 
 def test_names_and_values_that_would_split_lines(attacked: Attacked) -> None:
@@ -425,34 +425,34 @@ def test_names_and_values_that_would_split_lines(attacked: Attacked) -> None:
     assert attacked.recorder.requests == []
 
 
-@pytest.mark.parametrize("name", [*(f"x-tierwall-{one}" for one in OURS), "mcp-name", "mcp-method"])
+@pytest.mark.parametrize("name", [*(f"x-tierwall-{fact}" for fact in OURS), "mcp-name", "mcp-method"])
 def test_headers_of_our_own_are_not_a_clients_to_send(attacked: Attacked, name: str) -> None:
     values = ("add", "tools/call", "ping", "tools/list", AGENT, "/mcp", "", "0", "XAccessPolicy/prod/lists")
     for path in (*EVERY, "/agents", "/arguments"):
-        with Http2(attacked.port) as one:
+        with Http2(attacked.port) as client:
             for value in values:
-                assert one.ask(post(path, None, (name, value)), BAD).refused
-                assert one.ask(post(path, None, (name, value), (name, SECRET)), BAD).refused
+                assert client.ask(post(path, None, (name, value)), BAD).refused
+                assert client.ask(post(path, None, (name, value), (name, SECRET)), BAD).refused
         header = "".join(f"{name}: {value}\r\n{name.title()}: {value}\r\n" for value in values)
         assert attacked.post(call(SECRET), path, JSON_HEADERS + header).refused
     # Nor do they get to a backend, guarded or not.
     for path in ("/mcp", "/open"):
         alone(attacked, post(path, OK, (name, "forged")), OK)
         alone(attacked, like("GET", path, (name, "forged")))
-    for found in attacked.recorder.requests:
-        assert found.headers.get(name) != "forged" or (found.path == "/open" and name not in FACT_HEADERS)
+    for arrived in attacked.recorder.requests:
+        assert arrived.headers.get(name) != "forged" or (arrived.path == "/open" and name not in FACT_HEADERS)
 
 
 def test_nobody_chooses_the_policies_that_are_asked(attacked: Attacked) -> None:
     """Routes say in headers which policies a request must pass; a client that knows all their names gains nothing."""
-    text = b"".join(one.SerializeToString() for one in attacked.resources.listeners.values())
+    text = b"".join(listener.SerializeToString() for listener in attacked.resources.listeners.values())
     names = sorted(set(re.findall(rb"(?<![0-9a-f])[0-9a-f]{16}(?:/http)?(?![0-9a-f])", text)))
     assert len(names) > 10
-    with Http2(attacked.port) as one:
+    with Http2(attacked.port) as client:
         for name in names:
             for path in EVERY:
                 for header in ("x-tierwall-gateway", "x-tierwall-backend"):
-                    assert one.ask(post(path, None, (header, name.decode())), BAD).refused
+                    assert client.ask(post(path, None, (header, name.decode())), BAD).refused
 
 
 def test_a_header_that_no_request_has(attacked: Attacked) -> None:
@@ -468,27 +468,38 @@ def test_a_header_that_no_request_has(attacked: Attacked) -> None:
 
 def test_frames_after_the_end_of_a_stream(attacked: Attacked) -> None:
     builds: tuple[Callable[[Http2, int], list[Frame]], ...] = (
-        lambda one, stream: [one.data(stream, OK, end=True), one.data(stream, BAD, end=True)],
-        lambda one, stream: [one.data(stream, OK, end=True), one.headers(stream, post("/mcp")), one.data(stream, BAD)],
-        lambda one, stream: [one.headers(stream, post("/open")), one.data(stream, BAD, end=True)],
-        lambda one, stream: [one.data(stream, OK), one.headers(stream, TRAILERS), one.data(stream, BAD, end=True)],
-        lambda one, stream: [one.data(stream, OK, end=True), one.headers(stream, [("mcp-name", SECRET)], end=True)],
+        lambda client, stream: [client.data(stream, OK, end=True), client.data(stream, BAD, end=True)],
+        lambda client, stream: [
+            client.data(stream, OK, end=True),
+            client.headers(stream, post("/mcp")),
+            client.data(stream, BAD),
+        ],
+        lambda client, stream: [client.headers(stream, post("/open")), client.data(stream, BAD, end=True)],
+        lambda client, stream: [
+            client.data(stream, OK),
+            client.headers(stream, TRAILERS),
+            client.data(stream, BAD, end=True),
+        ],
+        lambda client, stream: [
+            client.data(stream, OK, end=True),
+            client.headers(stream, [("mcp-name", SECRET)], end=True),
+        ],
     )
     for build in builds:
-        with Http2(attacked.port) as one:
-            stream = one.open()
-            one.frames(one.headers(stream, post("/mcp")), *build(one, stream))
-            one.wait()
-    with Http2(attacked.port) as one:
-        stream = one.open()
-        one.frames(one.headers(stream, post("/mcp"), end=True), one.data(stream, BAD, end=True))
-        one.wait()
-        assert one.answers[stream].refused
-    with Http2(attacked.port) as one:
-        assert one.ask(post("/mcp"), OK).reached
-        one.frames(one.data(1, BAD, end=True))
-        assert one.ask(post("/mcp"), BAD).refused
-    assert all(found.body == OK for found in attacked.recorder.requests)
+        with Http2(attacked.port) as client:
+            stream = client.open()
+            client.frames(client.headers(stream, post("/mcp")), *build(client, stream))
+            client.wait()
+    with Http2(attacked.port) as client:
+        stream = client.open()
+        client.frames(client.headers(stream, post("/mcp"), end=True), client.data(stream, BAD, end=True))
+        client.wait()
+        assert client.answers[stream].refused
+    with Http2(attacked.port) as client:
+        assert client.ask(post("/mcp"), OK).reached
+        client.frames(client.data(1, BAD, end=True))
+        assert client.ask(post("/mcp"), BAD).refused
+    assert all(request.body == OK for request in attacked.recorder.requests)
 
 
 def test_tunnels(attacked: Attacked) -> None:
@@ -504,11 +515,11 @@ def test_tunnels(attacked: Attacked) -> None:
         for path in ("/mcp", "/open")
     ]
     for headers in tunnels:
-        with Http2(attacked.port) as one:
-            stream = one.open()
-            one.frames(one.headers(stream, headers), one.data(stream, inside))
-            one.wait([stream])
-            assert one.answers[stream].refused
+        with Http2(attacked.port) as client:
+            stream = client.open()
+            client.frames(client.headers(stream, headers), client.data(stream, inside))
+            client.wait([stream])
+            assert client.answers[stream].refused
     for target in (there, "gate.test:80", "/mcp"):
         attacked.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + inside)
     assert attacked.recorder.requests == []
@@ -517,8 +528,8 @@ def test_tunnels(attacked: Attacked) -> None:
 @pytest.mark.parametrize("what", ["h2c", "websocket", "H2C, websocket", "TLS/1.2"])
 def test_upgrades_of_http_1(attacked: Attacked, what: str) -> None:
     settings = "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
-    with Http2(attacked.port) as one:
-        frames = one.headers(1, post("/mcp")).serialize() + one.data(1, BAD, end=True).serialize()
+    with Http2(attacked.port) as client:
+        frames = client.headers(1, post("/mcp")).serialize() + client.data(1, BAD, end=True).serialize()
     for connection in ("Upgrade", "Upgrade, HTTP2-Settings"):
         headers = f"{JSON_HEADERS}Connection: {connection}\r\nUpgrade: {what}\r\n{settings}"
         for after in (b"", PREFACE + b"\0\0\0\4\0\0\0\0\0" + frames, request("POST", "/mcp", BAD)):
@@ -527,7 +538,7 @@ def test_upgrades_of_http_1(attacked: Attacked, what: str) -> None:
             answer = attacked.send(request("POST", "/mcp", BAD, headers) + after)
             assert 101 not in answer.statuses
             assert answer.refused
-    assert all("upgrade" not in found.headers for found in attacked.recorder.requests)
+    assert all("upgrade" not in request.headers for request in attacked.recorder.requests)
 
 
 def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
@@ -559,8 +570,8 @@ def test_streams_of_several_callers_are_told_apart(attacked: Attacked) -> None:
 def shop() -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listeners, "SLOWEST_REQUEST_S", 2)
-        with lab() as one:
-            yield one
+        with lab() as running:
+            yield running
 
 
 def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
@@ -574,15 +585,15 @@ def test_a_revocation_bites_on_an_open_connection(shop: Lab) -> None:
     shop.publish([lab_policy("gate", "half", "allowed")])
     shop.programmed()
     shop.until_ready(shop.caller(), "half")
-    with Http2(shop.port, shop.context("shopper")) as one:
-        assert is_allowed(one.ask(*ask("half")))
+    with Http2(shop.port, shop.context("shopper")) as client:
+        assert is_allowed(client.ask(*ask("half")))
         shop.publish([lab_policy("gate", "allowed", created=2)])
         shop.programmed()
         before = len(shop.backend.calls)
-        assert not is_allowed(one.ask(*ask("half")))
-        assert is_allowed(one.ask(*ask("allowed")))
+        assert not is_allowed(client.ask(*ask("half")))
+        assert is_allowed(client.ask(*ask("allowed")))
         assert shop.backend.calls[before:] == ["allowed"]
-        assert not one.closed
+        assert not client.closed
 
 
 def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> None:
@@ -591,25 +602,25 @@ def test_nobody_can_keep_requests_in_stock_for_after_a_revocation(shop: Lab) -> 
     shop.programmed()
     shop.until_ready(shop.caller(), "half")
     body = json.dumps(call("half")).encode()
-    with Http2(shop.port, shop.context("shopper")) as one:
-        streams = [one.open() for _ in range(20)]
+    with Http2(shop.port, shop.context("shopper")) as client:
+        streams = [client.open() for _ in range(20)]
         for stream in streams:
-            one.frames(one.headers(stream, post(PATH, host="localhost")))
-        one.round_trip()
+            client.frames(client.headers(stream, post(PATH, host="localhost")))
+        client.round_trip()
         shop.publish([lab_policy("gate", "allowed", created=5)])
         shop.programmed()
         calls_before = shop.backend.calls.count("half")
         rounds = 0
-        while not all(one.answers[stream].is_over for stream in streams):
+        while not all(client.answers[stream].is_over for stream in streams):
             for stream in streams:
-                one.frames(one.data(stream, b" "))
-            one.poll(streams, 0.1)
+                client.frames(client.data(stream, b" "))
+            client.poll(streams, 0.1)
             rounds += 1
             assert rounds < 200
-        assert {one.answers[stream].status for stream in streams} == {408}
+        assert {client.answers[stream].status for stream in streams} == {408}
         for stream in streams:
-            one.frames(one.data(stream, body, end=True))
-        one.round_trip()
+            client.frames(client.data(stream, body, end=True))
+        client.round_trip()
         assert shop.backend.calls.count("half") == calls_before
 
 
@@ -628,13 +639,13 @@ def test_the_log_names_the_backend_that_a_denied_request_was_for(shop: Lab) -> N
     shop.programmed()
     shop.until_ready(shop.caller(), "half")
     body = json.dumps(call("half")).encode()
-    with Http2(shop.port, shop.context("shopper")) as one:
-        answers = [one.ask(post("/either", body, host="localhost"), body) for _ in range(40)]
+    with Http2(shop.port, shop.context("shopper")) as client:
+        answers = [client.ask(post("/either", body, host="localhost"), body) for _ in range(40)]
     allowed = sum("result" in json.loads(answer.body) for answer in answers)
 
     def logged() -> list[tuple[str, str]]:
-        found = [one for one in shop.decisions if one["http"] == "POST /either"]
-        return sorted((one["backend"], one["verdict"]) for one in found)
+        decisions = [decision for decision in shop.decisions if decision["http"] == "POST /either"]
+        return sorted((decision["backend"], decision["verdict"]) for decision in decisions)
 
     wanted = [("XBackend/shop/orders", "Allow")] * allowed + [("XBackend/shop/spare", "Deny")] * (40 - allowed)
     eventually(lambda: logged() == wanted, logged)

@@ -268,7 +268,7 @@ def closed() -> list[Object]:
         route(f"closed-{name}", f"{name}.closed.test", [rule(path("/"), "v1", **value)])
         for name, value in UNUSABLE.items()
     ]
-    unending = next(one for one in out if one["metadata"]["name"] == "closed-unending")
+    unending = next(route_object for route_object in out if route_object["metadata"]["name"] == "closed-unending")
     unending["spec"]["rules"][0]["matches"] = [path(f"/{'a' * 400}")]
     for number, text in enumerate(PATTERNS):
         bad = [
@@ -283,9 +283,9 @@ def closed() -> list[Object]:
 
 @pytest.fixture(scope="module")
 def routed() -> Iterator[Routed]:
-    one = Routed(objects())
-    yield one
-    one.close()
+    running = Routed(objects())
+    yield running
+    running.close()
 
 
 @pytest.mark.parametrize("number", range(len(REWRITES)))
@@ -494,7 +494,7 @@ def test_what_cannot_be_applied_closes_its_own_rule_and_nothing_else(routed: Rou
     for method, body in (("GET", b""), ("POST", b"x")):
         got = routed.get(f"{name}.closed.test", asked, method=method, body=body)
         assert (got.status, got.backend) == (500, None)
-    subjects = [str(one.reference) for one in routed.resources.diagnostics if one.code == "TW655"]
+    subjects = [str(diagnostic.reference) for diagnostic in routed.resources.diagnostics if diagnostic.code == "TW655"]
     assert f"HTTPRoute/prod/closed-{name}" in subjects
 
 
@@ -513,25 +513,25 @@ REQUESTS = ("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d", "/b", "/ab", "/c")
 
 
 def fits(match: Object, asked: str, method: str, headers: dict[str, str], query: dict[str, str]) -> bool:
-    found = match.get("path", {"type": "PathPrefix", "value": "/"})
-    if found["type"] == "Exact":
-        ok = asked == found["value"]
+    path = match.get("path", {"type": "PathPrefix", "value": "/"})
+    if path["type"] == "Exact":
+        ok = asked == path["value"]
     else:
-        lead = found["value"].rstrip("/")
+        lead = path["value"].rstrip("/")
         ok = asked == lead or asked.startswith(f"{lead}/")
     return (
         ok
         and match.get("method") in (None, method)
-        and all(headers.get(one["name"]) == one["value"] for one in match.get("headers", ()))
-        and all(query.get(one["name"]) == one["value"] for one in match.get("queryParams", ()))
+        and all(headers.get(header["name"]) == header["value"] for header in match.get("headers", ()))
+        and all(query.get(parameter["name"]) == parameter["value"] for parameter in match.get("queryParams", ()))
     )
 
 
 def best(routes: list[Object], *asked: Any) -> str | None:
     """The backend of the match that has precedence: first by its own text, then by age and name of its route."""
-    found = []
-    for one in routes:
-        for number, its in enumerate(one["spec"]["rules"]):
+    choices = []
+    for manifest in routes:
+        for number, its in enumerate(manifest["spec"]["rules"]):
             for match in its["matches"]:
                 where = match.get("path", {"type": "PathPrefix", "value": "/"})
                 key = (
@@ -540,13 +540,13 @@ def best(routes: list[Object], *asked: Any) -> str | None:
                     "method" not in match,
                     -len(match.get("headers", ())),
                     -len(match.get("queryParams", ())),
-                    one["metadata"]["creationTimestamp"],
-                    one["metadata"]["name"],
+                    manifest["metadata"]["creationTimestamp"],
+                    manifest["metadata"]["name"],
                     number,
                 )
                 if fits(match, *asked):
-                    found.append((key, its["backendRefs"][0]["name"]))
-    return min(found)[1] if found else None
+                    choices.append((key, its["backendRefs"][0]["name"]))
+    return min(choices)[1] if choices else None
 
 
 def some_match(dice: random.Random) -> Object:
@@ -582,9 +582,9 @@ def some_routes(seed: int) -> list[Object]:
 
 def test_random_routes_have_the_precedence_of_the_text() -> None:
     worlds = {seed: some_routes(seed) for seed in range(40)}
-    running = Routed([one for routes in worlds.values() for one in routes])
+    running = Routed([route for routes in worlds.values() for route in routes])
     dice = random.Random(1)
-    found = set()
+    backends = set()
     try:
         for seed, routes in worlds.items():
             for _ in range(25):
@@ -600,14 +600,14 @@ def test_random_routes_have_the_precedence_of_the_text() -> None:
                     headers,
                     query,
                 )
-                found.add(got.backend)
+                backends.add(got.backend)
     finally:
         running.close()
-    assert found == {*SERVICES, None}
+    assert backends == {*SERVICES, None}
 
 
 def test_time_runs_out() -> None:
-    one, address = silent()
+    listening, address = silent()
     rules = [
         rule(path("/request"), "v1", timeouts={"request": "100ms"}),
         rule(path("/backend"), "v1", timeouts={"backendRequest": "100ms"}),
@@ -621,7 +621,7 @@ def test_time_runs_out() -> None:
         assert running.get("slow.test", "/v2").backend == "v2"
     finally:
         running.close()
-        one.close()
+        listening.close()
 
 
 def test_policies_see_the_request_as_it_came_in() -> None:
@@ -672,8 +672,8 @@ def test_a_backend_outside_is_asked_by_its_own_host_name() -> None:
     running = Routed([outside, inside, route("o", "gate.test", rules), policy("by-host", "outside", [allowed])])
 
     def hosts(asked: str) -> set[str]:
-        found = [running.get("gate.test", asked).request for _ in range(20)]
-        return {one.headers["host"] for one in found if one is not None}
+        requests = [running.get("gate.test", asked).request for _ in range(20)]
+        return {request.headers["host"] for request in requests if request is not None}
 
     try:
         assert hosts("/outside") == {"mcp.example.org"}

@@ -25,7 +25,7 @@ def listing(*names: str, identity: Any = 1) -> dict[str, Any]:
 
 def shown(body: bytes | None) -> list[str]:
     assert body is not None
-    return [one["name"] for one in json.loads(body)["result"]["tools"]]
+    return [tool["name"] for tool in json.loads(body)["result"]["tools"]]
 
 
 def may(tool: str) -> bool:

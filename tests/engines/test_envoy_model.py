@@ -23,7 +23,7 @@ COMPARED = ("plane", "verdict", "level", "evaluated", "request")
 
 
 def suite_of(snapshot: Snapshot, questions: list[Object]) -> Suite:
-    cases = tuple(Case(str(number), "tool", one, {}, ()) for number, one in enumerate(questions))
+    cases = tuple(Case(str(number), "tool", question, {}, ()) for number, question in enumerate(questions))
     return Suite("", "", Resource("", "v1", "PolicyTest", "", "t", {}), snapshot, {}, cases)
 
 
@@ -38,9 +38,9 @@ def differences(snapshot: Snapshot, questions: list[Object]) -> tuple[list[Any],
         compared += 1
         model = ask(snapshot, ToolQuestion.from_dict(question)).to_dict()
         got = answer.answer.to_dict() if answer.answer is not None else {}
-        deciders = [[one["policy"] for one in found.get("decidedBy", ())] for found in (model, got)]
+        deciders = [[entry["policy"] for entry in answer.get("decidedBy", ())] for answer in (model, got)]
         rules = [model["decidedBy"], got.get("decidedBy")] if model["verdict"] == "Allow" else [None, None]
-        reasons = [[step["reason"] for step in found.get("trace", ())] for found in (model, got)]
+        reasons = [[step["reason"] for step in answer.get("trace", ())] for answer in (model, got)]
         same = all(got.get(key) == model[key] for key in COMPARED) and reasons[0] == reasons[1]
         if answer.error or not same or deciders[0] != deciders[1] or rules[0] != rules[1]:
             wrong.append((question, answer, {key: model[key] for key in (*COMPARED, "decidedBy")}))
@@ -60,8 +60,8 @@ def test_envoy_decides_random_clusters_as_the_model_does(part: int) -> None:
 
 def test_envoy_gives_what_the_tests_of_examples_expect() -> None:
     folders = [str(path) for path in sorted(ROOT.glob("examples/*/tests"))]
-    found = [suite for suite in suites(folders) if any(case.plane == "tool" for case in suite.cases)]
-    results = list(run(found, Envoy()))
+    with_tools = [suite for suite in suites(folders) if any(case.plane == "tool" for case in suite.cases)]
+    results = list(run(with_tools, Envoy()))
     assert [result for result in results if result.ok is False] == []
     assert sum(result.ok is True for result in results) > 5
 

@@ -127,9 +127,9 @@ class Running:
 
     def port(self, words: str) -> int:
         """The port of which it said that something is on it."""
-        found = re.search(rf"^{words}.*:(\d+)$", self.said, re.MULTILINE)
-        assert found is not None, self.said
-        return int(found[1])
+        line = re.search(rf"^{words}.*:(\d+)$", self.said, re.MULTILINE)
+        assert line is not None, self.said
+        return int(line[1])
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"http://127.0.0.1:{self.port('health and metrics on')}{path}", timeout=PATIENCE_S)
@@ -149,7 +149,7 @@ class Running:
 
     def _children(self) -> list[int]:
         command = ["ps", "-o", "pid=", "--ppid", str(self.process.pid)]
-        return [int(one) for one in subprocess.run(command, capture_output=True, text=True).stdout.split()]
+        return [int(pid) for pid in subprocess.run(command, capture_output=True, text=True).stdout.split()]
 
 
 @pytest.fixture(scope="module")
@@ -186,14 +186,14 @@ def _exists(pid: int) -> bool:
 
 
 def _words(result: Any) -> str:
-    return " ".join(one.text for one in result.content)
+    return " ".join(part.text for part in result.content)
 
 
 def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session(
     agents: Agents, running: Running
 ) -> None:
     async def shopper(client: Client) -> None:
-        assert [one.name for one in (await client.list_tools()).tools] == ["find_order", "place_order"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["find_order", "place_order"]
         assert _words(await client.call_tool("find_order", {"number": 7})) == "order 7: 3 lamps, shipped"
         with pytest.raises(MCPError, match=r"^denied by XAccessPolicy/shop/platform-guard$"):
             await client.call_tool("refund_order", {"number": 7})
@@ -201,14 +201,17 @@ def test_the_official_client_lists_calls_is_denied_readably_and_ends_its_session
         assert _words(await client.call_tool("place_order", {"article": "lamp"})) == "ordered 1 of lamp"
 
     agents.as_agent("shopper", "orders", shopper)
-    eventually(lambda: any(one["http"] == "DELETE /orders/mcp" for one in agents.decisions()), "the DELETE in the log")
-    ended = next(one for one in agents.decisions() if one["http"] == "DELETE /orders/mcp")
+    eventually(
+        lambda: any(decision["http"] == "DELETE /orders/mcp" for decision in agents.decisions()),
+        "the DELETE in the log",
+    )
+    ended = next(decision for decision in agents.decisions() if decision["http"] == "DELETE /orders/mcp")
     assert (ended["verdict"], ended["status"]) == ("Allow", 200)
 
 
 def test_each_agent_gets_what_policies_of_both_levels_grant_it(agents: Agents, running: Running) -> None:
     async def clerk(client: Client) -> None:
-        assert [one.name for one in (await client.list_tools()).tools] == ["read_report"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["read_report"]
         assert _words(await client.call_tool("read_report", {"name": "june"})) == "report june: all is well"
         with pytest.raises(MCPError, match="platform-guard"):
             await client.call_tool("delete_report", {"name": "june"})
@@ -224,7 +227,7 @@ def test_each_agent_gets_what_policies_of_both_levels_grant_it(agents: Agents, r
 
 def test_a_client_that_discovers_first_gets_through_too(agents: Agents, running: Running) -> None:
     async def shopper(client: Client) -> None:
-        assert [one.name for one in (await client.list_tools()).tools] == ["find_order", "place_order"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["find_order", "place_order"]
         assert _words(await client.call_tool("find_order", {"number": 1})) == "order 1: 3 lamps, shipped"
 
     agents.as_agent("shopper", "orders", shopper, mode="auto")
@@ -268,12 +271,20 @@ def test_the_decision_log_names_who_what_where_verdict_policy_and_rule(agents: A
 
     def found() -> list[dict[str, Any]]:
         who = "spiffe://cluster.local/ns/agents/sa/clerk"
-        return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["caller"] == who]
+        return [
+            decision
+            for decision in agents.decisions()
+            if decision.get("tool") == "place_order" and decision["caller"] == who
+        ]
 
     eventually(found, "the decision in the log")
-    [one] = found()
-    assert (one["verdict"], one["level"], one["policy"]) == ("Deny", "Backend", "XAccessPolicy/shop/orders-team")
-    assert (one["gateway"], one["listener"], one["backend"]) == ("shop/agents", "mcp", "XBackend/shop/orders")
+    [logged] = found()
+    assert (logged["verdict"], logged["level"], logged["policy"]) == (
+        "Deny",
+        "Backend",
+        "XAccessPolicy/shop/orders-team",
+    )
+    assert (logged["gateway"], logged["listener"], logged["backend"]) == ("shop/agents", "mcp", "XBackend/shop/orders")
     metrics = running.get("/metrics").text
     policy = 'plane="tool",policy="XAccessPolicy/shop/orders-team"'
     assert f'tierwall_decisions_total{{name="",{policy},rule="",verdict="Deny"}}' in metrics
@@ -285,7 +296,11 @@ def test_the_decision_log_and_the_metrics_name_the_rule_that_allowed(agents: Age
     caller.close()
 
     def allowed() -> list[dict[str, Any]]:
-        return [one for one in agents.decisions() if one.get("tool") == "place_order" and one["verdict"] == "Allow"]
+        return [
+            decision
+            for decision in agents.decisions()
+            if decision.get("tool") == "place_order" and decision["verdict"] == "Allow"
+        ]
 
     eventually(allowed, "the decision in the log")
     last = allowed()[-1]
@@ -396,7 +411,7 @@ def test_the_tour_stays_up_and_takes_everything_along_when_ended(tmp_path: Path)
         listed = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(tour.pid)], capture_output=True, text=True, check=True
         )
-        children = [int(one) for one in listed.stdout.split()]
+        children = [int(pid) for pid in listed.stdout.split()]
         assert len(children) >= 2
         assert tour.poll() is None
     finally:

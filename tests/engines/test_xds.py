@@ -76,20 +76,24 @@ class ModelProxy:
 
     def receive(self) -> None:
         for response in self.stream.responses():
-            assert response.type_url not in {one.type_url for one in self.unanswered}, "one unanswered response a kind"
+            assert response.type_url not in {earlier.type_url for earlier in self.unanswered}, (
+                "one unanswered response a kind"
+            )
             self.unanswered.append(response)
-            names = [one.name for one in response.resources]
+            names = [resource.name for resource in response.resources]
             self.received.append((response.type_url, names, list(response.removed_resources)))
 
     def answer(self) -> None:
         for response in self.unanswered:
-            words = {one.name: _word(response.type_url, one.resource.value) for one in response.resources}
+            words = {
+                resource.name: _word(response.type_url, resource.resource.value) for resource in response.resources
+            }
             request = discovery_pb2.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
             if "bad" in words.values():
                 request.error_detail.message = "it says bad"
             else:
                 self.has[response.type_url] |= words
-                self.versions[response.type_url] |= {one.name: one.version for one in response.resources}
+                self.versions[response.type_url] |= {resource.name: resource.version for resource in response.resources}
                 for name in response.removed_resources:
                     self.has[response.type_url].pop(name, None)
                     self.versions[response.type_url].pop(name, None)

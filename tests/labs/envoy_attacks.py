@@ -39,7 +39,7 @@ JSON_HEADERS = "Content-Type: application/json\r\nAccept: application/json, text
 def policy(name: str, backend: str, rules: list[Object], version: str = "v1alpha1", **spec: Any) -> Object:
     target = {"group": NETWORKING, "kind": "XBackend", "name": backend}
     action = {"action": "Allow"} if version == "v1alpha1" else {}
-    listed = [{"name": f"r{number}", **one} for number, one in enumerate(rules)]
+    listed = [{"name": f"r{number}", **rule} for number, rule in enumerate(rules)]
     return thing(
         f"{NETWORKING}/{version}", "XAccessPolicy", name, {"targetRefs": [target], "rules": listed, **action, **spec}
     )
@@ -87,26 +87,29 @@ def objects(secure: bool = False) -> list[Object]:
         ),
         *(
             thing(
-                f"{NETWORKING}/v0alpha0", "XBackend", one, {"mcp": {"serviceName": "s", "port": 80, "path": f"/{one}"}}
+                f"{NETWORKING}/v0alpha0",
+                "XBackend",
+                backend,
+                {"mcp": {"serviceName": "s", "port": 80, "path": f"/{backend}"}},
             )
-            for one in backends
+            for backend in backends
         ),
         *(
             thing(
                 f"{GATEWAY_API}/v1",
                 "HTTPRoute",
-                one,
+                backend,
                 {
                     "parentRefs": [{"name": "gate"}],
                     "rules": [
                         {
-                            "matches": [{"path": {"value": f"/{one}"}}],
-                            "backendRefs": [{"group": NETWORKING, "kind": "XBackend", "name": one}],
+                            "matches": [{"path": {"value": f"/{backend}"}}],
+                            "backendRefs": [{"group": NETWORKING, "kind": "XBackend", "name": backend}],
                         }
                     ],
                 },
             )
-            for one in backends
+            for backend in backends
         ),
         policy("lists", "mcp", [calls("add")]),
         policy(
@@ -173,7 +176,7 @@ class Exchange(NamedTuple):
 
 def _exchange(connection: socket.socket, data: bytes, answers: int, hang_up: bool) -> Exchange:
     method = data.partition(b" ")[0]
-    found: list[bytes] = []
+    received: list[bytes] = []
     try:
         with connection.makefile("rb") as incoming:
             # Envoy may have closed the connection before it has read everything.
@@ -181,14 +184,14 @@ def _exchange(connection: socket.socket, data: bytes, answers: int, hang_up: boo
                 connection.sendall(data)
                 if hang_up:
                     connection.shutdown(socket.SHUT_WR)
-            while len(found) < answers and (answer := _answer(incoming, method)):
-                found.append(answer)
+            while len(received) < answers and (answer := _answer(incoming, method)):
+                received.append(answer)
     except ConnectionResetError:
-        return Exchange(tuple(found), closed=True)
+        return Exchange(tuple(received), closed=True)
     except TimeoutError:
-        words = f"{len(found)} of {answers} answers within {PATIENCE_S:g} s, and the connection is open"
-        raise AssertionError(f"{words}: sent {data[:300]!r}, got {found}") from None
-    return Exchange(tuple(found), closed=len(found) < answers)
+        words = f"{len(received)} of {answers} answers within {PATIENCE_S:g} s, and the connection is open"
+        raise AssertionError(f"{words}: sent {data[:300]!r}, got {received}") from None
+    return Exchange(tuple(received), closed=len(received) < answers)
 
 
 def _answer(incoming: BinaryIO, method: bytes) -> bytes:
@@ -223,8 +226,10 @@ class Attacked:
     def __init__(self, more: Sequence[Object] = (), endpoints: Mapping[str, Address] = MappingProxyType({})) -> None:
         self.recorder = Recorder()
         self.authority = Authority()
-        self.snapshot = found = Snapshot.of(load_objects([*objects(secure=True), *more]))
-        backends = {str(one.reference): self.recorder.address for one in found if one.kind == "XBackend"}
+        self.snapshot = snapshot = Snapshot.of(load_objects([*objects(secure=True), *more]))
+        backends = {
+            str(resource.reference): self.recorder.address for resource in snapshot if resource.kind == "XBackend"
+        }
         options = Options(
             static=True,
             bind={f"prod/gate:{number}": Address("127.0.0.1", 0) for number in (80, 443)},
@@ -232,9 +237,9 @@ class Attacked:
             certificate=self.authority.server(),
             client_authority=self.authority.pem,
         )
-        self.resources, _ = compile(found, options)
-        for one in self.resources.listeners.values():
-            for chain in one.filter_chains:
+        self.resources, _ = compile(snapshot, options)
+        for listener in self.resources.listeners.values():
+            for chain in listener.filter_chains:
                 _hangs_up_at_once(chain.filters[0])
         self.envoy = Standalone(self.resources)
         ports = self.envoy.ports()
@@ -261,7 +266,7 @@ class Attacked:
 
     def leaked(self) -> list[Recorded]:
         """What reached the backend and may be read as a call of the secret tool."""
-        return [one for one in self.recorder.requests if any(SECRET in text for text in readings(one))]
+        return [request for request in self.recorder.requests if any(SECRET in text for text in readings(request))]
 
     def assert_safe(self) -> None:
         """Nothing leaked, and Envoy is well: what is allowed still arrives."""
@@ -293,18 +298,18 @@ def encoded(body: bytes | str | Object | list[Object]) -> bytes:
 
 
 def chunked(*parts: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in parts) + end
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + end
 
 
 def call(tool: str, arguments: Object | None = None) -> Object:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments or {}}}
 
 
-def readings(one: Recorded) -> list[str]:
+def readings(request: Recorded) -> list[str]:
     """A request in every reading that a lenient server might make of it, in small letters without white space."""
-    head = "\n".join([one.method, one.path, *(f"{name}:{value}" for name, value in one.headers.items())])
-    found = [head, unquote_to_bytes(head).decode(errors="replace")]
+    head = "\n".join([request.method, request.path, *(f"{name}:{value}" for name, value in request.headers.items())])
+    texts = [head, unquote_to_bytes(head).decode(errors="replace")]
     for name in ("utf-8", "utf-16-le", "utf-16-be", "utf-7", "utf-32-le"):
-        text = codecs.decode(one.body, name, "replace")
-        found += [text, re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)]
-    return [re.sub(r"[\s\0]", "", text).lower() for text in found]
+        text = codecs.decode(request.body, name, "replace")
+        texts += [text, re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)]
+    return [re.sub(r"[\s\0]", "", text).lower() for text in texts]

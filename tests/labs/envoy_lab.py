@@ -55,7 +55,7 @@ class Backend:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 message = json.loads(body)
                 record.append(message.get("params", {}).get("name", message.get("method")))
-                result = {"tools": [{"name": one} for one in TOOLS]} if message["method"] == LIST else {"content": []}
+                result = {"tools": [{"name": tool} for tool in TOOLS]} if message["method"] == LIST else {"content": []}
                 answer = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": result}).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
@@ -201,8 +201,8 @@ class Lab:
 
             texts = [self.tls, (EXAMPLE / "manifests" / "orders.yaml").read_text()]
             texts.append((EXAMPLE / "manifests" / "platform.yaml").read_text())
-            found = [one for text in texts for one in yaml.safe_load_all(text)]
-            self._fixed = [one for one in found if one["kind"] != "XAccessPolicy"]
+            manifests = [manifest for text in texts for manifest in yaml.safe_load_all(text)]
+            self._fixed = [manifest for manifest in manifests if manifest["kind"] != "XAccessPolicy"]
         return self._fixed
 
     def programmed(self) -> None:

@@ -41,7 +41,7 @@ class Passed(NamedTuple):
     @property
     def content(self) -> tuple[Any, ...]:
         """What tells it from others: slots may be others, and trees may be."""
-        trees = tuple((one.slot[0], wire(one.decision), wire(one.asked)) for one in self.policies)
+        trees = tuple((policy.slot[0], wire(policy.decision), wire(policy.asked)) for policy in self.policies)
         return trees, tuple(value for _, value in self.settings)
 
 
@@ -62,8 +62,8 @@ def passed(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, P
 
 def _leads(route: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     clusters = route.route.weighted_clusters.clusters
-    for one in clusters:
-        yield f" {one.name}", [route.typed_per_filter_config, one.typed_per_filter_config]
+    for cluster in clusters:
+        yield f" {cluster.name}", [route.typed_per_filter_config, cluster.typed_per_filter_config]
     if not clusters:
         yield "", [route.typed_per_filter_config]
 
@@ -75,16 +75,16 @@ def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Pass
         settings.update(level)
         if FACTS in level:
             facts = header_mutation_pb2.HeaderMutationPerRoute.FromString(level[FACTS].value)
-            for one in facts.mutations.request_mutations:
-                said[one.append.header.key] = one.append.header.value
+            for mutation in facts.mutations.request_mutations:
+                said[mutation.append.header.key] = mutation.append.header.value
     policies = []
-    for name in sorted((one for one in settings if one in ORDER), key=POSITION.__getitem__):
+    for name in sorted((setting for setting in settings if setting in ORDER), key=POSITION.__getitem__):
         rbac = rbac_pb2.RBAC.FromString(filters[name].typed_config.value)
         where = said.get(CHECKPOINT[ORDER[name].level], "")
         policies.append(Policy(ORDER[name], _at(rbac.matcher, where), _at(rbac.shadow_matcher, where)))
-    rest = sorted((one, settings[one].value) for one in settings if one not in ORDER and one != FACTS)
+    rest = sorted((name, settings[name].value) for name in settings if name not in ORDER and name != FACTS)
     # An authorizer stands behind its policy, in whatever slot that is.
-    return Passed(tuple(policies), tuple((one.replace(".authorizer", ""), value) for one, value in rest))
+    return Passed(tuple(policies), tuple((name.replace(".authorizer", ""), value) for name, value in rest))
 
 
 def _at(matcher: Any, where: str) -> Any:
@@ -94,10 +94,10 @@ def _at(matcher: Any, where: str) -> Any:
 
 def denies_unknown(filters: Mapping[str, Any]) -> bool:
     """Whether every filter denies whom it does not know."""
-    for one in filters.values():
-        found = rbac_pb2.RBAC.FromString(one.typed_config.value).matcher.on_no_match
-        assert isinstance(found, matcher_pb2.Matcher.OnMatch)
-        action = rules_pb2.Action.FromString(found.action.typed_config.value)
+    for entry in filters.values():
+        on_no_match = rbac_pb2.RBAC.FromString(entry.typed_config.value).matcher.on_no_match
+        assert isinstance(on_no_match, matcher_pb2.Matcher.OnMatch)
+        action = rules_pb2.Action.FromString(on_no_match.action.typed_config.value)
         if (action.name, action.action) != (UNKNOWN, rules_pb2.RBAC.DENY):
             return False
     return True

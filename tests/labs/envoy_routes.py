@@ -47,7 +47,7 @@ def route(name: str, host: str | Sequence[str], rules: list[Object], on: str = "
 
 
 def to(*services: str) -> list[Object]:
-    return [{"name": one, "port": 80} for one in services]
+    return [{"name": service, "port": 80} for service in services]
 
 
 class Routed:
@@ -69,10 +69,10 @@ class Routed:
         gateway = thing(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})
         services = [thing("v1", "Service", name, {"ports": [{"port": 80}]}) for name in SERVICES]
         self.snapshot = Snapshot.of(load_objects([gateway, *services, *objects]))
-        addresses = {f"Service/prod/{name}": one.address for name, one in self.recorders.items()}
+        addresses = {f"Service/prod/{name}": recorder.address for name, recorder in self.recorders.items()}
         # Every XBackend is the first of them, too.
         first = self.recorders[SERVICES[0]].address
-        addresses |= {str(one.reference): first for one in self.snapshot if one.kind == "XBackend"}
+        addresses |= {str(resource.reference): first for resource in self.snapshot if resource.kind == "XBackend"}
         options = Options(
             static=True,
             bind={f"prod/gate:{port}": Address("127.0.0.1", 0) for port, _ in LISTENERS.values()},
@@ -95,7 +95,7 @@ class Routed:
         body: bytes = b"",
     ) -> Got:
         """Send one request and see where it gets."""
-        before = {name: len(one.requests) for name, one in self.recorders.items()}
+        before = {name: len(recorder.requests) for name, recorder in self.recorders.items()}
         connection = self._connection(on)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         connection.putheader("host", host)
@@ -107,7 +107,7 @@ class Routed:
         answer = connection.getresponse()
         answer.read()
         connection.close()
-        reached = [name for name, one in self.recorders.items() if len(one.requests) > before[name]]
+        reached = [name for name, recorder in self.recorders.items() if len(recorder.requests) > before[name]]
         assert len(reached) <= 1
         backend = reached[0] if reached else None
         request = self.recorders[backend].requests[-1] if backend is not None else None
@@ -121,11 +121,11 @@ class Routed:
 
     def close(self) -> None:
         self._envoy.close()
-        for one in self.recorders.values():
-            one.close()
+        for recorder in self.recorders.values():
+            recorder.close()
 
 
 def silent() -> tuple[socket.socket, Address]:
     """Somebody who listens and never answers."""
-    one = socket.create_server(("127.0.0.1", 0), backlog=8)
-    return one, Address("127.0.0.1", one.getsockname()[1])
+    listening = socket.create_server(("127.0.0.1", 0), backlog=8)
+    return listening, Address("127.0.0.1", listening.getsockname()[1])

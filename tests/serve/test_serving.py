@@ -89,16 +89,16 @@ def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: 
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.name for one in first.resources] == ["a"]
+        assert [resource.name for resource in first.resources] == ["a"]
         (tmp_path / "b.yaml").write_text(NAMESPACE.replace("NAME", "b"))
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert sorted(one.name for one in second.resources) == ["a", "b"]
+        assert sorted(resource.name for resource in second.resources) == ["a", "b"]
         (tmp_path / "b.yaml").write_text("kind: [")
         third = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.severity for one in third.diagnostics] == ["error"]
+        assert [diagnostic.severity for diagnostic in third.diagnostics] == ["error"]
         (tmp_path / "b.yaml").unlink()
         fourth = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.name for one in fourth.resources] == ["a"]
+        assert [resource.name for resource in fourth.resources] == ["a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
@@ -111,15 +111,15 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
         path = tmp_path / "a.yaml"
         path.write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(path)]), stop))
-        assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["a"]
+        assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["a"]
         for name in ("b", "c"):
             (tmp_path / "neighbour.yaml").write_text("kind: [")
             other = tmp_path / "new"
             other.write_text(NAMESPACE.replace("NAME", name))
             other.replace(path)
-            found = await asyncio.wait_for(anext(watched), PATIENCE_S)
-            assert [one.name for one in found.resources] == [name]
-            assert not found.diagnostics
+            loaded = await asyncio.wait_for(anext(watched), PATIENCE_S)
+            assert [resource.name for resource in loaded.resources] == [name]
+            assert not loaded.diagnostics
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
@@ -136,7 +136,7 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
     async def main() -> None:
         stop = asyncio.Event()
         watched = aiter(loads(Loader([str(folder)]), stop))
-        assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
+        assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
             "linked",
             "NAME",
             "NAME",
@@ -148,8 +148,8 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
         assert not done
         (folder / ".git" / "new").write_text(NAMESPACE.replace("NAME", "other"))
         (folder / ".git" / "new").replace(folder / ".git" / "linked")
-        found = (await asyncio.wait_for(following, PATIENCE_S)).resources
-        assert [one.name for one in found] == ["other", "NAME", "NAME"]
+        resources = (await asyncio.wait_for(following, PATIENCE_S)).resources
+        assert [resource.name for resource in resources] == ["other", "NAME", "NAME"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
@@ -159,8 +159,8 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
 def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: Path) -> None:
     def version(name: str, *objects: str) -> None:
         (tmp_path / name).mkdir()
-        for one in objects:
-            (tmp_path / name / f"{one[0]}.yaml").write_text(NAMESPACE.replace("NAME", one))
+        for name_there in objects:
+            (tmp_path / name / f"{name_there[0]}.yaml").write_text(NAMESPACE.replace("NAME", name_there))
         (tmp_path / "..data_tmp").symlink_to(name)
         (tmp_path / "..data_tmp").replace(tmp_path / "..data")
 
@@ -171,10 +171,10 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
             (tmp_path / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.name for one in first.resources] == ["a1", "b1"]
+        assert [resource.name for resource in first.resources] == ["a1", "b1"]
         version("..v2", "a1", "b2")
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        while [one.name for one in second.resources] != ["a1", "b2"]:
+        while [resource.name for resource in second.resources] != ["a1", "b2"]:
             second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         # The file is another one, but its text is the same: so is the object.
         assert second.resources[0] is first.resources[0]
@@ -198,7 +198,7 @@ def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Pa
 
         async def until(*names: str) -> None:
             async with asyncio.timeout(20):
-                while [one.name for one in (await anext(watched)).resources] != list(names):
+                while [resource.name for resource in (await anext(watched)).resources] != list(names):
                     pass
 
         await until("first")
@@ -236,7 +236,9 @@ def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
             for name in "bc":
                 await asyncio.wait_for(anext(watched), PATIENCE_S)
                 path.write_text(NAMESPACE.replace("NAME", name))
-            assert [one.name for one in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["c"]
+            assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
+                "c"
+            ]
             await watched.aclose()
         assert not stop.is_set()
 
@@ -253,10 +255,10 @@ def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytes
         stop = asyncio.Event()
         watched = aiter(loads(Loader(["-", str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.name for one in first.resources] == ["piped"]
+        assert [resource.name for resource in first.resources] == ["piped"]
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [one.name for one in second.resources] == ["piped", "a"]
+        assert [resource.name for resource in second.resources] == ["piped", "a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 

@@ -20,7 +20,7 @@ from tierwall.cel.library.time import format_timestamp, parse_timestamp
 from tierwall.cel.partial_evaluation.outcomes import PartialError
 from tierwall.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr
 from tierwall.cel.types import DYN, Object, Type
-from tierwall.cel.values import Duration, Opaque, OptionalValue, Timestamp, TypeValue, Uint, map_keys, type_name
+from tierwall.cel.values import NONE, Duration, Opaque, OptionalValue, Timestamp, TypeValue, Uint, map_keys, type_name
 
 # The parser takes 250 levels; the rest is for what surrounds the constant.
 MAX_DEPTH = 100
@@ -182,29 +182,6 @@ def _format(value: Format) -> Expr:
     raise PartialError(f"the known format `{value.name}` has no notation in CEL")
 
 
-# What `type()` is asked of where a type's name is not a name CEL reads.
-_SAMPLES: dict[str, Expr] = {
-    "timestamp": _call("timestamp", "1970-01-01T00:00:00Z"),
-    "duration": _call("duration", "0s"),
-    "optional_type": Call("none", Ident("optional"), ()),
-    "kubernetes.Quantity": _call("quantity", "0"),
-    "net.IP": _call("ip", "::"),
-    "net.CIDR": _call("cidr", "::/0"),
-    "kubernetes.URL": _call("url", "/"),
-    "kubernetes.Semver": _call("semver", "0.0.0"),
-    "bool": Literal(False),
-    "bytes": Literal(b""),
-    "double": Literal(0.0),
-    "int": Literal(0),
-    "list": ListExpr(()),
-    "map": MapExpr(()),
-    "null_type": Literal(None),
-    "string": Literal(""),
-    "uint": Literal(Uint(0)),
-    "type": Call("type", None, (Literal(0),)),
-}
-
-
 def _type(value: TypeValue) -> Expr:
     # `type(0)` and not `int`: a name could be hidden by an iteration variable or an unknown of the same name.
     sample = _SAMPLES.get(value.name)
@@ -219,6 +196,17 @@ _WRITERS: dict[type, Callable[[Any], Expr]] = {
     TypeValue: _type,
     Quantity: _quantity,
     Format: _format,
+}
+_ZEROS: tuple[object, ...] = (None, False, 0, Uint(0), 0.0, "", b"", [], {}, Timestamp(0), Duration(0), NONE)
+# By the name of a type, an expression of it: `type(0)` stands for `int`.
+_SAMPLES: dict[str, Expr] = {
+    **{type_name(zero): constant(zero) for zero in _ZEROS},
+    "type": Call("type", None, (Literal(0),)),
+    "kubernetes.Quantity": _call("quantity", "0"),
+    "net.IP": _call("ip", "::"),
+    "net.CIDR": _call("cidr", "::/0"),
+    "kubernetes.URL": _call("url", "/"),
+    "kubernetes.Semver": _call("semver", "0.0.0"),
 }
 
 

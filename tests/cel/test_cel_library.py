@@ -8,10 +8,11 @@ import pytest
 
 from tests.cel.cel_conformance import Line, answer, lines, right
 from tierwall.cel import Environment, EvaluationError
+from tierwall.cel import library as cel_library
 from tierwall.cel.batch import Batch
 from tierwall.cel.evaluate.encode import EncodingError, decode, encode
 from tierwall.cel.evaluate.program import compile
-from tierwall.cel.library import OVERLOADS
+from tierwall.cel.library import LIBRARIES, library_overloads
 from tierwall.cel.library.authorizer import Authorizer, Decision, Question, ResourceCheck
 from tierwall.cel.values import NONE, Duration, OptionalValue, Timestamp, TypeValue, Uint, make_map
 
@@ -26,8 +27,19 @@ def test_a_function_answers_as_in_kubernetes(line: Line) -> None:
 
 
 def test_no_signature_is_declared_twice() -> None:
-    seen = [(overload.function, overload.params, overload.member) for overload in OVERLOADS]
-    assert len(seen) == len(set(seen))
+    declared = [overload for library in LIBRARIES for overload in library_overloads(library)]
+    signatures = [(overload.function, overload.params, overload.member) for overload in declared]
+    assert len(signatures) == len(set(signatures))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_functions_of_a_library_are_listed(library: str) -> None:
+    assert {overload.function for overload in library_overloads(library)} == LIBRARIES[library]
+
+
+def test_every_library_is_listed() -> None:
+    files = Path(cel_library.__path__[0]).glob("*.py")
+    assert {file.stem for file in files if "\nOVERLOADS" in file.read_text()} == set(LIBRARIES)
 
 
 def test_a_function_is_offered_from_its_release_on() -> None:

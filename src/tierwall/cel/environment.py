@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from tierwall.cel import types
-from tierwall.cel.library import OVERLOADS
+from tierwall.cel.library import FUNCTIONS, overloads
 from tierwall.cel.library.table import EXTENSION, Overload
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.macros import Syntax, syntax_of
@@ -64,9 +64,7 @@ class Environment:
         self.variables: Mapping[str, Type] = MappingProxyType(dict(variables or {}))
         self.syntax: Syntax = syntax_of(release, extensions)
         extra = tuple(functions)
-        self.functions = (
-            _functions(release, extensions) if not extra else Functions((*_offered(release, extensions), *extra))
-        )
+        self.functions = Functions(release, extensions, extra) if extra else _functions(release, extensions)
         self.type_names = _type_names(release)
         self.dotted = frozenset(name.partition(".")[0] for name in (*self.variables, *self.type_names) if "." in name)
         self.known_calls: dict[object, Type] = {}
@@ -87,33 +85,51 @@ class Environment:
     def lookup(self, name: str) -> Function | None:
         """The function of that name (a leading dot does not count), if this environment has one."""
         name = name.removeprefix(".")
-        return self.functions[name] if name in self.functions.overloads else None
+        return self.functions.get(name)
 
 
-class Functions(dict[str, Function]):
-    """Overloads by name; most expressions name few, so a function is put together when it is first asked for."""
+class Functions:
+    """The functions of an environment; most expressions name few, so each is put together when it is first named."""
 
-    def __init__(self, overloads: Iterable[Overload]) -> None:
-        super().__init__()
-        self.overloads: dict[str, list[Overload]] = {}
-        for overload in overloads:
-            self.overloads.setdefault(overload.function, []).append(overload)
+    def __init__(self, release: int, extensions: bool, extra: Iterable[Overload] = ()) -> None:
+        self._release = release
+        self._extensions = extensions
+        self._extra: dict[str, list[Overload]] = {}
+        for overload in extra:
+            self._extra.setdefault(overload.function, []).append(overload)
+        self._known: dict[str, Function | None] = {}
 
-    def __missing__(self, name: str) -> Function:
-        overloads = self.overloads[name]
-        plain = tuple(overload for overload in overloads if not overload.member)
-        members = tuple(overload for overload in overloads if overload.member)
-        function = self[name] = Function(name, plain, members)
+    def __getitem__(self, name: str) -> Function:
+        function = self.get(name)
+        if function is None:
+            raise KeyError(name)
         return function
+
+    def get(self, name: str) -> Function | None:
+        """The function of that name, or None."""
+        if name not in self._known:
+            if name not in FUNCTIONS and name not in self._extra:
+                return None
+            self._known[name] = self._function(name)
+        return self._known[name]
+
+    def names(self) -> list[str]:
+        """The names of all functions."""
+        return [name for name in (*FUNCTIONS, *self._extra) if self.get(name) is not None]
+
+    def _function(self, name: str) -> Function | None:
+        offered = [overload for overload in overloads(name) if self._offers(overload)] + self._extra.get(name, [])
+        plain = tuple(overload for overload in offered if not overload.member)
+        members = tuple(overload for overload in offered if overload.member)
+        return Function(name, plain, members) if offered else None
+
+    def _offers(self, overload: Overload) -> bool:
+        return overload.since <= self._release or (self._extensions and overload.since == EXTENSION)
 
 
 @lru_cache(maxsize=64)
 def _functions(release: int, extensions: bool) -> Functions:
-    return Functions(_offered(release, extensions))
-
-
-def _offered(release: int, extensions: bool) -> tuple[Overload, ...]:
-    return tuple(each for each in OVERLOADS if each.since <= release or (extensions and each.since == EXTENSION))
+    return Functions(release, extensions)
 
 
 @lru_cache(maxsize=64)
@@ -121,10 +137,6 @@ def _type_names(release: int) -> Mapping[str, Type]:
     return MappingProxyType({name: kind for name, (kind, since) in _TYPE_NAMES.items() if since <= release})
 
 
-@lru_cache(maxsize=1)
-def introduced() -> Mapping[str, int]:
-    """The release that first offers each function, for hints (`EXTENSION`: none does)."""
-    first: dict[str, int] = {}
-    for overload in OVERLOADS:
-        first[overload.function] = min(overload.since, first.get(overload.function, EXTENSION))
-    return MappingProxyType(first)
+def introduced(function: str) -> int | None:
+    """The release that first offers a function, for hints (`EXTENSION`: none does); None if there is no such one."""
+    return min((overload.since for overload in overloads(function)), default=None)

@@ -270,12 +270,12 @@ class Inference:
 
 def unknown_function(name: str, environment: Environment) -> str | None:
     """A hint for a function that the environment does not have."""
-    since = introduced().get(name)
+    since = introduced(name)
     if since == EXTENSION:
         return f"`{name}` is an extension that Kubernetes does not offer"
     if since is not None and since > environment.release:
         return f"`{name}` needs Kubernetes 1.{since} or later; this environment is 1.{environment.release}"
-    names = [each for each in environment.functions.overloads if each[0].isalpha()]
+    names = sorted(name for name in environment.functions.names() if name[0].isalpha())
     last = name.rpartition(".")[2]
     return did_you_mean(name, names) or did_you_mean(last, names)
 

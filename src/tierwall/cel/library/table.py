@@ -1,7 +1,7 @@
 """The signatures of functions: an `Overload` holds its types, its meaning, its cost and the release that brought it.
 
 The checker reads the types, the evaluators call the meaning, and the cost model reads the cost: whoever adds a function
-adds an overload to a library's `OVERLOADS`, and nothing else.
+adds an overload to the `OVERLOADS` of its library, and its name to `LIBRARIES`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tierwall.cel.library import OVERLOADS
+from tierwall.cel import library
 from tierwall.cel.library.table import Overload
 from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.types import BOOL, DYN, Object, Param, Type
@@ -53,7 +53,7 @@ def overloads(function: str, count: int) -> tuple[Overload, ...]:
 
     A residual is written for whatever evaluates the original, so the release does not matter.
     """
-    return tuple(each for each in OVERLOADS if each.function == function and len(each.params) == count)
+    return tuple(overload for overload in library.overloads(function) if len(overload.params) == count)
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tierwall.cel.library import OVERLOADS
+from tierwall.cel.library import FUNCTIONS
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.ast import (
     Bind,
@@ -24,7 +24,7 @@ from tierwall.cel.syntax.ast import (
 )
 
 # Functions with a dotted name: their namespace is parsed as the target of a member call, but is not a value.
-QUALIFIED = frozenset(overload.function for overload in OVERLOADS if "." in overload.function)
+QUALIFIED = frozenset(function for function in FUNCTIONS if "." in function)
 
 
 def qualified(node: Call) -> str | None:

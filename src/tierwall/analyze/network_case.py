@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.core.labels import Requirement, Selector
 from tierwall.network.model.ends import NAMESPACE_NAME
@@ -74,7 +75,7 @@ def opposite(requirement: Requirement) -> Requirement:
     return requirement._replace(operator=_OPPOSITE[requirement.operator])
 
 
-class Case(NamedTuple):
+class Case(Struct, frozen=True):
     """The conditions so far; every method adds one and gives None where no connection is left."""
 
     labels: Mapping[tuple[Whose, str], Values]
@@ -99,13 +100,13 @@ class Case(NamedTuple):
         found = before.meet(values)
         if found == before:
             return self
-        return self._replace(labels={**self.labels, (whose, key): found})._settled() if found.possible else None
+        return replace(self, labels={**self.labels, (whose, key): found})._settled() if found.possible else None
 
     def together(self, same: bool) -> Case | None:
         """The two ends are in one namespace, or are not."""
         if self.same is not None:
             return self if self.same is same else None
-        return self._replace(same=same)._settled()
+        return replace(self, same=same)._settled()
 
     def compared(self, key: str, equal: bool) -> Case | None:
         """Both namespaces have a label, with one value or with two."""
@@ -114,44 +115,44 @@ class Case(NamedTuple):
         if key in (self.equal if equal else self.differ):
             return self
         if equal:
-            return self._replace(equal=self.equal | {key})._settled()
-        return self._replace(differ=self.differ | {key})._settled()
+            return replace(self, equal=self.equal | {key})._settled()
+        return replace(self, differ=self.differ | {key})._settled()
 
     def on(self, ports: int) -> Case | None:
         """The port is one of these pieces."""
         found = self.ports & ports
-        return self if found == self.ports else self._replace(ports=found) if found else None
+        return self if found == self.ports else replace(self, ports=found) if found else None
 
     def called(self, name: str, holds: bool) -> Case | None:
         """The destination has this name for the port, or does not."""
         known = self.named.get(name)
         if known is not None:
             return self if known is holds else None
-        return self._replace(named={**self.named, name: holds})
+        return replace(self, named={**self.named, name: holds})
 
     def selectable(self, pod: bool) -> Case | None:
         """Labels can select the other end, or it is something that has only an address."""
         if self.pod is not None:
             return self if self.pod is pod else None
-        return self._replace(pod=pod)
+        return replace(self, pod=pod)
 
     def has_address(self, addresses: int) -> Case | None:
         """The other end has one of these addresses."""
         if any(not one & ~addresses for one in self.hits):
             return self
-        return self._replace(hits=self.hits | {addresses})._addressed()
+        return replace(self, hits=self.hits | {addresses})._addressed()
 
     def has_no_address(self, addresses: int) -> Case | None:
         """The other end has none of these addresses."""
-        return self if not addresses & ~self.barred else self._replace(barred=self.barred | addresses)._addressed()
+        return self if not addresses & ~self.barred else replace(self, barred=self.barred | addresses)._addressed()
 
     def at_node(self, selector: Selector) -> Case | None:
         """The other end has an address of a selected node."""
-        return self if selector in self.nodes else self._replace(nodes=self.nodes | {selector})._addressed()
+        return self if selector in self.nodes else replace(self, nodes=self.nodes | {selector})._addressed()
 
     def at_no_node(self, selector: Selector) -> Case | None:
         """The other end has no address of a selected node."""
-        return self if selector in self.no_nodes else self._replace(no_nodes=self.no_nodes | {selector})._addressed()
+        return self if selector in self.no_nodes else replace(self, no_nodes=self.no_nodes | {selector})._addressed()
 
     def _addressed(self) -> Case | None:
         if not all(one & ~self.barred for one in self.hits):
@@ -184,7 +185,7 @@ class Case(NamedTuple):
             if not (mine.possible and theirs.possible):
                 return None
             labels["subject's namespace", key], labels["other's namespace", key] = mine, theirs
-        return self._replace(labels=labels, same=same)
+        return replace(self, labels=labels, same=same)
 
 
 def _anything(key: str) -> Values:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import NamedTuple, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tierwall.analyze.network_case import Case
 from tierwall.analyze.network_formula import Formula, Formulas, Search, TooMuch, about, not_about
 from tierwall.core.labels import Selector
@@ -60,7 +63,7 @@ class Shadows:
                 found = ask(asked)
                 if found or asked.most >= MOST_BEFORE:
                     return found
-                asked = asked._replace(most=4 * asked.most)
+                asked = replace(asked, most=4 * asked.most)
         except TooMuch:
             pass
         finally:
@@ -113,7 +116,7 @@ class Shadows:
         return [*settlers, *asked.takers(before, ways)]
 
 
-class _Asked(NamedTuple):
+class _Asked(Struct, frozen=True):
     """A rule that is asked about: the case that it matches, with the choices which that leaves.
 
     Of each tier no more than the first `most` rules are looked at.

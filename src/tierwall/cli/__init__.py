@@ -1,1 +1,1 @@
-"""The command line: a module for each plane, each engine and each other command, loaded only when a command runs."""
+"""The command line: a module for each plane, each engine and the other commands, imported only when a command runs."""

@@ -1,4 +1,4 @@
-"""The api plane: `explain api`, and `can-i` in the manner of `kubectl auth can-i`, with conditions."""
+"""The commands of the api plane: `explain api`, and `can-i`, which works like `kubectl auth can-i`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = ("object", "old_object", "options", "namespace_object", "impersonated_req
 
 
 class UserParams(Params):
-    """Who asks an API server, in which namespace (`explain api`, `can-i`)."""
+    """The user who makes a request, and its namespace (`explain api`, `can-i`)."""
 
     user: str = option("--user", "--as", default="", metavar="NAME", help="Who asks.")
     groups: tuple[str, ...] = several("--groups", "--as-group", metavar="NAME", help="A group of theirs; repeatable.")
@@ -26,7 +26,7 @@ class UserParams(Params):
     namespace: str = option("-n", "--namespace", default="", metavar="NAME", help="The namespace of the request.")
 
     def question(self, **request: Any) -> ApiQuestion:
-        """The question whether they may make a request."""
+        """Make the question whether this user may make a request."""
         from tierwall.api.question import ApiQuestion
 
         extra: dict[str, list[str]] = {}
@@ -40,7 +40,7 @@ class UserParams(Params):
         )
 
     def resolved(self, world: World, question: ApiQuestion) -> ApiQuestion:
-        """The question as kubectl would ask it; doubts go to stderr."""
+        """Complete the question as kubectl would; warnings go to stderr."""
         from tierwall.api.resource_names import resolve
 
         completed, doubts = resolve(world.snapshot, question)
@@ -50,7 +50,7 @@ class UserParams(Params):
 
 
 class ExplainApiParams(UserParams, ReadsObjects):
-    """Who asks for what, and the data that conditions look at."""
+    """The options of `explain api`."""
 
     verb: str = option(required=True, help="create, update, get, impersonate, …")
     resource: str = option(
@@ -112,7 +112,7 @@ def explain(params: ExplainApiParams) -> int:
 
 
 def _data(params: ExplainApiParams) -> dict[str, Any]:
-    """What conditions look at, as far as it is given."""
+    """Read the data for conditions, as far as it is given."""
     from tierwall.resources.load import read_document
 
     files = {name: file for name in DATA if (file := getattr(params, name)) is not None}
@@ -123,7 +123,7 @@ def _data(params: ExplainApiParams) -> dict[str, Any]:
 
 
 class CanIParams(UserParams, ReadsObjects):
-    """Who asks for what."""
+    """The options of `can-i`."""
 
     verb: str | None = argument(required=False)
     what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")
@@ -134,7 +134,7 @@ class CanIParams(UserParams, ReadsObjects):
 
     @property
     def request(self) -> dict[str, str]:
-        """The attributes of the request that is asked about."""
+        """The attributes of the request."""
         if self.listed and (self.verb or self.what):
             raise click.UsageError("--list takes no VERB and no RESOURCE")
         if self.listed:

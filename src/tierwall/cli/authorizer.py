@@ -1,4 +1,4 @@
-"""`tierwall authorizer`: serve authorization to API servers; `install` prints what they need for it."""
+"""`tierwall authorizer` serves authorization to API servers; `install` writes the files that they need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tierwall.cli.objects import ReadsObjects
 
 
 class ServeParams(ReadsObjects):
-    """Which policies are served, where and how."""
+    """The options of `authorizer`."""
 
     files: tuple[str, ...] = several(
         "--policies", "-f", "--file", metavar="PATH", help="File or folder of policies. May be repeated."
@@ -92,7 +92,7 @@ def group(params: ServeParams) -> None:
 
 
 class InstallParams(Params):
-    """Where API servers reach the authorizer, and what is written for them."""
+    """The options of `authorizer install`."""
 
     out: str = option(default="tierwall-authorizer", metavar="FOLDER", help="Where to write.")
     url: str = option(default="https://127.0.0.1:9443", help="Where API servers reach the authorizer.")

@@ -14,12 +14,12 @@ from tierwall.cli.command import FAILED, FOUND, Params, argument, fail, flag, op
 if TYPE_CHECKING:
     from tierwall.cel.environment import Environment
 
-# The longest line of a batch, in characters.
+# The maximum length of a line of a batch, in characters.
 MAX_LINE = 16_000_000
 
 
 def _release(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """`1.33` or `33`."""
+    """Read a Kubernetes release: `1.33` or `33`."""
     if value is None:
         return None
     number = value.removeprefix("1.")
@@ -29,7 +29,7 @@ def _release(context: click.Context, parameter: click.Parameter, value: str | No
 
 
 class CelParams(Params):
-    """What functions there are."""
+    """The options that choose which functions are available."""
 
     release: int | None = option(
         last=True, callback=_release, metavar="1.N", help="Kubernetes release whose functions are offered (newest)."
@@ -39,7 +39,7 @@ class CelParams(Params):
     )
 
     def environment(self, variables: dict[str, Any]) -> Environment:
-        """What an expression may name: the functions of the release, and variables by their types."""
+        """Make the environment of expressions: the functions of the release, and variables by type."""
         from tierwall.cel.environment import NEWEST, Environment
 
         return Environment(self.release or NEWEST, variables, self.extensions)
@@ -52,7 +52,7 @@ def group() -> None:
 
 @contextmanager
 def _told(code: int = FAILED) -> Iterator[None]:
-    """Say what is wrong with an expression or its evaluation, and exit with a code."""
+    """Print an error of an expression or its evaluation, and exit with a code."""
     from tierwall.cel.errors import Failure, SourceError
     from tierwall.cel.evaluate.encode import EncodingError
     from tierwall.cel.partial_evaluation import PartialError
@@ -66,7 +66,7 @@ def _told(code: int = FAILED) -> Iterator[None]:
 
 
 class CelEvalParams(CelParams):
-    """What is evaluated."""
+    """The options of `cel eval`."""
 
     expression: str = argument()
     variables: str | None = option(
@@ -99,7 +99,7 @@ def evaluate(params: CelEvalParams) -> None:
 
 
 class CelCheckParams(CelParams):
-    """What is checked."""
+    """The options of `cel check`."""
 
     expression: str = argument()
     declared: tuple[str, ...] = several(
@@ -131,7 +131,7 @@ def check(params: CelCheckParams) -> None:
 
 
 class CelBatchParams(CelParams):
-    """Where the questions are."""
+    """The options of `cel batch`."""
 
     file: str = argument(metavar="FILE")
 
@@ -167,7 +167,7 @@ def batch(params: CelBatchParams) -> None:
 
 
 class CelPartialParams(CelParams):
-    """What is evaluated, and what of it is known."""
+    """The options of `cel partial`."""
 
     expression: str = argument()
     known: str | None = option(metavar="FILE", help="JSON or YAML object: the known variables. `-` is standard input.")
@@ -213,7 +213,7 @@ def _lines(file: str) -> Iterator[str]:
 
 
 def parse_json(text: str) -> Any:
-    """JSON as Python has it, without `NaN` and without a crash on a thousand brackets."""
+    """Parse JSON without accepting `NaN`, and without a crash on deep nesting."""
     import json
 
     from tierwall.cel.batch import QuestionError
@@ -228,7 +228,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_object(file: str | None) -> dict[str, Any]:
-    """The object in a JSON or YAML file; without a file an empty one."""
+    """Read the object in a JSON or YAML file; without a file it is empty."""
     from tierwall.cel.batch import QuestionError
 
     if file is None:

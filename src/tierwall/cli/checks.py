@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CheckParams(ReadsPaths):
-    """What is checked, and for whom."""
+    """The options of `check`."""
 
     namespace: str | None = option(
         metavar="NAME",
@@ -53,7 +53,7 @@ def check(params: CheckParams) -> int:
 
 
 class TestParams(Params):
-    """Which tests are run, on which objects, and who answers them."""
+    """The options of `test`."""
 
     paths: tuple[str, ...] = argument(nargs=-1, required=True, metavar="PATH...")
     engine: str = choice(

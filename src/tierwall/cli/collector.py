@@ -1,8 +1,8 @@
-"""The garbage collector of a command's process: off while files are read, and blind to what was read.
+"""Keep the garbage collector of a command off while files are read, and away from what was read.
 
-What loading builds has no cycles. To look for some all the same takes several times as long as the loading itself, and
-the first search afterwards would walk through everything that was loaded. The library leaves the collector alone,
-because it is one for the whole process, whoever that belongs to; the process of a command belongs to the command.
+Loaded objects have no reference cycles. Searching them for garbage takes several times as long as loading them, and
+the first search afterwards would walk through all of them. The library itself leaves the collector alone: the
+collector belongs to the whole process, and only a command owns its process.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from contextlib import contextmanager
 
 from tierwall.resources.load import Loaded, Loader
 
-# Containers that make it worth while to keep the collector from walking through them; a Pod has some sixty.
+# From this number of containers on, the collector is kept away from them; a Pod has about sixty.
 MANY = 100_000
 
 
 def collect_as_usual() -> None:
-    """Let the collector run as often as Python does by itself.
+    """Restore Python's thresholds.
 
-    A command that ends soon has it run seldom (`__main__`); in a process that stays, garbage would pile up.
+    `__main__` raises them for commands that end soon; in a server, garbage would pile up.
     """
     gc.set_threshold(700, 10, 10)
 
 
 @contextmanager
 def uncollected(*, first: bool = True) -> Iterator[None]:
-    """Keep the collector off, and after the first bulk of objects also away from them.
+    """Keep the collector off; after the first load, keep it away from the loaded objects too.
 
-    Later on that is not done: what a process that stays has for garbage by then would never be found.
+    Not after later loads: the garbage that a server has by then would never be found.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -46,6 +46,6 @@ class CommandLoader(Loader):
     """A loader that reads with the collector off."""
 
     def load(self) -> Loaded:
-        """Everything as it is now; problems are collected, never raised."""
+        """Load everything as it is now. Problems are collected, never raised."""
         with uncollected(first=not self.has_loaded):
             return super().load()

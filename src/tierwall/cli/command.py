@@ -1,14 +1,14 @@
-"""What all commands do alike: options as one value, errors as exit codes, output by format.
+"""What all commands share: options as one value, errors as exit codes, output by format.
 
 A command is a class of options, a function of one value of it, and a registration:
 
-    class Params(ReadsObjects):
+    class ExplainNetworkParams(ReadsObjects):
         port: int = option(required=True, help="Destination port number.")
         output: str = output("explain")
 
     @click.command("network", epilog="Example: …")
-    @runs(Params)
-    def network(params: Params) -> int | None:
+    @runs(ExplainNetworkParams)
+    def explain(params: ExplainNetworkParams) -> int | None:
         '''The help text.'''
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tierwall.core.verdict import Verdict
     from tierwall.world import World
 
-# docs/reference/exit-codes.md; click itself exits with 2 where a command is used wrongly.
+# docs/reference/exit-codes.md; click itself exits with 2 on wrong usage.
 FAILED, DENIED, FOUND, CONDITIONAL = 1, 3, 4, 5
 
 
 class ParamField(NamedTuple):
-    """What click is told about one field of `Params`. Those that many commands share are the last in the help."""
+    """The declaration of one field of `Params`. Fields with `last` come last in the help: many commands share them."""
 
     decorator: Callable[..., Any]
     names: tuple[str, ...]
@@ -41,32 +41,32 @@ class ParamField(NamedTuple):
 
 
 def option(*names: str, last: bool = False, **settings: Any) -> Any:
-    """A field that an option fills: `--the-field`, unless other names are given. Help shows the default."""
+    """Declare a field that an option fills: `--the-field`, unless other names are given. Help shows the default."""
     return ParamField(click.option, names, {"show_default": settings.get("default", "") != "", **settings}, last)
 
 
 def several(*names: str, **settings: Any) -> Any:
-    """A field that an option fills each time it is given."""
+    """Declare a field that an option fills, which may be repeated."""
     return option(*names, multiple=True, **settings)
 
 
 def flag(help: str, *names: str, **settings: Any) -> Any:
-    """A field that is true if an option is given."""
+    """Declare a field that is true if an option is given."""
     return option(*names, is_flag=True, help=help, **settings)
 
 
 def argument(**settings: Any) -> Any:
-    """A field that an argument fills."""
+    """Declare a field that an argument fills."""
     return ParamField(click.argument, (), settings)
 
 
 def choice(*words: str, **settings: Any) -> Any:
-    """A field that an option fills with one of some words; the first is the default unless another is given."""
+    """Declare a field that takes one of some words; the first is the default unless `default` is given."""
     return option(type=click.Choice(words), **{"default": words[0], **settings})
 
 
 def output(command: str) -> Any:
-    """`-o FORMAT`, one of those that `render.formats` has for a command; the first is the default."""
+    """Declare `-o FORMAT`, with the formats of a command in `render.formats`; the first is the default."""
     from tierwall.render.formats import FORMATS
 
     words = tuple(FORMATS[command])
@@ -74,7 +74,7 @@ def output(command: str) -> Any:
 
 
 class Params:
-    """The options of a command, each declared once as a field; a value has what the command line says."""
+    """The options of a command, each declared once as a field. An instance has the values of the command line."""
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)
@@ -84,7 +84,7 @@ class Params:
 
     @classmethod
     def fields(cls) -> Iterator[tuple[str, ParamField]]:
-        """The fields in the order of the help: those of a base class first, those that are `last` last."""
+        """Return the fields in the order of the help: those of base classes first, those with `last` last."""
         fields = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
         declared = [(name, field) for name, field in fields.items() if isinstance(field, ParamField)]
         return iter(sorted(declared, key=lambda item: item[1].last))
@@ -94,7 +94,7 @@ P = TypeVar("P", bound=Params)
 
 
 def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[..., None]]:
-    """Make what click calls from a function of one value.
+    """Turn a function of one `Params` value into a function that click can call.
 
     The function returns the exit code, or nothing for 0. InputError is shown and ends the command with exit code 1.
     """
@@ -124,13 +124,13 @@ def _names(field: ParamField, name: str) -> tuple[str, ...]:
 
 
 def worlds_read() -> list[World]:
-    """What the running command has read so far; the texts that diagnostics point into are there."""
+    """Return the worlds that the running command has read so far; they have the lines that diagnostics point at."""
     context = click.get_current_context(silent=True)
     return context.meta.setdefault("tierwall.worlds", []) if context is not None else []
 
 
 def write(command: str, output: str, subject: Any) -> None:
-    """Print what a command found, in the format that was asked for."""
+    """Print the result of a command in a format."""
     from tierwall.render.formats import View, renderer
 
     worlds = worlds_read()
@@ -146,7 +146,7 @@ def write(command: str, output: str, subject: Any) -> None:
 
 
 def show(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
-    """Write diagnostics to stderr, with the offending line where stderr is a terminal; `read` has the lines."""
+    """Print diagnostics to stderr; on a terminal with the offending line, which `read` has."""
     from tierwall.render import text
 
     for line in text.diagnostics(diagnostics, _line_in(read), sys.stderr.isatty(), colour(sys.stderr)):
@@ -154,7 +154,7 @@ def show(diagnostics: Iterable[Diagnostic], *read: Any) -> None:
 
 
 def _line_in(read: Iterable[Any]) -> Callable[[str, int], str | None]:
-    """Looks for a line of a file in what was read."""
+    """Make a function that looks up a line of a file in what was read."""
 
     def line(file: str, number: int) -> str | None:
         return next((text for texts in read if (text := texts.line(file, number)) is not None), None)
@@ -163,33 +163,33 @@ def _line_in(read: Iterable[Any]) -> Callable[[str, int], str | None]:
 
 
 def tell(report: Report) -> None:
-    """Write what an engine did to stderr, after what was noticed on the way."""
+    """Print the report of an engine to stderr, after its diagnostics."""
     show(report.diagnostics, *([report.read] if report.read is not None else []))
     click.echo(report.words, err=True)
 
 
 def fail(words: str, code: int = FAILED) -> NoReturn:
-    """Say on stderr why the command ends here."""
+    """Print to stderr why the command ends here, and exit."""
     sys.stdout.flush()
     click.echo(words, err=True)
     sys.exit(code)
 
 
 def exit_code(verdict: Verdict | None) -> int:
-    """The exit code of a verdict; settings, which have none, are simply told."""
+    """Return the exit code of a verdict; 0 for settings, which have no verdict."""
     codes = {"Deny": DENIED, "NoOpinion": DENIED, "Conditional": CONDITIONAL}
     return codes.get(str(verdict), 0)
 
 
 def colour(stream: Any) -> bool:
-    """Whether to colour: on a terminal, unless NO_COLOR is set."""
+    """Tell whether to colour: on a terminal, unless NO_COLOR is set."""
     import os
 
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
 
 
 def address(text: str, option: str, host: str = "") -> tuple[str, int]:
-    """`HOST:PORT`; a host that is left out is `host`, if there is one to stand in for it."""
+    """Read `HOST:PORT`; `host` is the default host, if there is one."""
     given, colon, port = text.rpartition(":")
     given = given.removeprefix("[").removesuffix("]") or host
     if not colon or not given or not port.isascii() or not port.isdigit() or int(port) > 65535:

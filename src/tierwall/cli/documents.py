@@ -10,7 +10,7 @@ from tierwall.cli.command import FAILED, Params, argument, output, runs, write
 
 
 class YamlParams(Params):
-    """Which file."""
+    """The options of `yaml`."""
 
     file: str = argument(metavar="FILE")
 
@@ -42,7 +42,7 @@ def yaml(params: YamlParams) -> int:
 
 
 class CrdsParams(Params):
-    """Which kinds."""
+    """The options of `crds`."""
 
     kinds: tuple[str, ...] = argument(nargs=-1)
     output: str = output("crds")

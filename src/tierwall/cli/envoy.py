@@ -1,4 +1,4 @@
-"""The engine Envoy: `compile envoy`, and `run`, which enforces the tool policies of a folder as long as it runs."""
+"""The commands of the engine Envoy: `compile envoy`, and `run`, which enforces the tool policies of a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 
 class CompileEnvoyParams(ReadsObjects):
-    """Which Gateways, and what Envoy says to those it denies."""
+    """The options of `compile envoy`."""
 
     denial: str = choice(
         "json-rpc", "http", help="How a denied MCP request is answered: an error of JSON-RPC, or HTTP 403."
@@ -58,7 +58,7 @@ def compile(params: CompileEnvoyParams) -> int:
 
 
 class RunParams(NeedsPaths):
-    """What is served where, by which Envoy, and where it is told."""
+    """The options of `run`."""
 
     gateways: tuple[str, ...] = several("--gateway", metavar="NS/NAME", help="Serve only this Gateway. Repeatable.")
     address: str = option(default="0.0.0.0", help="IP address that listeners bind to.")
@@ -109,7 +109,7 @@ def run(params: RunParams) -> None:
     Exit code 0 when ended by a signal, 1 when it cannot begin: manifests with errors, a missing or unfit certificate,
     an address in use, no Envoy that will do.
     """
-    # gRPC's handlers around `fork` would only warn: nothing is forked that goes on to use it.
+    # gRPC's handlers around `fork` would only warn: no forked process uses gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tierwall.engines.envoy.config.options import Denial, Options, Reveal
@@ -143,7 +143,7 @@ def run(params: RunParams) -> None:
 
 
 def _check_xds(host: str, params: RunParams) -> None:
-    """Private keys of Gateways travel over xDS: off this machine only encrypted, and only to Envoys that are known."""
+    """Refuse xDS beyond this machine without mutual TLS: it carries the private keys of Gateways."""
     given = params.xds_certificate, params.xds_key, params.xds_client_ca
     if any(given) and not all(given):
         raise click.UsageError("--xds-certificate, --xds-key and --xds-client-ca go together")

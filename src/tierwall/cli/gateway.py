@@ -1,4 +1,4 @@
-"""The gateway plane: `effective` (or `explain gateway`), the settings in force at a place; `status` of policies."""
+"""The commands of the gateway plane: `effective` (also `explain gateway`), and `status` of policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tierwall.cli.objects import ReadsObjects
 
 
 class EffectiveParams(ReadsObjects):
-    """Which place, and on which terms."""
+    """The options of `effective`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="The Gateway.")
     listener_set: str | None = option(metavar="NS/NAME", help="The ListenerSet.")
@@ -65,12 +65,12 @@ def effective(params: EffectiveParams) -> None:
 
 
 def _rule(text: str | None) -> int | str | None:
-    """A number is a rule's number, any other text its name."""
+    """Read the number of a rule, or its name."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else text
 
 
 def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
-    """`name=value` pairs; a value that is JSON (a number, true, a map) is that, any other is a text."""
+    """Read `name=value` pairs. A value is JSON (a number, true, a map) if it can be read so, else a string."""
     import msgspec
 
     facts: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _facts(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 class StatusParams(ReadsObjects):
-    """Which policies."""
+    """The options of `status`."""
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
     output: str = output("status")

@@ -1,4 +1,4 @@
-"""The commands that have one command for each plane or engine: `explain`, `compile` and `enforce`."""
+"""The command groups with one command for each plane or engine: `explain`, `compile` and `enforce`."""
 
 from __future__ import annotations
 

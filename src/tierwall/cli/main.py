@@ -11,7 +11,7 @@ import click
 from tierwall.engines.table import enforced_with, offered_by
 from tierwall.version import __version__
 
-# Where a command is, as `module:attribute`, and the line that `--help` shows for it.
+# The place of a command, as `module:attribute`, and its line in `--help`.
 Lazy: TypeAlias = tuple[str, str]
 
 COMMANDS: Mapping[str, Lazy] = {
@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, Lazy] = {
 class LazyGroup(click.Group):
     """A group that imports a command only when it is run or its help is shown.
 
-    `tierwall --help` must not pay for the modules of every command.
+    `tierwall --help` would otherwise import the modules of every command.
     """
 
     def __init__(self, *args: object, lazy: Mapping[str, Lazy], **kwargs: object) -> None:
@@ -58,11 +58,11 @@ class LazyGroup(click.Group):
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All command names, in the order of the table."""
+        """Return all command names, in the order of the table."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command itself, imported now."""
+        """Import the command."""
         if cmd_name not in self.lazy:
             return None
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
@@ -71,14 +71,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands for `--help`, from the table alone."""
+        """Write the list of commands for `--help`, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest command named when there is no such one."""
+        """Resolve a command as click does; the error for an unknown command suggests the nearest one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -126,6 +126,6 @@ def main() -> None:
     try:
         root()
     except BrokenPipeError:
-        # The reader went away (`tierwall list | head`); what is left in the buffer has nowhere to go.
+        # The reader is gone (`tierwall list | head`); the rest of the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

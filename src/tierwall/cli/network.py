@@ -1,4 +1,4 @@
-"""The network plane: `explain network`, `list` (who can reach whom on what) and `diff` (how a change alters that)."""
+"""The commands of the network plane: `explain network`, `list` of connections, and `diff` between two lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDS = "`namespace`, `namespace/name` of a pod or workload, `*` for any part of 
 
 
 class ExplainNetworkParams(ReadsObjects):
-    """Between whom, and on which port."""
+    """The options of `explain network`."""
 
     source: str = option("--from", required=True, metavar="END", help=f"Who opens the connection: {END}.")
     destination: str = option("--to", required=True, metavar="END", help=f"Who is to accept it: {END}.")
@@ -73,7 +73,7 @@ def _end(text: str) -> str | dict[str, str]:
 
 
 class ListParams(ReadsPaths):
-    """Which connections, and how they are shown."""
+    """The options of `list`."""
 
     sources: tuple[str, ...] = several("--from", metavar="END", help=f"Only connections from these: {ENDS}.")
     destinations: tuple[str, ...] = several("--to", metavar="END", help="Only connections to these, likewise.")
@@ -106,7 +106,7 @@ def list_connections(params: ListParams) -> None:
     if params.exposure:
         write("list", params.output, world.exposure(explain=params.explain))
         return
-    whole = params.output == "html"  # the page shows everything, reasons included
+    whole = params.output == "html"  # The page shows everything, with reasons.
     connections = world.connections(
         sources=params.sources,
         destinations=params.destinations,
@@ -134,7 +134,7 @@ def _refuse_what_makes_no_sense(params: ListParams) -> None:
 
 
 class DiffParams(Params):
-    """What is compared, and how it is shown."""
+    """The options of `diff`."""
 
     old: str = argument(metavar="OLD")
     new: str = argument(metavar="NEW")
@@ -168,7 +168,7 @@ def diff(params: DiffParams) -> int:
 
 
 def _drawn(draw: Callable[[], Picture], hint: str = "") -> Picture:
-    """A picture; one that is too large ends the command."""
+    """Draw a picture; a picture that would be too large ends the command."""
     from tierwall.network.reach.listing import TooManyBlocks
 
     try:

@@ -1,4 +1,4 @@
-"""The engine nftables: `compile nft`, `enforce nft`, and `audit` of what the kernel dropped or let pass."""
+"""The commands of the engine nftables: `compile nft`, `enforce nft`, and `audit` of what the kernel decided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TableParams(Params):
-    """What the nftables table judges and logs (`compile nft`, `enforce nft`)."""
+    """The options of the nftables table (`compile nft`, `enforce nft`)."""
 
     node: str | None = option(metavar="NAME", help="Judge only the pods on this node; default: all pods.")
     log: str = choice("none", "drop", "all", default="drop", help="What is logged for `tierwall audit`.")
@@ -28,14 +28,14 @@ class TableParams(Params):
 
     @property
     def table(self) -> Options:
-        """The compiler's options."""
+        """The options of the compiler."""
         from tierwall.engines.nftables.table.options import Log, Options
 
         return Options(self.node, Log(self.log), self.log_group, self.log_rate, self.exempt_own_node)
 
 
 class CompileNftParams(TableParams, ReadsObjects):
-    """What of the policies, and how it is logged."""
+    """The options of `compile nft`."""
 
 
 @click.command("nft", epilog="Example: tierwall compile nft -f manifests/ | sudo nft -f -")
@@ -50,7 +50,7 @@ def compile(params: CompileNftParams) -> None:
 
 
 class EnforceNftParams(TableParams, NeedsPaths):
-    """What to enforce, and whether to do it, to keep doing it, or only to show it."""
+    """The options of `enforce nft`."""
 
     watch: bool = flag("Stay, and follow changes of the files.")
     interval: float = option(
@@ -127,7 +127,7 @@ def _preview(params: EnforceNftParams) -> int:
 
 
 class AuditParams(Params):
-    """What is shown, and until when."""
+    """The options of `audit`."""
 
     log_group: int = option(type=click.IntRange(0, 65535), default=7, help="NFLOG group.")
     count: int | None = option(type=click.IntRange(1), help="Stop after so many lines.")

@@ -1,4 +1,4 @@
-"""Reading the objects that a command works on (docs/reference/sources.md): one set of options, one way to load."""
+"""Read the objects that a command works on (docs/reference/sources.md): one set of options, one way to load."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 
 def files(help: str, **settings: Any) -> Any:
-    """`-f PATH`, which may be given several times."""
+    """Declare `-f PATH`, which may be repeated."""
     return option("-f", "--file", last=True, multiple=True, metavar="PATH", help=help, **settings)
 
 
 class ReadsObjects(Params):
-    """The options of every command that reads objects: what says where they come from is declared here."""
+    """The options of every command that reads objects."""
 
     files: tuple[str, ...] = files(
         "File or folder of manifests; `-` is standard input. May be repeated.", show_default="this folder"
     )
 
     paths: tuple[str, ...] = ()
-    # What to say where nothing is given and this folder is not taken for granted.
+    # The error where no path is given and this folder is not the default.
     missing: ClassVar[str] = ""
 
     @property
     def objects_from(self) -> tuple[str, ...]:
-        """Every file and folder that is given: arguments, then options; this folder where none is."""
+        """All given files and folders: arguments, then options; this folder if there are none."""
         given = (*self.paths, *self.files)
         if not given and self.missing:
             raise click.UsageError(self.missing)
         return given or (".",)
 
     def world(self) -> World:
-        """The objects; what cannot be read is shown and ends the command with exit code 1."""
+        """Read the objects. Errors are printed and end the command with exit code 1."""
         (world,) = worlds_from(self.objects_from)
         return world
 
     def followed(self, *interval: float) -> Files:
-        """The objects as an engine follows them, with the seconds between looks if these are given."""
+        """Make the source of objects that an engine follows, with the seconds between polls if given."""
         from tierwall.cli.collector import CommandLoader, collect_as_usual
         from tierwall.serve.follower import Files
 
@@ -57,13 +57,13 @@ class ReadsObjects(Params):
 
 
 class ReadsPaths(ReadsObjects):
-    """The same for commands that take `PATH...` too."""
+    """The options of commands that take `PATH...` too."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="[PATH]...")
 
 
 class NeedsPaths(ReadsObjects):
-    """The same for commands that never take this folder for granted."""
+    """The options of commands that need a path: this folder is not the default."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="PATH...")
     files: tuple[str, ...] = files("The same as PATH. May be repeated.")
@@ -71,7 +71,7 @@ class NeedsPaths(ReadsObjects):
 
 
 def worlds_from(*folders: Iterable[str]) -> list[World]:
-    """A world for each set of paths; what is unreadable in any of them is shown before the command ends."""
+    """Read a world from each set of paths. Errors in all of them are printed before the command ends."""
     from tierwall.world import World
 
     loads = [load(paths) for paths in folders]
@@ -85,7 +85,7 @@ def worlds_from(*folders: Iterable[str]) -> list[World]:
 
 
 def take_stdin(paths: Iterable[str]) -> None:
-    """Note who reads standard input: a second reader would find nothing, and take that for an answer."""
+    """Refuse a second reader of standard input: it would find nothing, and answer as if there were no objects."""
     meta = click.get_current_context().meta
     if "-" in paths:
         if meta.get("tierwall.stdin"):
@@ -94,7 +94,7 @@ def take_stdin(paths: Iterable[str]) -> None:
 
 
 def load(paths: Iterable[str]) -> Loaded:
-    """Read files and folders; problems are collected, never raised."""
+    """Read files and folders. Problems are collected, never raised."""
     from tierwall.cli.collector import CommandLoader
 
     paths = tuple(paths)

@@ -1,4 +1,4 @@
-"""The tool plane: `explain tool`, and `tools`, which lists what a caller may use, with the rules that grant it."""
+"""The commands of the tool plane: `explain tool`, and `tools`, which lists what a caller may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CallerParams(Params):
-    """Who calls a tool (`explain tool`, `tools`)."""
+    """The caller of a tool (`explain tool`, `tools`)."""
 
     caller: str | None = option(
         metavar="ID", help="SPIFFE id or NS/SERVICEACCOUNT; without it a caller without an identity."
@@ -23,14 +23,14 @@ class CallerParams(Params):
 
     @property
     def who(self) -> Any:
-        """`caller` of a question: a SPIFFE id as it is, anything else as a ServiceAccount `namespace/name`."""
+        """The caller of a question: a SPIFFE id, or else a ServiceAccount `namespace/name`."""
         if self.caller is None or self.caller.startswith("spiffe:"):
             return self.caller
         return {"serviceAccount": self.caller}
 
 
 class ExplainToolParams(CallerParams, ReadsObjects):
-    """Who uses which tool, and on which way."""
+    """The options of `explain tool`."""
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that the request comes in at.")
     listener: str | None = option(metavar="NAME", help="Its listener; needed where it has several.")
@@ -106,7 +106,7 @@ def _arguments(text: str | None) -> Any:
 
 
 def _note_missing_route(answer: Answer, world: World) -> None:
-    """Say so where the manifests hold routes to backends, but none on the way that was asked about."""
+    """Print a note where the manifests have routes, but none from this Gateway to this backend."""
     from tierwall.tool.ways import is_unrouted
 
     request = answer.detail.request
@@ -115,7 +115,7 @@ def _note_missing_route(answer: Answer, world: World) -> None:
 
 
 def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]:
-    """`NAME=VALUE` (or `NAME: VALUE`) options as a map."""
+    """Read repeated `NAME=VALUE` (or `NAME:VALUE`) options as a map."""
     out: dict[str, str] = {}
     for text in given:
         key, sign, value = text.partition(separator)
@@ -126,7 +126,7 @@ def pairs(given: tuple[str, ...], option: str, separator: str) -> dict[str, str]
 
 
 class ToolsParams(CallerParams, ReadsObjects):
-    """Who asks, and about which backends and tools."""
+    """The options of `tools`."""
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
     backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")

@@ -59,9 +59,9 @@ def test_every_checked_conformance_line_is_answered_as_in_kubernetes(shared: Pat
             expected = case.get("kubernetes", case["expect"])
             if "type" in expected:
                 expected = {"type": str(parse_type(expected["type"]))}
-            found = answer(case["expr"], Environment(variables=variables))
-            if found != expected:
-                wrong.append((case["name"], expected, found))
+            answered = answer(case["expr"], Environment(variables=variables))
+            if answered != expected:
+                wrong.append((case["name"], expected, answered))
     assert wrong == []
     assert asked > 500
 
@@ -201,13 +201,13 @@ def test_any_tree_checks_or_is_refused() -> None:
     @given(TREES)
     @settings(max_examples=examples(800))
     def checks_or_is_refused(tree: ast.Expr) -> None:
-        found = verdict(tree)
-        outcomes[isinstance(found, CheckError)] += 1
-        if isinstance(found, CheckError):
-            assert found.problems
-            assert all(problem.message for problem in found.problems)
+        checked = verdict(tree)
+        outcomes[isinstance(checked, CheckError)] += 1
+        if isinstance(checked, CheckError):
+            assert checked.problems
+            assert all(problem.message for problem in checked.problems)
         else:
-            assert found.types[tree] == found.type
+            assert checked.types[tree] == checked.type
 
     checks_or_is_refused()
     assert outcomes[True] > 400

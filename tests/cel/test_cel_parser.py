@@ -74,8 +74,8 @@ def value(source: str) -> object:
 )
 def test_the_tree_groups_as_in_cel_go(source: str, expected: str) -> None:
     tree = parse(source)
-    found = shape(tree).replace("Uint(1)", "1u")
-    assert found == expected
+    grouped = shape(tree).replace("Uint(1)", "1u")
+    assert grouped == expected
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_tree_groups_as_in_cel_go(source: str, expected: str) -> None:
     ],
 )
 def test_literals_have_the_values_that_cel_gives_them(source: str, expected: object) -> None:
-    found = value(source)
-    assert found == expected
-    assert type(found) is type(expected)
+    literal = value(source)
+    assert literal == expected
+    assert type(literal) is type(expected)
 
 
 @pytest.mark.parametrize(

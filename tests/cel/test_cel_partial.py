@@ -276,7 +276,7 @@ def test_a_ready_expression_is_used_for_many_requests() -> None:
 
 def test_equal_literals_of_different_types_are_not_mixed_up() -> None:
     # `1`, `1.0`, `1u` and `true` are equal to Python.
-    assert [left(f"object.x == {one}").text for one in ("1", "1.0", "1u", "true")] == [
+    assert [left(f"object.x == {literal}").text for literal in ("1", "1.0", "1u", "true")] == [
         "object.x == 1",
         "object.x == 1.0",
         "object.x == 1u",

@@ -133,8 +133,8 @@ def test_every_test_is_answered_right_but_where_kubernetes_differs(files: list[P
 
 
 def test_the_tests_that_are_passed_over_are_those_listed(files: list[Path]) -> None:
-    found = {file.stem: dict(passed_over) for file in files if (passed_over := asked(file)[1])}
-    assert found == PASSED_OVER
+    passed_over_by_file = {file.stem: dict(passed_over) for file in files if (passed_over := asked(file)[1])}
+    assert passed_over_by_file == PASSED_OVER
 
 
 def simple(text: str) -> simple_pb2.SimpleTest:

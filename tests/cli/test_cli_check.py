@@ -56,7 +56,8 @@ def test_every_problem_is_reported_at_once_sorted_by_place_with_hints(broken: Pa
 def test_json_has_the_same_findings_and_the_counts(broken: Path) -> None:
     document = json.loads(check("a.yaml", "-o", "json").stdout)
     assert (document["errors"], document["warnings"], document["objects"]) == (4, 0, 1)
-    assert [(one["code"], one["line"], one["column"]) for one in document["diagnostics"]] == [
+    findings = document["diagnostics"]
+    assert [(finding["code"], finding["line"], finding["column"]) for finding in findings] == [
         ("TW004", 6, 3), ("TW105", 6, 13), ("TW101", 9, 7), ("TW102", 9, 7),
     ]  # fmt: skip
 
@@ -78,21 +79,21 @@ def test_junit_fails_the_file_that_has_problems(broken: Path) -> None:
 
 
 def test_junit_drops_characters_xml_cannot_hold() -> None:
-    found = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
-    ElementTree.fromstring(junit.findings(findings.Checked(Diagnostics([found]), load([])), View()))
+    finding = Diagnostic("TW105", "bad \x01 \ud800 text", Position("a\x00.yaml", 1, 1))
+    ElementTree.fromstring(junit.findings(findings.Checked(Diagnostics([finding]), load([])), View()))
 
 
 def test_github_annotations_escape_what_the_runner_would_read(broken: Path) -> None:
-    found = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
-    checked = findings.Checked(Diagnostics([found]), load([]))
+    finding = Diagnostic("TW105", "50%\nmore", Position("a,b:c.yaml", 2, 3), hint="x")
+    checked = findings.Checked(Diagnostics([finding]), load([]))
     assert list(findings.github(checked, View())) == [
         "::error file=a%2Cb%3Ac.yaml,line=2,col=3,title=TW105::50%25%0Amore (x)"
     ]
 
 
 def test_on_a_terminal_a_caret_stands_under_the_offending_text() -> None:
-    found = Diagnostic("TW101", "unknown field", Position("a.yaml", 9, 7), hint="did you mean `x`?")
-    lines = list(text.diagnostics([found], lambda file, number: "      namespaceSeletor: {}", True, False))
+    finding = Diagnostic("TW101", "unknown field", Position("a.yaml", 9, 7), hint="did you mean `x`?")
+    lines = list(text.diagnostics([finding], lambda file, number: "      namespaceSeletor: {}", True, False))
     assert lines[1:] == [
         "    9 |       namespaceSeletor: {}",
         "      |       ^^^^^^^^^^^^^^^^",
@@ -101,8 +102,8 @@ def test_on_a_terminal_a_caret_stands_under_the_offending_text() -> None:
 
 
 def test_a_caret_in_a_long_line_shows_its_neighbourhood() -> None:
-    found = Diagnostic("TW101", "unknown field", Position("a.json", 1, 5001))
-    lines = list(text.diagnostics([found], lambda file, number: "x" * 5000 + "HERE " + "y" * 5000, True, False))
+    finding = Diagnostic("TW101", "unknown field", Position("a.json", 1, 5001))
+    lines = list(text.diagnostics([finding], lambda file, number: "x" * 5000 + "HERE " + "y" * 5000, True, False))
     assert lines[1].index("HERE") == lines[2].index("^^^^")
     assert len(lines[1]) < 200
 
@@ -148,8 +149,8 @@ def test_a_missing_file_is_named_with_the_nearest_one_there(broken: Path) -> Non
 def test_an_object_defined_twice_is_a_warning_that_names_both_places() -> None:
     once = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
     result = check("-", "-o", "json", text=f"{once}---\n{once}")
-    (found,) = json.loads(result.stdout)["diagnostics"]
-    assert (found["code"], found["line"], found["related"][0]["line"]) == ("TW007", 5, 1)
+    (finding,) = json.loads(result.stdout)["diagnostics"]
+    assert (finding["code"], finding["line"], finding["related"][0]["line"]) == ("TW007", 5, 1)
     assert result.exit_code == 4
 
 
@@ -210,9 +211,9 @@ spec: {podSelektor: {}}
 
 def test_a_developer_learns_who_overrides_a_rule_and_nothing_of_other_namespaces() -> None:
     result = check("-", "--namespace", "shop", "-o", "json", text=TEAMS)
-    found = json.loads(result.stdout)["diagnostics"]
-    assert {one["object"] for one in found} == {"NetworkPolicy/shop/np"}
-    (overridden,) = [one for one in found if one["code"] == "TW202"]
+    findings = json.loads(result.stdout)["diagnostics"]
+    assert {finding["object"] for finding in findings} == {"NetworkPolicy/shop/np"}
+    (overridden,) = [finding for finding in findings if finding["code"] == "TW202"]
     assert "AdminNetworkPolicy/fence ingress[0] denies everything" in overridden["message"]
     assert "secret" not in result.stdout
 

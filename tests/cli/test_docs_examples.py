@@ -32,7 +32,7 @@ def shown() -> Iterator[Shown]:
                     yield Shown(page, command, tuple(output))
 
 
-@pytest.mark.parametrize("example", list(shown()), ids=lambda one: f"{one.page}: {one.command}"[:80])
+@pytest.mark.parametrize("example", list(shown()), ids=lambda example: f"{example.page}: {example.command}"[:80])
 def test_a_command_on_a_page_prints_what_the_page_shows(example: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(root, shlex.split(example.command, comments=True)[1:])

@@ -30,7 +30,7 @@ def found(folder: Path, name: str) -> str:
         file.write_text(yaml.safe_dump_all(given))
     result = CliRunner().invoke(root, ["check", str(file), "-o", "json"])
     assert result.exit_code in (0, 1, 4), result.output
-    return " ".join(sorted(one["code"] for one in json.loads(result.stdout)["diagnostics"]))
+    return " ".join(sorted(diagnostic["code"] for diagnostic in json.loads(result.stdout)["diagnostics"]))
 
 
 @pytest.mark.parametrize("name", GRID)

@@ -41,8 +41,8 @@ def test_a_missing_secret(folder: Path) -> None:
 
 def test_a_key_that_is_not_that_of_the_certificate(folder: Path) -> None:
     authority = certificates.Authority()
-    one, other = authority.server("localhost"), authority.server("localhost")
-    mixed = certificates.Pair(one.certificate, other.key)
+    first, other = authority.server("localhost"), authority.server("localhost")
+    mixed = certificates.Pair(first.certificate, other.key)
     (folder / "tls.yaml").write_text(certificates.manifests(authority, mixed))
     result = run(str(folder))
     assert result.exit_code == 1

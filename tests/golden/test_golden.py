@@ -144,9 +144,9 @@ def formats(arguments: str) -> tuple[str, ...]:
     for word in shlex.split(arguments):
         if not isinstance(command, click.Group):
             break
-        found = command.get_command(click.Context(command), word)
-        assert found is not None, arguments
-        command = found
+        subcommand = command.get_command(click.Context(command), word)
+        assert subcommand is not None, arguments
+        command = subcommand
     offered = [option.type for option in command.params if option.name == "output"]
     return tuple(str(choice) for kind in offered if isinstance(kind, click.Choice) for choice in kind.choices)
 

@@ -82,7 +82,7 @@ def test_more_than_one_refusal_is_counted() -> None:
 def test_a_question_that_cannot_be_asked(question: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         planes.ask("admit", NOWHERE, question, {})
-    assert [one.message for one in caught.value.diagnostics] == [message]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_question_that_cannot_be_asked(question: dict[str, Any], message: str)
     ],
 )
 def test_what_is_expected_of_a_refusal(expect: dict[str, Any], lines: list[str]) -> None:
-    found = mismatches(expect, ask(NOWHERE, AdmitQuestion(object=BAD)), EXPECTATIONS)
-    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+    mismatched = mismatches(expect, ask(NOWHERE, AdmitQuestion(object=BAD)), EXPECTATIONS)
+    assert [line[: len(start)] for line, start in zip(mismatched, lines, strict=True)] == lines
 
 
 def test_a_message_must_be_a_text() -> None:
     with pytest.raises(InputError) as caught:
         mismatches({"message": ["x"]}, ask(NOWHERE, AdmitQuestion(object=BAD)), EXPECTATIONS)
-    assert [one.code for one in caught.value.diagnostics] == ["TW701"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW701"]
 
 
 def test_steps_say_where_the_refused_value_is_written(tmp_path: Path) -> None:

@@ -59,21 +59,20 @@ def refusals(policy: Resource) -> tuple[Diagnostic, ...]:
 
 
 def _refusals(policy: Resource) -> Iterator[Diagnostic]:
-    def refusal(code: str, message: str, path: Path, expected: str, hint: str = "") -> Diagnostic:
-        return Diagnostic(code, message, policy.position(path), expected, hint=hint, reference=policy.reference)
-
     for index, rule in enumerate(maps(policy.spec.get("rules"))):
         authorization = inside(rule, "authorization")
         place: Path = ("spec", "rules", index, "authorization")
         text = inside(authorization, "cel").get("expression")
         for message, hint in expression_problems(text) if isinstance(text, str) else ():
             path = (*place, "cel", "expression")
-            yield refusal(BAD_EXPRESSION, message, path, "a CEL expression of type bool", hint)
+            expected = "a CEL expression of type bool"
+            yield policy.diagnostic(BAD_EXPRESSION, message, path, expected=expected, hint=hint)
         for field in ("paths", "headers"):
             for number, matcher in enumerate(maps(authorization.get(field))):
                 pattern = matcher.get("value") if matcher.get("type") == "RegularExpression" else None
                 if isinstance(pattern, str) and (problem := pattern_problem(pattern)):
-                    yield refusal(BAD_PATTERN, problem, (*place, field, number, "value"), "an RE2 pattern")
+                    path = (*place, field, number, "value")
+                    yield policy.diagnostic(BAD_PATTERN, problem, path, expected="an RE2 pattern")
 
 
 @lru_cache(maxsize=1024)

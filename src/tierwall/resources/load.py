@@ -226,10 +226,5 @@ def _repeated(resources: Iterable[Resource]) -> Iterator[tuple[Resource, Resourc
 
 
 def _defined_twice(earlier: Resource, resource: Resource) -> Diagnostic:
-    return Diagnostic(
-        "TW007",
-        f"{resource.reference} is defined twice; the later one counts",
-        resource.position(),
-        reference=resource.reference,
-        related=(("defined here before", earlier.position()),),
-    )
+    message = f"{resource.reference} is defined twice; the later one counts"
+    return resource.diagnostic("TW007", message, related=(("defined here before", earlier.position()),))

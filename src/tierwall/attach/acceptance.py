@@ -79,14 +79,14 @@ def _refusals(policy: Resource) -> Iterator[Diagnostic]:
 def expression_problems(text: str) -> tuple[tuple[str, str], ...]:
     """What keeps an expression from being used, each with a hint; nothing if it gives a bool, or may."""
     try:
-        found = compile_source(text, ENVIRONMENT).type
+        result_type = compile_source(text, ENVIRONMENT).type
     except SourceError as error:
         return tuple(
-            (f"expression cannot be used: {one.line}:{one.column}: {one.message}", one.hint or "")
-            for one in error.problems
+            (f"expression cannot be used: {problem.line}:{problem.column}: {problem.message}", problem.hint or "")
+            for problem in error.problems
         )
-    if found not in (BOOL, DYN):
-        return ((f"expected an expression of type bool, found {found}", "compare it with something"),)
+    if result_type not in (BOOL, DYN):
+        return ((f"expected an expression of type bool, found {result_type}", "compare it with something"),)
     return ()
 
 
@@ -163,7 +163,7 @@ class Excess(NamedTuple):
 
     def __str__(self) -> str:
         what = "policies with action ExternalAuth" if self.external_auth else "policies"
-        held = ", ".join(str(one.reference) for one in self.holders)
+        held = ", ".join(str(holder.reference) for holder in self.holders)
         return f"{self.place} bears at most {self.limit} {what}, and more senior are {held}"
 
 
@@ -182,11 +182,11 @@ def _excesses(snapshot: Snapshot, policy: Resource) -> Iterator[Excess]:
     index = attachments(snapshot, ACCESS_POLICIES, admitted=False)
     for place in wholes(index.of(policy)):
         standing = index.on(place)  # the most senior first
-        if all(one is not policy for one in standing[:MOST_POLICIES]):
+        if all(senior is not policy for senior in standing[:MOST_POLICIES]):
             yield Excess(place, MOST_POLICIES, standing[:MOST_POLICIES], False)
         if _asks(policy):
             askers = tuple(islice(filter(_asks, standing), MOST_EXTERNAL_AUTH))
-            if all(one is not policy for one in askers):
+            if all(asker is not policy for asker in askers):
                 yield Excess(place, MOST_EXTERNAL_AUTH, askers, True)
 
 

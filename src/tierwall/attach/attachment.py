@@ -51,11 +51,11 @@ class Attached(NamedTuple):
 @per_snapshot
 def attachment(snapshot: Snapshot, policy: Resource) -> tuple[Attached, ...]:
     """Each target of a policy, places that are named twice once."""
-    found: dict[Place | tuple[str | int, ...], Attached] = {}
+    by_place: dict[Place | tuple[str | int, ...], Attached] = {}
     for entry in entries(policy):
         for attached in _entry(snapshot, policy, entry):
-            found.setdefault(attached.place or attached.path, attached)
-    return tuple(found.values())
+            by_place.setdefault(attached.place or attached.path, attached)
+    return tuple(by_place.values())
 
 
 def _entry(snapshot: Snapshot, policy: Resource, entry: Entry) -> Iterator[Attached]:
@@ -97,9 +97,9 @@ def _no_section(resource: Resource, place: Place, name: str) -> tuple[str, str]:
 
 
 def _other_object(snapshot: Snapshot, place: Place) -> str:
-    here = [one.name for one in snapshot.in_namespace(*place.key, place.namespace)]
+    here = [resource.name for resource in snapshot.in_namespace(*place.key, place.namespace)]
     hint = near_miss(place.name, here)
     if hint:
         return hint
-    elsewhere = sorted(one.namespace for one in snapshot.of_kind(*place.key) if one.name == place.name)
+    elsewhere = sorted(resource.namespace for resource in snapshot.of_kind(*place.key) if resource.name == place.name)
     return f"there is one in namespace {elsewhere[0]}; targets are always in the policy's own" if elsewhere else ""

@@ -70,13 +70,13 @@ def names_parent(child: Resource, parent: Resource) -> bool:
     """Whether a route lists another route among its parentRefs."""
     return any(
         (
-            one.get("group", GATEWAY_API),
-            one.get("kind", "Gateway"),
-            one.get("namespace") or child.namespace,
-            one.get("name"),
+            parent_ref.get("group", GATEWAY_API),
+            parent_ref.get("kind", "Gateway"),
+            parent_ref.get("namespace") or child.namespace,
+            parent_ref.get("name"),
         )
         == parent.identity
-        for one in maps(child.spec.get("parentRefs"))
+        for parent_ref in maps(child.spec.get("parentRefs"))
     )
 
 
@@ -86,12 +86,14 @@ def permitted(snapshot: Snapshot, source: Resource, target: Place) -> bool:
         return True
     for grant in snapshot.in_namespace(GATEWAY_API, "ReferenceGrant", target.namespace):
         from_here = any(
-            (one.get("group"), one.get("kind"), one.get("namespace")) == (source.group, source.kind, source.namespace)
-            for one in maps(grant.spec.get("from"))
+            (source_rule.get("group"), source_rule.get("kind"), source_rule.get("namespace"))
+            == (source.group, source.kind, source.namespace)
+            for source_rule in maps(grant.spec.get("from"))
         )
         to_there = any(
-            (one.get("group"), one.get("kind")) == target.key and one.get("name") in (None, "", target.name)
-            for one in maps(grant.spec.get("to"))
+            (target_rule.get("group"), target_rule.get("kind")) == target.key
+            and target_rule.get("name") in (None, "", target.name)
+            for target_rule in maps(grant.spec.get("to"))
         )
         if from_here and to_there:
             return True

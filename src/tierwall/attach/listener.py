@@ -80,18 +80,20 @@ def listener_sets(snapshot: Snapshot, gateway: Resource) -> tuple[Resource, ...]
 
 @per_snapshot
 def _listener_sets(snapshot: Snapshot) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
-    found: dict[tuple[str, str], list[Resource]] = {}
+    by_gateway: dict[tuple[str, str], list[Resource]] = {}
     for key in (LISTENER_SET, X_LISTENER_SET):
-        for one in snapshot.of_kind(*key):
-            gateway, _ = parent_gateway(snapshot, one)
+        for resource in snapshot.of_kind(*key):
+            gateway, _ = parent_gateway(snapshot, resource)
             if gateway is not None:
-                found.setdefault((gateway.namespace, gateway.name), []).append(one)
-    return {name: tuple(sorted(sets, key=lambda one: one.seniority)) for name, sets in found.items()}
+                by_gateway.setdefault((gateway.namespace, gateway.name), []).append(resource)
+    return {
+        name: tuple(sorted(sets, key=lambda listener_set: listener_set.seniority)) for name, sets in by_gateway.items()
+    }
 
 
 def gateway_listeners(snapshot: Snapshot, gateway: Resource) -> tuple[Listener, ...]:
     """A Gateway's own listeners, then those of its ListenerSets."""
-    added = (listener for one in listener_sets(snapshot, gateway) for listener in listeners(one))
+    added = (listener for listener_set in listener_sets(snapshot, gateway) for listener in listeners(listener_set))
     return (*listeners(gateway), *added)
 
 
@@ -104,7 +106,7 @@ def namespace_labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
     return {**(declared.labels if declared is not None else {}), NAME_LABEL: namespace}
 
 
-def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str, own: str, other: str) -> bool:
+def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str, namespace: str, other: str) -> bool:
     """Whether a rule `{from, selector}` of an owner in namespace `own` lets the namespace `other` in."""
     source = rule.get("from", default)
     if source == "Selector":
@@ -114,15 +116,15 @@ def namespace_allowed(snapshot: Snapshot, rule: Mapping[str, Any], default: str,
             return False
         # Without a selector there is nothing that could let a namespace in.
         return rule.get("selector") is not None and selector.matches(namespace_labels(snapshot, other))
-    return source == "All" or (source == "Same" and own == other)
+    return source == "All" or (source == "Same" and namespace == other)
 
 
-def meet(one: str, other: str) -> str | None:
+def meet(first: str, other: str) -> str | None:
     """The narrower of two host names if they meet, else None. `*.x` stands for every name below x, at any depth."""
-    one, other = one.lower(), other.lower()
-    if one == other:
-        return one
-    for wide, narrow in ((one, other), (other, one)):
+    first, other = first.lower(), other.lower()
+    if first == other:
+        return first
+    for wide, narrow in ((first, other), (other, first)):
         # `*.a.b` ends with `.b` too: of two wildcards the longer is the narrower.
         if wide.startswith("*.") and narrow.endswith(wide[1:]):
             return narrow
@@ -134,5 +136,5 @@ def shared(listener: str, route: Iterable[str]) -> tuple[str, ...] | None:
     wanted = tuple(route)
     if not listener or not wanted:
         return wanted or ((listener,) if listener else ())
-    found = tuple(dict.fromkeys(name for each in wanted if (name := meet(listener, each)) is not None))
-    return found or None
+    hostnames = tuple(dict.fromkeys(name for each in wanted if (name := meet(listener, each)) is not None))
+    return hostnames or None

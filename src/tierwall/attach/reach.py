@@ -47,13 +47,15 @@ class Reach:
         self.routes_on_listeners = tuple(
             on
             for key in ROUTES
-            for route in sorted(snapshot.of_kind(*key), key=lambda one: (one.namespace, one.name))
+            for route in sorted(snapshot.of_kind(*key), key=lambda resource: (resource.namespace, resource.name))
             for on in attach_route(snapshot, route)[0]
         )
         for on in self.routes_on_listeners:
             key = Place.of(on.gateway), Place.of(on.listener.owner), on.listener.number
             self._on.setdefault(key, []).append(on.route)
-        self.gateways_all = tuple(sorted(snapshot.of_kind(*GATEWAY), key=lambda one: (one.namespace, one.name)))
+        self.gateways_all = tuple(
+            sorted(snapshot.of_kind(*GATEWAY), key=lambda resource: (resource.namespace, resource.name))
+        )
         for gateway in self.gateways_all:
             self._walk(gateway)
 
@@ -105,23 +107,23 @@ class Reach:
 
     def _walk(self, gateway: Resource) -> None:
         """Mark everything that one Gateway leads to."""
-        own = Place.of(gateway)
-        waiting = [own]
+        gateway_place = Place.of(gateway)
+        waiting = [gateway_place]
         for listener in gateway_listeners(self._snapshot, gateway):
             waiting.append(Place.of(listener.owner))
             waiting += [Place.of(route) for route in self.routes(gateway, listener)]
         while waiting:
             place = waiting.pop()
             marked = self._gateways.setdefault(place, {})
-            if own in marked:
+            if gateway_place in marked:
                 continue
-            marked[own] = None
+            marked[gateway_place] = None
             if place not in self._beyond:
                 self._beyond[place] = tuple(dict.fromkeys(self._referred(place)))
-            for found, port in self._beyond[place]:
-                if found.key == SERVICE:
-                    self._ports.setdefault(found, set()).add(port)
-                waiting.append(found)
+            for referred, port in self._beyond[place]:
+                if referred.key == SERVICE:
+                    self._ports.setdefault(referred, set()).add(port)
+                waiting.append(referred)
 
     def _referred(self, place: Place) -> Iterator[tuple[Place, int]]:
         """What a reached object, or a policy on it or its sections, refers to."""
@@ -149,11 +151,11 @@ def reach(snapshot: Snapshot) -> Reach:
 def _policies_by_object(snapshot: Snapshot) -> Mapping[Place, tuple[Resource, ...]]:
     """AgentgatewayPolicies by the object they target, sections not told apart."""
     index = attachments(snapshot, GATEWAY_POLICIES, admitted=True)
-    found: dict[Place, dict[Resource, None]] = {}
+    by_object: dict[Place, dict[Resource, None]] = {}
     for policy in index.policies:
         for target in index.of(policy):
-            found.setdefault(target.place.whole, {})[policy] = None
-    return {place: tuple(policies) for place, policies in found.items()}
+            by_object.setdefault(target.place.whole, {})[policy] = None
+    return {place: tuple(policies) for place, policies in by_object.items()}
 
 
 def _leading(snapshot: Snapshot, owner: Resource) -> Iterator[tuple[Place, int]]:

@@ -50,11 +50,11 @@ def attach_route(snapshot: Snapshot, route: Resource) -> tuple[tuple[OnListener,
     on: list[OnListener] = []
     refused: list[Refused] = []
     for index, parent in enumerate(maps(route.spec.get("parentRefs"))):
-        found = _through(snapshot, route, index, parent)
-        if isinstance(found, Refused):
-            refused.append(found)
+        attached = _through(snapshot, route, index, parent)
+        if isinstance(attached, Refused):
+            refused.append(attached)
         else:
-            on += found
+            on += attached
     return tuple(on), tuple(refused)
 
 
@@ -68,20 +68,24 @@ def _through(snapshot: Snapshot, route: Resource, index: int, parent: Mapping[st
     if gateway is None:
         return Refused(route, index, "NoMatchingParent", f"{key[1]} {namespace}/{name} is not attached: {why}")
     section, port = parent.get("sectionName"), parent.get("port")
-    wanted = [one for one in listeners(owner) if section in (None, "", one.name) and port in (None, 0, one.port)]
+    wanted = [
+        listener
+        for listener in listeners(owner)
+        if section in (None, "", listener.name) and port in (None, 0, listener.port)
+    ]
     if not wanted:
         which = f"listener {section}" if section else f"port {port}" if port else "listener"
         return Refused(route, index, "NoMatchingParent", f"no {which} in {key[1]} {namespace}/{name}")
-    allowed = [one for one in wanted if allows(snapshot, one, route)]
+    allowed = [listener for listener in wanted if allows(snapshot, listener, route)]
     if not allowed:
         words = f"no listener of {key[1]} {namespace}/{name} allows {route.kind} from namespace {route.namespace}"
         return Refused(route, index, "NotAllowedByListeners", words)
     names = route.spec.get("hostnames")
-    hostnames = [one for one in names if isinstance(one, str)] if isinstance(names, list) else []
+    hostnames = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     on = [
-        OnListener(route, index, gateway, one, served)
-        for one in allowed
-        if (served := shared(one.hostname, hostnames)) is not None
+        OnListener(route, index, gateway, listener, served)
+        for listener in allowed
+        if (served := shared(listener.hostname, hostnames)) is not None
     ]
     if not on:
         words = f"no listener of {key[1]} {namespace}/{name} has a host name of the route"
@@ -94,7 +98,7 @@ def allows(snapshot: Snapshot, listener: Listener, route: Resource) -> bool:
     rule = inside(listener.value, "allowedRoutes")
     if not namespace_allowed(snapshot, inside(rule, "namespaces"), "Same", listener.owner.namespace, route.namespace):
         return False
-    kinds = [(one.get("group", GATEWAY_API), one.get("kind")) for one in maps(rule.get("kinds"))]
+    kinds = [(kind.get("group", GATEWAY_API), kind.get("kind")) for kind in maps(rule.get("kinds"))]
     by_protocol = _BY_PROTOCOL.get(listener.protocol)
     if by_protocol is not None and route.kind not in by_protocol:
         return False

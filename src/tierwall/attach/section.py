@@ -71,18 +71,18 @@ def sections(resource: Resource) -> tuple[str, ...]:
     """The names that a `sectionName` may have for this object, in the order they are written."""
     key = resource.group, resource.kind
     if key in (GATEWAY, LISTENER_SET, X_LISTENER_SET):
-        return tuple(one.name for one in listeners(resource))
+        return tuple(listener.name for listener in listeners(resource))
     if key in ROUTES:
         return tuple(name for rule in rules(resource) if (name := rule_name(rule)))
     if key == SERVICE:
         return tuple(map(str, service_ports(resource)))
     if key == BACKEND:
-        return tuple(dict.fromkeys(one.name for one in sub_backends(resource)))
+        return tuple(dict.fromkeys(sub_backend.name for sub_backend in sub_backends(resource)))
     return ()
 
 
 def has(snapshot: Snapshot, resource: Resource, place: Place) -> bool:
     """Whether the section or port of a place is there; a Gateway's ports are also those of its ListenerSets."""
     if place.port:
-        return any(one.port == place.port for one in gateway_listeners(snapshot, resource))
+        return any(gateway_listener.port == place.port for gateway_listener in gateway_listeners(snapshot, resource))
     return not place.section or place.section in sections(resource)

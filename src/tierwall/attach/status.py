@@ -81,10 +81,10 @@ class Standing(NamedTuple):
 def ancestors(snapshot: Snapshot, policy: Resource, standing: Standing) -> tuple[Ancestor, ...]:
     """The ancestors of a policy with their conditions, Gateways and targets in order of name."""
     is_access_policy = (policy.group, policy.kind) in ACCESS_POLICIES
-    found = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, standing))
-    if len(found) <= MOST_ANCESTORS:
-        return found
-    kept, ignored = found[: MOST_ANCESTORS - 1], len(found) - MOST_ANCESTORS + 1
+    every = tuple((_access_policy if is_access_policy else _gateway_policy)(snapshot, policy, standing))
+    if len(every) <= MOST_ANCESTORS:
+        return every
+    kept, ignored = every[: MOST_ANCESTORS - 1], len(every) - MOST_ANCESTORS + 1
     message = f"{ignored} AncestorRefs ignored due to max status size"
     return (*kept, Ancestor(SUMMARY, (Condition("StatusSummarized", True, "StatusSummary", message),)))
 
@@ -95,21 +95,21 @@ def _gateway_policy(snapshot: Snapshot, policy: Resource, standing: Standing) ->
         pending = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
         return
-    found = attachment(snapshot, policy)
+    attached_to = attachment(snapshot, policy)
     by_gateway: dict[Place, list[Attached]] = {}
-    for one in found:
-        for gateway in one.gateways:
-            by_gateway.setdefault(gateway, []).append(one)
-    failed = [one for one in found if one.problem is not None]
+    for target in attached_to:
+        for gateway in target.gateways:
+            by_gateway.setdefault(gateway, []).append(target)
+    failed = [target for target in attached_to if target.problem is not None]
     resolved = _resolved(snapshot, policy)
     for gateway in sorted(by_gateway):
-        through = ", ".join(str(one.place) for one in by_gateway[gateway])
+        through = ", ".join(str(target.place) for target in by_gateway[gateway])
         words = "Attached to all targets" if not failed else f"Attached to {through}"
         attached = Condition("Attached", True, "Attached", words)
         rest = (_programmed(accepted, attached), _conflicted(standing), _overridden(standing))
         yield Ancestor(_ref(gateway), (accepted, attached, resolved, *rest))
     if failed:
-        words = "\n".join(f"Policy is not attached: {one.message}" for one in failed)
+        words = "\n".join(f"Policy is not attached: {target.message}" for target in failed)
         pending = Condition("Attached", False, "Pending", words)
         yield Ancestor(SUMMARY, (accepted, pending, _programmed(accepted, pending)))
 
@@ -120,14 +120,17 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
     broken = broken_expressions(policy)
     if not broken:
         return Condition("Accepted", True, "Valid", "Policy accepted")
-    words = "\n".join(f"{'.'.join(map(str, one.path[1:]))} is not a valid CEL expression: {one.text}" for one in broken)
+    words = "\n".join(
+        f"{'.'.join(map(str, expression.path[1:]))} is not a valid CEL expression: {expression.text}"
+        for expression in broken
+    )
     settings = {
         (section, name)
         for section in ("frontend", "traffic", "backend")
         for name in policy.spec.get(section) or ()
         if name != "phase"
     }
-    if settings <= {one.setting for one in broken}:
+    if settings <= {expression.setting for expression in broken}:
         return Condition("Accepted", False, "Invalid", words)
     return Condition("Accepted", True, "PartiallyValid", words)
 
@@ -135,31 +138,31 @@ def _gateway_accepted(snapshot: Snapshot, policy: Resource) -> Condition:
 def _access_policy(snapshot: Snapshot, policy: Resource, standing: Standing) -> Iterator[Ancestor]:
     rejected = _access_rejected(snapshot, policy)
     resolved = _resolved(snapshot, policy)
-    over = [one for one in excesses(snapshot, policy) if one.external_auth]
+    over = [excess for excess in excesses(snapshot, policy) if excess.external_auth]
     conflicted = Condition("Conflicted", False, "NoConflicts", "No other policy holds the same place")
     if over:
         conflicted = Condition("Conflicted", True, "ExternalAuthHeld", "\n".join(map(str, over)))
     overridden = Condition("Overridden", False, "NotOverridden", "All policies of a target must allow, none overrides")
     seen = set()
-    for one in attachment(snapshot, policy):
-        if one.place is None or one.place.whole in seen:
+    for target in attachment(snapshot, policy):
+        if target.place is None or target.place.whole in seen:
             continue
-        seen.add(one.place.whole)
+        seen.add(target.place.whole)
         accepted = rejected or Condition("Accepted", True, "Accepted", "Policy is accepted")
         attached = Condition("Attached", True, "Attached", "Attached to the target")
-        if one.problem is not None:
-            attached = Condition("Attached", False, "Pending", f"Policy is not attached: {one.message}")
-            if one.problem is Problem.WRONG_KIND and rejected is None:
-                accepted = Condition("Accepted", False, "Invalid", one.message)
-            elif one.problem.is_missing and rejected is None:
-                accepted = Condition("Accepted", False, "TargetNotFound", one.message)
+        if target.problem is not None:
+            attached = Condition("Attached", False, "Pending", f"Policy is not attached: {target.message}")
+            if target.problem is Problem.WRONG_KIND and rejected is None:
+                accepted = Condition("Accepted", False, "Invalid", target.message)
+            elif target.problem.is_missing and rejected is None:
+                accepted = Condition("Accepted", False, "TargetNotFound", target.message)
         elif rejected is not None:
             attached = Condition("Attached", False, "Pending", "Policy is not attached due to invalid status")
         programmed = _programmed(accepted, attached)
-        if rejected is not None and rejected.reason in CLOSING and one.problem in (None, Problem.NOT_REACHED):
+        if rejected is not None and rejected.reason in CLOSING and target.problem in (None, Problem.NOT_REACHED):
             programmed = programmed._replace(message="Policy is invalid: every request to the target is denied")
         rest = (resolved, programmed, conflicted, overridden)
-        yield Ancestor(_ref(one.place.whole), (accepted, attached, *rest))
+        yield Ancestor(_ref(target.place.whole), (accepted, attached, *rest))
 
 
 def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
@@ -169,12 +172,12 @@ def _access_rejected(snapshot: Snapshot, policy: Resource) -> Condition | None:
     if over := excesses(snapshot, policy):
         return Condition("Accepted", False, "LimitPerTargetExceeded", "\n".join(map(str, over)))
     if unusable := refusals(policy):
-        return Condition("Accepted", False, "InvalidCEL", "\n".join(one.message for one in unusable))
+        return Condition("Accepted", False, "InvalidCEL", "\n".join(refusal.message for refusal in unusable))
     return None
 
 
 def _resolved(snapshot: Snapshot, policy: Resource) -> Condition:
-    wrong = [found for ref in nested_refs(policy) if (found := ref.problem(snapshot)) is not None]
+    wrong = [problem for ref in nested_refs(policy) if (problem := ref.problem(snapshot)) is not None]
     if not wrong:
         return Condition("ResolvedRefs", True, "ResolvedRefs", "All references are resolved")
     return Condition("ResolvedRefs", False, wrong[0][0], "\n".join(dict.fromkeys(words for _, words in wrong)))

@@ -77,20 +77,20 @@ def resolve(snapshot: Snapshot, policy: Resource, entry: Entry) -> tuple[Target,
     if entry.selector is None:
         place = Place(entry.group, entry.kind, policy.namespace, entry.name, entry.section, entry.port)
         return (Target(place, place.resource(snapshot), entry.path),)
-    found = snapshot.selected(entry.group, entry.kind, entry.selector, policy.namespace)
+    selected = snapshot.selected(entry.group, entry.kind, entry.selector, policy.namespace)
     return tuple(
-        Target(Place.of(one, entry.section, entry.port), one, entry.path)
-        for one in sorted(found, key=lambda one: one.name)
+        Target(Place.of(resource, entry.section, entry.port), resource, entry.path)
+        for resource in sorted(selected, key=lambda resource: resource.name)
     )
 
 
 def targets(snapshot: Snapshot, policy: Resource) -> tuple[Target, ...]:
     """All targets of a policy, each place once."""
-    found: dict[Place, Target] = {}
+    by_place: dict[Place, Target] = {}
     for entry in entries(policy):
         for target in resolve(snapshot, policy, entry):
-            found.setdefault(target.place, target)
-    return tuple(found.values())
+            by_place.setdefault(target.place, target)
+    return tuple(by_place.values())
 
 
 GATEWAY_POLICIES: tuple[KindKey, ...] = ((AGENTGATEWAY, "AgentgatewayPolicy"),)
@@ -109,13 +109,13 @@ class Attachments:
         by_place: dict[Place, list[Resource]] = {}
         by_whole: dict[Place, list[Resource]] = {}
         for policy in self.policies:
-            found = self._targets[policy] = targets(snapshot, policy)
-            for target in found:
+            policy_targets = self._targets[policy] = targets(snapshot, policy)
+            for target in policy_targets:
                 by_place.setdefault(target.place, []).append(policy)
-            for place in wholes(found):
+            for place in wholes(policy_targets):
                 by_whole.setdefault(place, []).append(policy)
-        self._by_place = {place: tuple(found) for place, found in by_place.items()}
-        self._by_whole = {place: tuple(found) for place, found in by_whole.items()}
+        self._by_place = {place: tuple(policies) for place, policies in by_place.items()}
+        self._by_whole = {place: tuple(policies) for place, policies in by_whole.items()}
 
     def at(self, place: Place) -> tuple[Resource, ...]:
         """The policies that target a place, oldest first, then by name; each once."""
@@ -143,11 +143,11 @@ class Attachments:
         for policy in lost:
             touched |= {target.place for target in out._targets.pop(policy)}
         for policy in added:
-            found = out._targets[policy] = targets(snapshot, policy)
-            touched |= {target.place for target in found}
+            policy_targets = out._targets[policy] = targets(snapshot, policy)
+            touched |= {target.place for target in policy_targets}
         for index, places, named in (
             (out._by_place, touched, _places),
-            (out._by_whole, {one.whole for one in touched}, wholes),
+            (out._by_whole, {place.whole for place in touched}, wholes),
         ):
             for place in places:
                 stay = [policy for policy in index.pop(place, ()) if policy not in lost]
@@ -162,13 +162,13 @@ class Attachments:
         return tuple(sorted(self._by_place))
 
 
-def wholes(found: Iterable[Target]) -> tuple[Place, ...]:
+def wholes(targets: Iterable[Target]) -> tuple[Place, ...]:
     """The objects that targets are, or are sections of; each once."""
-    return tuple(dict.fromkeys(target.place.whole for target in found))
+    return tuple(dict.fromkeys(target.place.whole for target in targets))
 
 
-def _places(found: Iterable[Target]) -> tuple[Place, ...]:
-    return tuple(target.place for target in found)
+def _places(targets: Iterable[Target]) -> tuple[Place, ...]:
+    return tuple(target.place for target in targets)
 
 
 def policy_order(policy: Resource) -> tuple[Seniority, str, str]:

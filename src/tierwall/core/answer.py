@@ -153,6 +153,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         raise TypeError("an answer is not a truth value: compare `answer.verdict` with a Verdict")
 
 
-def deciders(found: Iterable[Decider]) -> tuple[Decider, ...]:
+def deciders(candidates: Iterable[Decider]) -> tuple[Decider, ...]:
     """Each decider once, in order; `Default` where there is none."""
-    return tuple(dict.fromkeys(found)) or (DEFAULT,)
+    return tuple(dict.fromkeys(candidates)) or (DEFAULT,)

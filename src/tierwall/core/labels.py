@@ -78,20 +78,20 @@ class Selector(NamedTuple):
         unknown = next((key for key in value if key not in ("matchLabels", "matchExpressions")), None)
         if unknown is not None:
             raise SelectorError(f"unknown field `{unknown}`, expected `matchLabels` or `matchExpressions`", (unknown,))
-        found: set[Requirement] = set()
+        requirements: set[Requirement] = set()
         match_labels: Any = value.get("matchLabels") or {}
         if not isinstance(match_labels, Mapping):
             raise SelectorError("expected a map of labels", ("matchLabels",))
         for key, label in match_labels.items():
             if not isinstance(label, str):
                 raise SelectorError("expected a string", ("matchLabels", key))
-            found.add(Requirement(key, "In", (label,)))
+            requirements.add(Requirement(key, "In", (label,)))
         expressions: Any = value.get("matchExpressions") or ()
         if not isinstance(expressions, list | tuple):
             raise SelectorError("expected a list of requirements", ("matchExpressions",))
         for index, expression in enumerate(expressions):
-            found.add(_requirement(expression, ("matchExpressions", index)))
-        return cls(tuple(sorted(found)))
+            requirements.add(_requirement(expression, ("matchExpressions", index)))
+        return cls(tuple(sorted(requirements)))
 
 
 EVERYTHING = Selector()

@@ -72,8 +72,8 @@ class Source:
         end = self.data.find(b"\n", at)
         if not at and self.data.startswith(_BOM):
             at = len(_BOM)
-        found = self.data[at : end if end >= 0 else len(self.data)]
-        return found.removesuffix(b"\r").decode("utf-8", "replace")
+        text = self.data[at : end if end >= 0 else len(self.data)]
+        return text.removesuffix(b"\r").decode("utf-8", "replace")
 
 
 class Repeated(NamedTuple):

@@ -51,24 +51,26 @@ class JsonPlaces:
     def offset(self, path: Sequence[str | int], key: bool = False) -> int:
         """The octet offset of the node at `path`, or of its key; of its nearest ancestor if there is none such."""
         start, end = self._span
-        found = start
+        place = start
         for part in path:
             opening = self._data[start : start + 1]
             if isinstance(part, str) and opening == b"{":
-                entry = next((one for one in reversed(self._object(start, end)) if one.key == part), None)
+                entry = next(
+                    (candidate for candidate in reversed(self._object(start, end)) if candidate.key == part), None
+                )
                 if entry is None:
                     return start
                 start, end = entry.start, entry.end
-                found = entry.key_at if key else start
+                place = entry.key_at if key else start
             elif isinstance(part, int) and opening == b"[":
                 starts, ends = self._array(start, end)
                 if not 0 <= part < len(starts):
                     return start
                 start, end = starts[part], ends[part]
-                found = start
+                place = start
             else:
                 return start
-        return found
+        return place
 
     def repeats(self) -> Iterator[tuple[tuple[str | int, ...], int]]:
         """Path and offset of keys that are set again in the same object, in the order of the text."""

@@ -140,19 +140,19 @@ def _tidy(value: Any) -> Any:
     root = [value]
     todo: list[Any] = [root]
     while todo:
-        one = todo.pop()
-        for key, child in list(one.items()) if isinstance(one, dict) else list(enumerate(one)):
+        collection = todo.pop()
+        for key, child in list(collection.items()) if isinstance(collection, dict) else list(enumerate(collection)):
             if isinstance(child, dict | list):
                 todo.append(child)
             elif isinstance(child, str):
                 if _SURROGATE.search(child):
-                    one[key] = _SURROGATE.sub("\ufffd", child)
+                    collection[key] = _SURROGATE.sub("\ufffd", child)
             elif isinstance(child, int) and not -(2**63) <= child < 2**63:
-                one[key] = float(child)
-        if isinstance(one, dict) and any(_SURROGATE.search(key) for key in one):
-            pairs = [(_SURROGATE.sub("\ufffd", key), child) for key, child in one.items()]
-            one.clear()
-            one.update(pairs)
+                collection[key] = float(child)
+        if isinstance(collection, dict) and any(_SURROGATE.search(key) for key in collection):
+            pairs = [(_SURROGATE.sub("\ufffd", key), child) for key, child in collection.items()]
+            collection.clear()
+            collection.update(pairs)
     return root[0]
 
 
@@ -164,8 +164,8 @@ def _check_depth(data: bytes, start: int, max_depth: int) -> None:
 
 
 def _space_end(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _decode_deep(text: str, at: int, max_depth: int) -> tuple[Any, int]:
@@ -230,26 +230,26 @@ def _key(text: str, at: int, keys: list[str]) -> int:
 
 def _text(text: str, at: int) -> tuple[str, int]:
     try:
-        found: tuple[str, int] = scanstring(text, at + 1, True)
-        return found
+        string: tuple[str, int] = scanstring(text, at + 1, True)
+        return string
     except JSONDecodeError as error:
         raise JsonError(_WORDS.get(error.msg, error.msg.lower()), min(error.pos, len(text))) from None
 
 
 def _word(text: str, at: int) -> tuple[Any, int]:
-    found = _NUMBER.match(text, at)
-    if found is None:
+    match = _NUMBER.match(text, at)
+    if match is None:
         for word, value in _LITERALS.items():
             if text.startswith(word, at):
                 return value, at + len(word)
         raise JsonError("expected a value", min(at, len(text)))
-    digits = found.group()
+    digits = match.group()
     if digits.lstrip("-").isdigit():
-        return (int(digits) if len(digits) < 20 else float(digits)), found.end()
+        return (int(digits) if len(digits) < 20 else float(digits)), match.end()
     number = float(digits)
     if number - number != 0:
         raise JsonError(f"number `{digits[:40]}` is outside the range of float64", at, final=True)
-    return number, found.end()
+    return number, match.end()
 
 
 def json_line(value: Any) -> str:
@@ -264,20 +264,20 @@ def _pieces(value: Any) -> Iterator[str]:
     """JSON text piece by piece. What is still to be written stands on a stack, the next on top."""
     todo: list[tuple[bool, Any]] = [(False, value)]
     while todo:
-        is_text, one = todo.pop()
+        is_text, item = todo.pop()
         if is_text:
-            yield one
-        elif isinstance(one, dict | list):
-            opening, closing = ("{", "}") if isinstance(one, dict) else ("[", "]")
+            yield item
+        elif isinstance(item, dict | list):
+            opening, closing = ("{", "}") if isinstance(item, dict) else ("[", "]")
             yield opening
             inner: list[tuple[bool, Any]] = []
-            for key, child in one.items() if isinstance(one, dict) else enumerate(one):
+            for key, child in item.items() if isinstance(item, dict) else enumerate(item):
                 if inner:
                     inner.append((True, ","))
-                if isinstance(one, dict):
+                if isinstance(item, dict):
                     inner.append((True, json.dumps(key, ensure_ascii=False) + ":"))
                 inner.append((False, child))
             todo.append((True, closing))
             todo += reversed(inner)
         else:
-            yield json.dumps(one, ensure_ascii=False)
+            yield json.dumps(item, ensure_ascii=False)

@@ -108,12 +108,12 @@ class Loader:
         listed: list[Resource] = []
         known, self._found = self._found, {}
         for document in read.documents:
-            found = known.get(document.content)
-            if found is None or found.document is not document:
-                found = _found(document, found, self._namespace)
-            self._found[document.content] = found
-            listed += found.resources
-            diagnostics += found.problems
+            content = known.get(document.content)
+            if content is None or content.document is not document:
+                content = _found(document, content, self._namespace)
+            self._found[document.content] = content
+            listed += content.resources
+            diagnostics += content.problems
         resources = tuple(listed)
         snapshot = last.snapshot.following(last.resources, resources) if last is not None else Snapshot.of(resources)
         # Only where an identity occurs twice a snapshot has fewer objects than were found.
@@ -189,13 +189,13 @@ def _objects(
 
 
 def _not_an_object(value: Any, origin: Origin | None, prefix: tuple[str | int, ...]) -> Diagnostic:
-    found = _map(value) if isinstance(value, dict) else _name(value)
+    description = _map(value) if isinstance(value, dict) else _name(value)
     return Diagnostic(
         "TW006",
-        f"expected a Kubernetes object, found {found}",
+        f"expected a Kubernetes object, found {description}",
         origin.position(prefix) if origin else None,
         expected="an object with `apiVersion` and `kind`",
-        found=found,
+        found=description,
     )
 
 

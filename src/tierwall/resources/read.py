@@ -123,10 +123,10 @@ class _Reader:
         elif not os.path.lexists(path) and any(sign in path for sign in "*?["):
             from glob import glob
 
-            found = sorted(glob(path, recursive=True))
-            for one in found:
-                self._read_existing(one, named=False)
-            if not found:
+            matches = sorted(glob(path, recursive=True))
+            for match in matches:
+                self._read_existing(match, named=False)
+            if not matches:
                 self._refuse(path, "no file matches the pattern")
         else:
             self._read_existing(path, named=True)
@@ -156,15 +156,15 @@ class _Reader:
         """The manifests in a folder, in the order of their names. Links to folders are not followed, so none loops."""
         todo = [folder]
         while todo:
-            one = todo.pop()
+            directory = todo.pop()
             try:
-                with os.scandir(one) as entries:
-                    found = sorted(entries, key=attrgetter("name"))
+                with os.scandir(directory) as entries:
+                    sorted_entries = sorted(entries, key=attrgetter("name"))
             except OSError as error:
-                self._refuse_os(one, error)
+                self._refuse_os(directory, error)
                 continue
             folders: list[str] = []
-            for entry in found:
+            for entry in sorted_entries:
                 if entry.name.startswith(".") or self._is_excluded(entry.path, folder):
                     continue
                 if entry.is_dir(follow_symlinks=False):

@@ -54,20 +54,20 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """`metadata`, or nothing where it is no map."""
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
+        metadata = self.value.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
 
     @property
     def spec(self) -> Mapping[str, Any]:
         """`spec`, or nothing where it is no map."""
-        found = self.value.get("spec")
-        return found if isinstance(found, dict) else {}
+        spec = self.value.get("spec")
+        return spec if isinstance(spec, dict) else {}
 
     @property
     def labels(self) -> Mapping[str, str]:
         """`metadata.labels`, or nothing where it is no map."""
-        found = self.metadata.get("labels")
-        return found if isinstance(found, dict) else _NO_LABELS
+        labels = self.metadata.get("labels")
+        return labels if isinstance(labels, dict) else _NO_LABELS
 
     @property
     def identity(self) -> Identity:
@@ -81,7 +81,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def moved(self, origin: Origin) -> Resource:
         """The object that has the same value elsewhere. Problems have places, so only their absence moves along."""
-        memo = {function: found for function, found in self._memo.copy().items() if found == ()}
+        memo = {function: result for function, result in self._memo.copy().items() if result == ()}
         return Resource(
             self.group, self.version, self.kind, self.namespace, self.name, self.value, origin, self.prefix, memo
         )

@@ -298,7 +298,7 @@ class Flow:
     def __init__(self, value: Any) -> None:
         self._value = value
         inner = value.values() if isinstance(value, dict) else value
-        self._deep = any(isinstance(one, dict | list) for one in inner)
+        self._deep = any(isinstance(value, dict | list) for value in inner)
 
     def copy(self) -> Any:
         return deepcopy(self._value) if self._deep else self._value.copy()
@@ -322,13 +322,13 @@ class Open:
 
     def read(self, text: str, at: int, reader: FlowReader) -> tuple[str, int]:
         """The scalar whose first line ends before `at`, and the end of its last line."""
-        found = _QUOTED_LINES.match(text, at - 1 - len(self._start))
-        if found is None:
+        quoted = _QUOTED_LINES.match(text, at - 1 - len(self._start))
+        if quoted is None:
             raise not_for_lines()
-        read = reader(found.group(1).encode() + b"\n")
+        read = reader(quoted.group(1).encode() + b"\n")
         if read is None or not isinstance(read[0], str):
             raise not_for_lines()
-        return read[0], found.end()
+        return read[0], quoted.end()
 
 
 class Literal:
@@ -341,22 +341,22 @@ class Literal:
 
     def read(self, text: str, at: int, level: int) -> tuple[str, int]:
         """The literal that begins on the line at `at`, under an entry in column `level`; and where it ends."""
-        found = _BLOCK.match(text, at)
-        if found is None:
+        block = _BLOCK.match(text, at)
+        if block is None:
             raise not_for_lines()
-        blank, indent = found.groups()
+        blank, indent = block.groups()
         width = len(indent)
         if width <= level or (blank and max(map(len, blank.split("\n"))) > width):
             raise not_for_lines()
         # Lines that are shorter than the indentation are empty ones.
-        rows = [row[width:] for row in found.group()[:-1].split("\n")]
+        rows = [row[width:] for row in block.group()[:-1].split("\n")]
         last = len(rows)
         while not rows[last - 1]:
             last -= 1
         body = "\n".join(rows[:last])
         if self._chomping == "-":
-            return body, found.end()
-        return body + "\n" * (1 if not self._chomping else 1 + len(rows) - last), found.end()
+            return body, block.end()
+        return body + "\n" * (1 if not self._chomping else 1 + len(rows) - last), block.end()
 
 
 def not_for_lines() -> YamlError:

@@ -160,7 +160,7 @@ def _outline(next_event: Callable[[], Any]) -> _Outline | None:
 
 def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
     node = root
-    found = root.start
+    offset = root.start
     for part in path:
         target = node.named
         if isinstance(part, str) and target.kind == MAPPING:
@@ -168,13 +168,13 @@ def _locate(root: Node, path: Sequence[str | int], key: bool) -> int:
             if entry is None:
                 return node.start
             key_node, node = entry
-            found = key_node.start if key else node.start
+            offset = key_node.start if key else node.start
         elif isinstance(part, int) and target.kind == SEQUENCE and 0 <= part < len(target.children):
             node = target.children[part]
-            found = node.start
+            offset = node.start
         else:
             return node.start
-    return found
+    return offset
 
 
 def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None:
@@ -183,8 +183,8 @@ def _entry(mapping: Node, name: str, depth: int = 0) -> tuple[Node, Node] | None
     for key_node, child in zip(mapping.children[::2], mapping.children[1::2], strict=True):
         if is_merge(key_node):
             for merged in _merged(child):
-                if depth < _MERGES and (found := _entry(merged, name, depth + 1)):
-                    last = found
+                if depth < _MERGES and (merged_entry := _entry(merged, name, depth + 1)):
+                    last = merged_entry
                     break
         elif _key_is(key_node, name):
             last = key_node, child

@@ -80,7 +80,11 @@ class StreamReader:
 
         A YAML document that has the text of a known one gets its value, each at most once: no two documents share one.
         """
-        self._known = {_octets(one.source, one.start, one.end): one for one in known if not one.is_json}
+        self._known = {
+            _octets(document.source, document.start, document.end): document
+            for document in known
+            if not document.is_json
+        }
         documents: list[Document] = []
         problems: list[Diagnostic] = []
         start = 0
@@ -127,18 +131,18 @@ class StreamReader:
             return None
         try:
             text = _decoded(octets)
-            found = self._by_lines(octets, text)
-            if found is None and (self._is_much or self._becomes_much(octets)):
-                found = self._fast.value(octets)
-                if found is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
+            result = self._by_lines(octets, text)
+            if result is None and (self._is_much or self._becomes_much(octets)):
+                result = self._fast.value(octets)
+                if result is None and len(octets) > _LARGE_YAML and self._fast.problem is not None:
                     raise self._fast.problem
-            if found is None:
-                found = _exactly(text, self._max_depth)
+            if result is None:
+                result = _exactly(text, self._max_depth)
         except YamlError as error:
             position = text_position(source, chunk.start, chunk.end, error.offset)
             return Diagnostic(error.code, error.problem, position, hint=error.hint)
-        if found[0] is not None:
-            documents.append(Document(found[0], source, chunk.start, chunk.end, False, found[1]))
+        if result[0] is not None:
+            documents.append(Document(result[0], source, chunk.start, chunk.end, False, result[1]))
         return None
 
     def _becomes_much(self, octets: bytes) -> bool:
@@ -153,12 +157,12 @@ class StreamReader:
             return None
         if not is_regular(octets):
             return None
-        found = self._lines.value(text)
-        if found is not None:
+        result = self._lines.value(text)
+        if result is not None:
             self._passed_by = 0
         else:
             self._pass_by = self._passed_by = min(2 * self._passed_by + 1, _LONGEST_PASS)
-        return found
+        return result
 
 
 def _exactly(text: str, max_depth: int) -> tuple[Any, bool]:

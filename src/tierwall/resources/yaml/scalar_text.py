@@ -179,14 +179,14 @@ def scan_block_scalar(scanner: Scanner, literal: bool) -> tuple[str, int]:
 
 def _header(scanner: Scanner) -> tuple[str, int]:
     """The chomping and indentation indicators, in either order."""
-    found = _BLOCK_HEADER.match(scanner.text, scanner.at + 1)
-    assert found is not None
-    before, digit, after = found.groups()
+    header = _BLOCK_HEADER.match(scanner.text, scanner.at + 1)
+    assert header is not None
+    before, digit, after = header.groups()
     if before and after:
         # Only one chomping indicator is read; the second is then in the way.
         after = ""
     if digit == "0":
-        raise YamlError("found an indentation indicator equal to 0", found.start(2))
+        raise YamlError("found an indentation indicator equal to 0", header.start(2))
     scanner.at += 1 + len(before) + len(digit) + (len(after) if digit else 0)
     return before or (after if digit else ""), int(digit or 0)
 

@@ -68,8 +68,8 @@ def _number(text: str) -> tuple[str, Scalar]:
     if text in _WORDS:
         return FLOAT_TAG, _WORDS[text]
     digits = text.replace("_", "")
-    if found := _INTEGER.fullmatch(digits):
-        sign, hexadecimal, binary, octal, decimal = found.groups()
+    if match := _INTEGER.fullmatch(digits):
+        sign, hexadecimal, binary, octal, decimal = match.groups()
         significant = (hexadecimal or binary or octal or decimal).lstrip("0")
         if len(significant) <= 64:
             base = 16 if hexadecimal else 2 if binary else 8 if octal else 10
@@ -83,9 +83,9 @@ def _number(text: str) -> tuple[str, Scalar]:
         value = float(digits)
         if value not in (float("inf"), float("-inf")):
             return FLOAT_TAG, value
-    elif found := _SIGNED_BINARY.fullmatch(digits):
-        number = int(found.group(1)[:70], 2)
-        if len(found.group(1).lstrip("+-0")) <= 64 and _INT64_MIN <= number <= _INT64_MAX:
+    elif match := _SIGNED_BINARY.fullmatch(digits):
+        number = int(match.group(1)[:70], 2)
+        if len(match.group(1).lstrip("+-0")) <= 64 and _INT64_MIN <= number <= _INT64_MAX:
             return INT_TAG, number
     return STR_TAG, text
 
@@ -98,12 +98,12 @@ def tagged_scalar(tag: str, text: str, offset: int) -> Scalar:
         return text
     if tag == TIMESTAMP_TAG and _is_timestamp(text):
         return text
-    found, value = plain_scalar(text)
-    if found == tag:
+    actual, value = plain_scalar(text)
+    if actual == tag:
         return value
-    if tag == FLOAT_TAG and found == INT_TAG and isinstance(value, int) and value <= _INT64_MAX:
+    if tag == FLOAT_TAG and actual == INT_TAG and isinstance(value, int) and value <= _INT64_MAX:
         return float(value)
-    wanted, got = tag.removeprefix(_PREFIX), found.removeprefix(_PREFIX)
+    wanted, got = tag.removeprefix(_PREFIX), actual.removeprefix(_PREFIX)
     raise YamlError(f"cannot read `{text[:40]}` ({got}) as `!!{wanted}`", offset)
 
 
@@ -125,10 +125,10 @@ def _is_timestamp(text: str) -> bool:
     """Is this one of the forms that Go's `time.Parse` is asked for?"""
     from calendar import monthrange
 
-    found = _TIMESTAMP.fullmatch(text)
-    if not found:
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
         return False
-    numbers = [int(group or 0) for group in found.groups()]
+    numbers = [int(group or 0) for group in match.groups()]
     year, month, day, hour, minute, second, zone_hour, zone_minute, *other = numbers
     if not (1 <= month <= 12 and 1 <= day <= monthrange(year or 4, month)[1]):
         return False

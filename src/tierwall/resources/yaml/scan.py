@@ -97,9 +97,9 @@ class Scanner:
 
     def read_line(self) -> str:
         """Step over a line break; the text it stands for."""
-        found = self.text[self.at]
+        character = self.text[self.at]
         self.skip_line()
-        return found if found in "\u2028\u2029" else "\n"
+        return character if character in "\u2028\u2029" else "\n"
 
     def skip_blanks_and_comment(self) -> None:
         """Step to the end of a line on which nothing but a comment may stand."""

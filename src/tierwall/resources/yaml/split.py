@@ -70,8 +70,8 @@ def split(data: bytes, start: int = 0) -> Iterator[Chunk]:
 
 
 def _next_separator(data: bytes, at: int) -> int:
-    found = data.find(b"\n---", at)
-    return found + 1 if found >= 0 else -1
+    line_feed = data.find(b"\n---", at)
+    return line_feed + 1 if line_feed >= 0 else -1
 
 
 def document_octets(data: bytes, chunk: Chunk) -> bytes:

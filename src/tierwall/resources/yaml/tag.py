@@ -45,13 +45,13 @@ def scan_tag(scanner: Scanner) -> tuple[str, str]:
 
 
 def _scan_handle(scanner: Scanner, directive: bool) -> str:
-    found = _HANDLE.match(scanner.text, scanner.at)
-    if found is None:
+    match = _HANDLE.match(scanner.text, scanner.at)
+    if match is None:
         raise YamlError("expected `!` at the start of a tag handle", scanner.at)
-    handle = found.group()
+    handle = match.group()
     if directive and not handle.endswith("!"):
-        raise YamlError("expected `!` at the end of a tag handle", found.end())
-    scanner.at = found.end()
+        raise YamlError("expected `!` at the end of a tag handle", match.end())
+    scanner.at = match.end()
     return handle
 
 
@@ -76,10 +76,10 @@ def _escaped_character(scanner: Scanner) -> bytes:
     octets = bytearray()
     width = 1
     while len(octets) < width:
-        found = _OCTET.match(scanner.text, scanner.at)
-        if found is None:
+        match = _OCTET.match(scanner.text, scanner.at)
+        if match is None:
             raise YamlError("expected two hexadecimal digits after `%` in a tag", scanner.at)
-        octet = int(found.group(1), 16)
+        octet = int(match.group(1), 16)
         if not octets:
             width = 1 if octet < 0x80 else 2 if octet & 0xE0 == 0xC0 else 3 if octet & 0xF0 == 0xE0 else 4
             if (octet >= 0x80 and octet & 0xC0 != 0xC0) or octet & 0xF8 == 0xF8:
@@ -87,7 +87,7 @@ def _escaped_character(scanner: Scanner) -> bytes:
         elif octet & 0xC0 != 0x80:
             raise YamlError("a tag has an octet that is not UTF-8", scanner.at)
         octets.append(octet)
-        scanner.at = found.end()
+        scanner.at = match.end()
     return bytes(octets)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tierwall.resources.yaml.fast import FastReader
 
 # What reads JSON, exact YAML and much YAML is imported only when there is any, so that small commands start at once.
-MAX_DEPTH = 10_000
+
 # The first octets of YAML that a process reads and that are not for the line reader are read exactly: importing
 # libyaml's binding takes longer than that.
 _LITTLE = 6 << 10
@@ -44,7 +44,7 @@ class StreamReader:
     # How much YAML that was not for the line reader this process has read so far.
     octets_read: ClassVar[int] = 0
 
-    def __init__(self, max_depth: int = MAX_DEPTH) -> None:
+    def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
         self._lines = LineReader(max_depth, self._flow_value)
         self._is_much = False

@@ -49,7 +49,7 @@ DENY_ALL = network_policy("data/deny-all", podSelector={}, policyTypes=["Ingress
 @pytest.fixture
 def topology() -> Iterator[Topology]:
     need_kernel()
-    made = Topology([(address(one),) for one in (WEB, DB, OUT)])
+    made = Topology([(address(name),) for name in (WEB, DB, OUT)])
     yield made
     made.close()
 
@@ -59,18 +59,20 @@ def tried(
 ) -> tuple[list[Fate], list[Event]]:
     """What became of some packets, and what an audit in another group saw of them."""
     model = Model(Snapshot.of(load_objects([*BASE, *policies])))
-    wanted = [Probe(address(one), address(other), protocol, port) for one, other, protocol, port in probes]
+    wanted = [
+        Probe(address(source), address(destination), protocol, port) for source, destination, protocol, port in probes
+    ]
     with topology.router.entered():
         apply(compile_model(model, Options(log=log, group=OTHER, rate=rate)).table)
         audit, fates_log = Reader(OTHER, at_once=True), Reader(GROUP, at_once=True)
         try:
             fates = probe(topology, wanted, fates_log, patience=1.0)
             names = Names()
-            found = [event(logged, names) for logged in audit.read()]
+            events = [event(logged, names) for logged in audit.read()]
         finally:
             audit.close()
             fates_log.close()
-    return fates, found
+    return fates, events
 
 
 def told(event: Event) -> dict[str, Any]:
@@ -118,10 +120,10 @@ def test_the_name_of_a_rule_is_told(topology: Topology, name: str, rate: int) ->
     assert told(events[0])["decidedBy"] == [{"policy": "AdminNetworkPolicy/guard", "rule": "egress[0]", "name": shown}]
     assert event_line(events[0]).endswith(f" by AdminNetworkPolicy/guard egress[0] ({shown})")
     with topology.router.entered():
-        found = hits()
-    assert json.loads(engines.hits_json(found, View()))["hits"][0]["name"] == shown
-    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in engines.hits(found, View()))
-    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in engines.metrics(found, View())
+        counted = hits()
+    assert json.loads(engines.hits_json(counted, View()))["hits"][0]["name"] == shown
+    assert any(line.endswith(f"AdminNetworkPolicy/guard egress[0] ({shown})") for line in engines.hits(counted, View()))
+    assert f'policy="AdminNetworkPolicy/guard",rule="egress[0]",name="{shown}",' in engines.metrics(counted, View())
 
 
 @pytest.mark.parametrize("policy", ["guard", "g" * 80, "g" * 200])
@@ -190,19 +192,19 @@ def test_every_rule_counts_what_it_settles(topology: Topology) -> None:
     deny = admin_policy("strict", egress=[{"action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}])
     tried(topology, [deny, DENY_ALL], [(WEB, OUT, "UDP", 1), (WEB, OUT, "UDP", 2), (WEB, DB, "UDP", 53)], rate=10)
     with topology.router.entered():
-        found = hits()
-    assert [(list(map(str, hit.decided_by)), hit.action, hit.packets) for hit in found] == [
+        counted = hits()
+    assert [(list(map(str, hit.decided_by)), hit.action, hit.packets) for hit in counted] == [
         (["AdminNetworkPolicy/strict egress[0]"], "Deny", 2),
         (["NetworkPolicy/data/deny-all spec"], "Deny", 1),
     ]
     assert (
         'tierwall_rule_packets_total{policy="AdminNetworkPolicy/strict",rule="egress[0]",name="",direction="egress",'
         'action="Deny",mode="enforced"} 2\n'
-    ) in engines.metrics(found, View())
+    ) in engines.metrics(counted, View())
     # Counts outlive a change of policies that leaves the rule as it was.
     with topology.router.entered():
         apply(compile_model(Model(Snapshot.of(load_objects([*BASE, deny])))).table)
-        assert [one.packets for one in hits()] == [2]
+        assert [hit.packets for hit in hits()] == [2]
 
 
 def test_the_command_streams_what_is_dropped(topology: Topology) -> None:

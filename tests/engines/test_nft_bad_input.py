@@ -55,7 +55,7 @@ def write(path: Path, objects: list[Any]) -> None:
 
 
 def tierwall(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(root, [str(one) for one in arguments])
+    return CliRunner().invoke(root, [str(argument) for argument in arguments])
 
 
 # Drops every capability from the bounding set (PR_CAPBSET_DROP), then becomes the command.
@@ -114,7 +114,7 @@ def test_without_the_program_its_package_is_named(monkeypatch: pytest.MonkeyPatc
     assert "package nftables" in done.stderr
     with pytest.raises(InputError) as caught:
         list(replies(suite(OBJECTS, [{"from": "shop/web-0", "to": "shop/db-0", "port": 80}]), Nftables()))
-    assert [one.code for one in caught.value.diagnostics] == ["TW602"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TW602"]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_what_the_kernel_lacks_is_named(
     monkeypatch.setattr(programs, "_PATH", str(tmp_path))
     with pytest.raises(InputError) as caught:
         programs.run("nft", "-f", "-", given="table")
-    (found,) = caught.value.diagnostics
-    assert found.code == code
-    assert words in found.message
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == code
+    assert words in diagnostic.message
 
 
 def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_sctp_that_cannot_be_sent_is_not_testable_here(nft_engine: Nftables, mon
 
     question = {"from": "shop/web-0", "to": "shop/db-0", "port": 80}
     asked = suite(OBJECTS, [{**question, "protocol": protocol} for protocol in ("SCTP", "TCP")])
-    assert [bool(one.skipped) for one in replies(asked, nft_engine)] == [False, False]
+    assert [bool(reply.skipped) for reply in replies(asked, nft_engine)] == [False, False]
     monkeypatch.setattr(socket, "socket", refuse)
     assert "protocol not supported" in packets.sctp_problem()
     monkeypatch.undo()
@@ -209,8 +209,8 @@ def test_enforcing_by_the_command_line(fresh_namespace: NetworkNamespace, manife
         assert tierwall("enforce", "nft", manifests).stderr.endswith(" in force already\n")
         assert tierwall("enforce", "nft", manifests, "--diff").exit_code == 0
         assert tierwall("enforce", "nft", manifests, "--dry-run").stdout == ""
-        found = msgspec.json.decode(tierwall("audit", "--hits", "-o", "json").stdout)
-        assert [one["policies"] for one in found["hits"]] == [["NetworkPolicy/shop/closed"]]
+        document = msgspec.json.decode(tierwall("audit", "--hits", "-o", "json").stdout)
+        assert [hit["policies"] for hit in document["hits"]] == [["NetworkPolicy/shop/closed"]]
         assert tierwall("enforce", "nft", "--remove").exit_code == 0
         assert not exists()
     assert tierwall("enforce", "nft").exit_code == 2
@@ -357,8 +357,12 @@ def test_an_edit_within_a_tick_of_the_clock_is_followed_though_time_and_size_sta
 
     save("10.0.0.3")
     with fresh_namespace.entered():
-        found = followed(path, [partial(edit, "10.0.0.4"), partial(edit, "10.0.0.5")])
-    assert [re.findall(r"10\.0\.0\.[345]", one)[:1] for _, one in found] == [["10.0.0.3"], ["10.0.0.4"], ["10.0.0.5"]]
+        reports = followed(path, [partial(edit, "10.0.0.4"), partial(edit, "10.0.0.5")])
+    assert [re.findall(r"10\.0\.0\.[345]", table)[:1] for _, table in reports] == [
+        ["10.0.0.3"],
+        ["10.0.0.4"],
+        ["10.0.0.5"],
+    ]
 
 
 def test_a_value_that_is_equal_but_another_is_a_change(fresh_namespace: NetworkNamespace, tmp_path: Path) -> None:

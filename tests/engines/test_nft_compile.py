@@ -40,8 +40,8 @@ def compiled(objects: list[Any], options: Options | None = None) -> Compiled:
 def shop(replicas: int = 1) -> list[Any]:
     return [
         namespace("shop", team="a"),
-        *(pod(f"shop/web-{one}", f"10.0.{one >> 8}.{one & 255}", app="web") for one in range(replicas)),
-        *(pod(f"shop/db-{one}", f"10.1.{one >> 8}.{one & 255}", app="db") for one in range(replicas)),
+        *(pod(f"shop/web-{number}", f"10.0.{number >> 8}.{number & 255}", app="web") for number in range(replicas)),
+        *(pod(f"shop/db-{number}", f"10.1.{number >> 8}.{number & 255}", app="db") for number in range(replicas)),
         network_policy(
             "shop/db",
             podSelector={"matchLabels": {"app": "db"}},
@@ -103,10 +103,10 @@ def test_a_comment_stays_short_and_readable_whatever_names_are_chosen(policy: st
     label = Label(Action.DENY, Direction.EGRESS, (decider,))
     text = label.text(most)
     assert len(text.encode()) <= most
-    found = Label.parse(text)
-    assert found is not None
-    assert (found.action, found.decided_by[0].rule) == (Action.DENY, "egress[0]")
-    (owned,) = found.owned_by(label.owners()).decided_by
+    parsed = Label.parse(text)
+    assert parsed is not None
+    assert (parsed.action, parsed.decided_by[0].rule) == (Action.DENY, "egress[0]")
+    (owned,) = parsed.owned_by(label.owners()).decided_by
     assert len(owned.name or "") == len(name)
 
 
@@ -120,12 +120,12 @@ def test_more_pods_of_a_kind_are_more_elements_and_nothing_else() -> None:
     assert few.chains == many.chains
     assert few.counters == many.counters
     assert set(few.sets) == set(many.sets)
-    assert sum(len(one.elements) for one in many.sets.values()) > 500
+    assert sum(len(part.elements) for part in many.sets.values()) > 500
 
 
 def test_rules_that_mean_the_same_share_sets_and_chains() -> None:
     rule = {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}], "ports": [{"port": 80}, {"port": 443}]}
-    objects = shop() + [network_policy(f"shop/p{one}", podSelector={}, ingress=[rule]) for one in range(50)]
+    objects = shop() + [network_policy(f"shop/p{number}", podSelector={}, ingress=[rule]) for number in range(50)]
     table = compiled(objects).table
     assert sum(name.startswith("ends4") for name in table.sets) == 2
     assert sum(name.startswith("ports") for name in table.sets) == 1
@@ -133,15 +133,15 @@ def test_rules_that_mean_the_same_share_sets_and_chains() -> None:
 
 def test_a_table_for_one_node_judges_only_its_pods() -> None:
     objects = shop(2)
-    for one in objects:
-        if one["kind"] == "Pod":
-            one["spec"]["nodeName"] = "n1" if one["metadata"]["name"] == "web-0" else "n2"
+    for resource in objects:
+        if resource["kind"] == "Pod":
+            resource["spec"]["nodeName"] = "n1" if resource["metadata"]["name"] == "web-0" else "n2"
     table = compiled(objects, Options(node="n1")).table
     judged = {
         element
-        for name, one in table.sets.items()
-        if one.kind is Kind.VERDICTS and name.startswith("egress4")
-        for element in one.elements
+        for name, part in table.sets.items()
+        if part.kind is Kind.VERDICTS and name.startswith("egress4")
+        for element in part.elements
     }
     assert judged == {0x0A000000, "*"}
 
@@ -161,8 +161,8 @@ def test_names_of_objects_never_leave_their_comments(name: str) -> None:
     for line in text(compiled(objects).table).splitlines():
         quoted = re.findall(r'"([^"]*)"', line)
         assert line.count('"') == 2 * len(quoted)
-        for one in quoted:
-            assert re.fullmatch(r"[A-Za-z0-9 /._:;,()\[\]#=!*+?-]{0,127}", one)
+        for comment in quoted:
+            assert re.fullmatch(r"[A-Za-z0-9 /._:;,()\[\]#=!*+?-]{0,127}", comment)
 
 
 def test_domain_names_close_and_are_told() -> None:
@@ -174,12 +174,12 @@ def test_domain_names_close_and_are_told() -> None:
         below = network_policy("shop/closed", podSelector={}, policyTypes=["Egress"])
         return compiled([*shop()[:3], below, admin_policy("names", egress=egress)], Options(log=Log.NONE))
 
-    def lines(found: Compiled) -> list[str]:
-        chains = found.table.chains.items()
-        return [rule for name, one in chains if name not in PLAIN for rule in one.rules if "egress[0]" in rule]
+    def lines(compiled: Compiled) -> list[str]:
+        chains = compiled.table.chains.items()
+        return [rule for name, chain in chains if name not in PLAIN for rule in chain.rules if "egress[0]" in rule]
 
     for action in ("Allow", "Deny", "Pass"):
-        assert [one.code for one in with_rule(action).diagnostics] == ["TW605"]
+        assert [diagnostic.code for diagnostic in with_rule(action).diagnostics] == ["TW605"]
     assert lines(with_rule("Allow")) == []
     (deny,) = lines(with_rule("Deny"))
     assert deny.startswith("tcp dport 443 counter")
@@ -187,7 +187,7 @@ def test_domain_names_close_and_are_told() -> None:
     # Behind a Pass only that passes what the rest of the tier and the tiers below allow.
     (passes,) = lines(with_rule("Pass"))
     assert re.match(r"tcp dport 443 goto both_\w+ ", passes)
-    (both,) = (one for name, one in with_rule("Pass").table.chains.items() if name.startswith("both"))
+    (both,) = (chain for name, chain in with_rule("Pass").table.chains.items() if name.startswith("both"))
     assert not any("return" in rule for rule in both.rules)
 
 
@@ -216,9 +216,9 @@ def test_the_command_prints_the_lines_of_a_watched_policy(tmp_path: Path) -> Non
 
 
 @given(st.lists(st.tuples(st.integers(LAST_IPV4 - 20, LAST_IPV4 + 20), st.integers(0, 8)), max_size=6), st.data())
-def test_blocks_become_spans_that_hold_the_same_addresses(found: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_blocks_become_spans_that_hold_the_same_addresses(starts: list[tuple[int, int]], data: st.DataObject) -> None:
     blocks = []
-    for low, length in found:
+    for low, length in starts:
         high = low + length if low > LAST_IPV4 else min(low + length, LAST_IPV4)
         hole = data.draw(st.integers(low, high))
         blocks.append(Block(Span(low, high), data.draw(st.sampled_from(((), (Span(hole, hole),))))))
@@ -227,6 +227,6 @@ def test_blocks_become_spans_that_hold_the_same_addresses(found: list[tuple[int,
     for address in range(LAST_IPV4 - 25, LAST_IPV4 + 35):
         inside = any(low <= address <= high for low, high in spans)
         assert inside is (any(block.holds(address) for block in blocks) and address not in some)
-    for one, other in itertools.pairwise(spans):
-        assert one.high < other.low
+    for span, following in itertools.pairwise(spans):
+        assert span.high < following.low
     assert not any(low <= LAST_IPV4 < high for low, high in spans)

@@ -43,7 +43,12 @@ def asked_of(snapshot: Snapshot, question: Mapping[str, Any]) -> Answer:
 
 def every_question(objects: list[Any], ports: tuple[int, ...]) -> list[dict[str, Any]]:
     pods = pod_names(objects)
-    pairs = [(one, other) for one in (*pods, *ENDS) for other in (*pods, *ENDS) if one in pods or other in pods]
+    pairs = [
+        (source, destination)
+        for source in (*pods, *ENDS)
+        for destination in (*pods, *ENDS)
+        if source in pods or destination in pods
+    ]
     return [
         {"from": source, "to": destination, "protocol": protocol, "port": port}
         for number, (source, destination) in enumerate(pairs)
@@ -63,14 +68,14 @@ def test_packets_do_what_the_library_decides(
     monkeypatch.setattr(parts, "FEW", few)
     questions = every_question(objects, ports)
     asked = suite(objects, questions)
-    for question, found in zip(questions, replies(asked, nft_engine), strict=True):
-        assert not found.error, (question, found.error)
+    for question, reply in zip(questions, replies(asked, nft_engine), strict=True):
+        assert not reply.error, (question, reply.error)
         wanted = asked_of(asked.snapshot, question).verdict
-        if found.answer is None:
+        if reply.answer is None:
             # Which addresses a name has, nobody knows here; an address of either family cannot meet the other.
-            assert wanted == "Conditional" or "family" in found.skipped, (question, found.skipped)
+            assert wanted == "Conditional" or "family" in reply.skipped, (question, reply.skipped)
         else:
-            assert found.answer.verdict == wanted, (question, found.answer)
+            assert reply.answer.verdict == wanted, (question, reply.answer)
 
 
 @settings(max_examples=examples(8), **IN_KERNEL)
@@ -78,15 +83,15 @@ def test_packets_do_what_the_library_decides(
 def test_a_pod_without_an_address_is_matched_by_no_block(
     nft_engine: Nftables, objects: list[Any], without: set[int]
 ) -> None:
-    pods = [one for one in objects if one["kind"] == "Pod"]
+    pods = [resource for resource in objects if resource["kind"] == "Pod"]
     for number in without:
         pods[number]["status"] = {}
     questions = every_question(objects, PORTS)
     asked = suite(objects, questions)
-    for question, found in zip(questions, replies(asked, nft_engine), strict=True):
-        assert not found.error, (question, found.error)
-        if found.answer is not None:
-            assert found.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, found.answer)
+    for question, reply in zip(questions, replies(asked, nft_engine), strict=True):
+        assert not reply.error, (question, reply.error)
+        if reply.answer is not None:
+            assert reply.answer.verdict == asked_of(asked.snapshot, question).verdict, (question, reply.answer)
 
 
 @pytest.mark.hypothesis
@@ -98,17 +103,17 @@ def test_what_only_dns_could_allow_does_not_pass(asker: Asker) -> None:
     def does_not_pass(objects: list[Any]) -> None:
         nonlocal probed
         asked = suite(objects, every_question(objects, PORTS))
-        this = model(asked.snapshot)
+        network = model(asked.snapshot)
         decisions: list[NetworkDetail] = [asked_of(asked.snapshot, case.question).detail for case in asked.cases]
-        unknown = [one for one in decisions if one.verdict is Verdict.CONDITIONAL]
-        placement = Placement(this, [(one.source, one.destination) for one in decisions])
+        unknown = [decision for decision in decisions if decision.verdict is Verdict.CONDITIONAL]
+        placement = Placement(network, [(decision.source, decision.destination) for decision in decisions])
         probes = [
-            Probe(*pair, one.protocol, one.port)
-            for one in unknown
-            for pair in placement.pairs(one.source, one.destination)
+            Probe(*pair, decision.protocol, decision.port)
+            for decision in unknown
+            for pair in placement.pairs(decision.source, decision.destination)
         ]
         if probes:
-            table = compile_model(this, Options(rate=0), placement.wire).table
+            table = compile_model(network, Options(rate=0), placement.wire).table
             probed += len(probes)
             assert not any(fate.arrived for fate in asker.probed(placement.places(), table, probes))
 

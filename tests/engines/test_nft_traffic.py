@@ -133,10 +133,10 @@ def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
         assert steady.recv(4096)
 
     def connect() -> None:
-        one = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
-        one.connect((SERVER, OPEN))
+        client = opened(topology, CLIENT, socket.SOCK_STREAM, (CLIENT, 0))
+        client.connect((SERVER, OPEN))
         listener.accept()[0].close()
-        one.close()
+        client.close()
 
     busy.start("flood", flood)
     busy.start("echo", echo)
@@ -151,8 +151,8 @@ def test_a_swap_opens_nothing_and_breaks_nothing(topology: Topology) -> None:
     with pytest.raises(BlockingIOError):
         closed.recv(64)
     assert min(busy.rounds[name] for name in ("flood", "echo", "connect")) > 10
-    for one in (closed, listener, steady, other, sender):
-        one.close()
+    for opened_socket in (closed, listener, steady, other, sender):
+        opened_socket.close()
 
 
 def test_the_first_table_leaves_allowed_connections_open(topology: Topology) -> None:
@@ -168,8 +168,8 @@ def test_the_first_table_leaves_allowed_connections_open(topology: Topology) -> 
     assert server.recv(16) == b"still"
     server.sendall(b"here")
     assert client.recv(16) == b"here"
-    for one in (listener, client, server):
-        one.close()
+    for opened_socket in (listener, client, server):
+        opened_socket.close()
 
 
 @pytest.mark.parametrize("cuts", [True, False])
@@ -198,8 +198,8 @@ def test_a_connection_that_a_new_policy_forbids_is_cut_if_wanted(topology: Topol
             receiver.recv(64)
     else:
         assert receiver.recv(64) == b"anybody there?"
-    for one in (listener, client, server):
-        one.close()
+    for opened_socket in (listener, client, server):
+        opened_socket.close()
 
 
 def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
@@ -219,8 +219,8 @@ def test_cutting_leaves_allowed_connections_alone(topology: Topology) -> None:
     client.sendall(b"fine")
     server.settimeout(PATIENCE_S)
     assert server.recv(16) == b"fine"
-    for one in (listener, client, server):
-        one.close()
+    for opened_socket in (listener, client, server):
+        opened_socket.close()
 
 
 @pytest.mark.parametrize("exempt", [False, True])
@@ -256,12 +256,12 @@ def test_a_node_and_its_own_pods_are_judged_unless_exempt(topology: Topology, ex
         with pytest.raises(PermissionError):
             at_node.sendto(b"from the node", (SERVER, OPEN))
         eventually(lambda: dropped(topology) >= 2, "both drops")
-        for one in (at_node, server):
-            one.setblocking(False)
+        for opened_socket in (at_node, server):
+            opened_socket.setblocking(False)
             with pytest.raises(BlockingIOError):
-                one.recv(64)
-    for one in (at_node, client, server):
-        one.close()
+                opened_socket.recv(64)
+    for opened_socket in (at_node, client, server):
+        opened_socket.close()
 
 
 def test_a_service_is_judged_by_the_pod_and_port_behind_it(topology: Topology) -> None:
@@ -288,11 +288,11 @@ def test_a_service_is_judged_by_the_pod_and_port_behind_it(topology: Topology) -
     again.setblocking(False)
     assert again.connect_ex((service, OPEN)) == errno.EINPROGRESS
     eventually(lambda: dropped(topology) > before, "the drop of the new connection")
-    for one in (server, listener):
-        one.setblocking(False)
+    for opened_socket in (server, listener):
+        opened_socket.setblocking(False)
     with pytest.raises(BlockingIOError):
         server.recv(64)
     with pytest.raises(BlockingIOError):
         listener.accept()
-    for one in (listener, client, server, again):
-        one.close()
+    for opened_socket in (listener, client, server, again):
+        opened_socket.close()

@@ -134,7 +134,7 @@ class Served:
             sent.append(message)
 
         await self.app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
-        body = b"".join(one["body"] for one in sent if one["type"] == "http.response.body")
+        body = b"".join(message["body"] for message in sent if message["type"] == "http.response.body")
         return Answer(sent[0]["status"], body, dict(sent[0]["headers"]))
 
     def records(self) -> list[dict[str, Any]]:

@@ -46,9 +46,9 @@ def fresh_namespace() -> Iterator[NetworkNamespace]:
     """A network namespace of its own."""
     need_kernel()
     try:
-        found = NetworkNamespace()
+        network_namespace = NetworkNamespace()
     except InputError as error:
         unavailable(str(error))
         raise
-    yield found
-    found.close()
+    yield network_namespace
+    network_namespace.close()

@@ -28,8 +28,8 @@ def served(tmp_path: Path) -> Served:
 def verdict(served: Served, review: dict[str, Any]) -> str:
     answer = served.post("/authorize", review)
     assert answer.status == 200
-    found = answer.json["status"]
-    return "Allow" if found["allowed"] else "Deny" if found.get("denied") else "NoOpinion"
+    status = answer.json["status"]
+    return "Allow" if status["allowed"] else "Deny" if status.get("denied") else "NoOpinion"
 
 
 def is_admitted(served: Served, review: dict[str, Any]) -> bool:
@@ -268,7 +268,7 @@ def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
     policies: list[tuple[str, str]], verb: str, new: dict[str, Any], old: dict[str, Any], is_otherwise_allowed: bool
 ) -> None:
     """Without another authorizer: exactly so. With one that allows everything: never more than that one, or ours."""
-    found = policy_set(policies)
+    in_force = policy_set(policies)
     name = "" if verb == "create" else "c"
     attributes = Attributes(user="u", verb=verb, version="v1", resource="things", name=name)
     object_ = {**new, "metadata": {"name": "c"}} if verb != "delete" else None
@@ -285,13 +285,13 @@ def test_both_phases_together_decide_as_an_api_server_that_knows_conditions(
         },
         AdmissionRequest,
     )
-    told, _ = bridge.first_answer(found, attributes)
+    told, _ = bridge.first_answer(in_force, attributes)
     passes = told.verdict == "Allow" or (told.verdict == "NoOpinion" and is_otherwise_allowed)
-    passes = passes and bridge.judge(found, (), request).allowed
-    outcome = judge_write(found.chain, attributes, object=object_, old_object=old_object)
+    passes = passes and bridge.judge(in_force, (), request).allowed
+    outcome = judge_write(in_force.chain, attributes, object=object_, old_object=old_object)
     if not is_otherwise_allowed:
         # Policies of EXPRESSIONS treat update and patch alike, so judging both makes no difference.
         assert passes is outcome.is_allowed
     elif passes:
-        final = found.chain.authorize(attributes).evaluate(request.data(attributes))
+        final = in_force.chain.authorize(attributes).evaluate(request.data(attributes))
         assert final.verdict != "Deny"

@@ -38,7 +38,7 @@ class Process:
         self.write(POLICIES)
         self.install(self.pki)
         options = ["--tls-cert", "server.crt", "--tls-key", "server.key", "--client-ca", "ca.crt"]
-        tls = [str(self.pki / one) if "." in one else one for one in options]
+        tls = [str(self.pki / option) if "." in option else option for option in options]
         self.error = (folder / "stderr").open("wb")
         command = [TIERWALL, "authorizer", "--policies", str(self.policies), "--listen", "127.0.0.1:0"]
         command += [*tls, "--read-timeout", "1", "--log", str(folder / "decisions")]
@@ -49,8 +49,8 @@ class Process:
 
     def install(self, folder: Path) -> None:
         url = "https://127.0.0.1:443"  # Certificates are for the host, whatever its port.
-        found = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", url])
-        assert found.exit_code == 0, found.output
+        result = CliRunner().invoke(root, ["authorizer", "install", "--out", str(folder), "--url", url])
+        assert result.exit_code == 0, result.output
 
     def write(self, policies: Any) -> None:
         (self.policies / "p.yaml").write_text(policies_text(policies))
@@ -89,9 +89,9 @@ class Process:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    found = Process(tmp_path_factory.mktemp("authorizer"))
-    yield found
-    assert found.stop() == 0, found.said()
+    process = Process(tmp_path_factory.mktemp("authorizer"))
+    yield process
+    assert process.stop() == 0, process.said()
 
 
 def test_it_answers_clients_with_a_certificate(process: Process) -> None:
@@ -178,8 +178,8 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
     os.replace(shutil.copy(fresh / "server.crt", process.pki / "new"), process.pki / "server.crt")
     eventually(lambda: "certificates refused" in process.said(), "word of the broken pair")
     assert process.ask("bob", old)["allowed"] is True
-    for one in ("server.key", "ca.crt"):
-        os.replace(shutil.copy(fresh / one, process.pki / "new"), process.pki / one)
+    for name in ("server.key", "ca.crt"):
+        os.replace(shutil.copy(fresh / name, process.pki / "new"), process.pki / name)
 
     def is_served(pki: Path) -> bool:
         try:
@@ -194,8 +194,8 @@ def test_certificates_and_the_client_ca_rotate_without_a_restart(process: Proces
     shutil.copytree(old, mixed)
     shutil.copy(fresh / "ca.crt", mixed / "ca.crt")
     assert not is_served(mixed), "not even if they trust the new server"
-    for one in ("client.crt", "client.key"):
-        shutil.copy(fresh / one, process.pki / one)
+    for name in ("client.crt", "client.key"):
+        shutil.copy(fresh / name, process.pki / name)
     (process.pki / "server.key").touch()
     process.write([*POLICIES, ("gina", "Allow", 'request.userInfo.username == "gina"')])
     eventually(lambda: bool(process.ask("gina")["allowed"]), "an edit after that")
@@ -222,10 +222,10 @@ def test_the_decision_log_is_written_as_decisions_are_made(process: Process) -> 
     ],
 )
 def test_what_cannot_work_ends_with_the_reason(process: Process, arguments: list[str], code: int, word: str) -> None:
-    given = [str(process.policies) if one == "POLICIES" else one for one in arguments]
-    found = CliRunner().invoke(root, ["authorizer", *given])
-    assert found.exit_code == code
-    assert word in found.output
+    given = [str(process.policies) if argument == "POLICIES" else argument for argument in arguments]
+    result = CliRunner().invoke(root, ["authorizer", *given])
+    assert result.exit_code == code
+    assert word in result.output
 
 
 def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
     first = CliRunner().invoke(root, [*command, "--exempt-group", "system:nodes"])
     assert first.exit_code == 0
     documents = list(yaml.safe_load_all(first.output))
-    kinds = [one["kind"] for one in documents if one]
+    kinds = [document["kind"] for document in documents if document]
     assert kinds == [
         "AuthorizationConfiguration",
         "Config",

@@ -30,15 +30,15 @@ def status(served: Served, review: dict[str, Any]) -> dict[str, Any]:
     answer = served.post("/authorize", review)
     assert answer.status == 200
     assert answer.json["kind"] == "SubjectAccessReview"
-    found: dict[str, Any] = answer.json["status"]
-    return found
+    value: dict[str, Any] = answer.json["status"]
+    return value
 
 
 def response(served: Served, review: dict[str, Any], path: str = "/conditions") -> dict[str, Any]:
     answer = served.post(path, review)
     assert answer.status == 200
-    found: dict[str, Any] = answer.json["response"]
-    return found
+    value: dict[str, Any] = answer.json["response"]
+    return value
 
 
 # shapes
@@ -64,18 +64,18 @@ def test_v1beta1_spells_groups_group_and_gets_no_conditions(served: Served) -> N
 
 
 def test_a_mode_in_the_spec_brings_the_conditions_chain(served: Served) -> None:
-    found = status(served, access(**readable()))
-    (entry,) = found["conditionsChain"]
+    answered = status(served, access(**readable()))
+    (entry,) = answered["conditionsChain"]
     (condition,) = entry["conditions"]
     assert condition["condition"] == 'object.spec.storageClassName == "dev"'
     assert condition["id"].endswith(".seal.tierwall.io/alice-claims")
-    assert found["allowed"] is False
+    assert answered["allowed"] is False
 
 
 def test_handled_decision_types_bring_the_conditional_decision(served: Served) -> None:
-    found = status(served, access(**series()))
-    assert found["conditionalDecision"]["type"] == "ConditionsMap"
-    assert "conditionsChain" not in found
+    answered = status(served, access(**series()))
+    assert answered["conditionalDecision"]["type"] == "ConditionsMap"
+    assert "conditionsChain" not in answered
 
 
 def test_the_newest_text_of_the_proposal_can_be_asked_for(tmp_path: Path) -> None:
@@ -211,19 +211,19 @@ def test_conditions_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> 
     good = {**claim(), "spec": {"storageClassName": "dev", "x": 0}}
     assert response(served, conditions(conditionSets=chain, object=good))["allowed"] is True
     for what, changed in tampered(chain):
-        found = response(served, conditions(conditionSets=changed, object=good))
-        assert found["allowed"] is False, what
-        assert found["denied"] is True, what
-        assert found["evaluationError"], what
+        answered = response(served, conditions(conditionSets=changed, object=good))
+        assert answered["allowed"] is False, what
+        assert answered["denied"] is True, what
+        assert answered["evaluationError"], what
 
 
 def test_conditions_sealed_with_another_key_are_refused(served: Served, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     chain = status(Served(other, key=b"another key of some length"), access(**readable()))["conditionsChain"]
-    found = response(served, conditions(conditionSets=chain, object=claim()))
-    assert (found["allowed"], found["denied"]) == (False, True)
-    assert "not issued here" in found["evaluationError"]
+    answered = response(served, conditions(conditionSets=chain, object=claim()))
+    assert (answered["allowed"], answered["denied"]) == (False, True)
+    assert "not issued here" in answered["evaluationError"]
 
 
 def test_condition_text_is_never_run_as_code(served: Served) -> None:
@@ -238,9 +238,9 @@ def test_an_object_that_lacks_a_field_does_not_satisfy_a_condition(served: Serve
     for value in values:
         assert response(served, conditions(conditionSets=chain, object=value))["allowed"] is False
     deny = status(served, access("carol", **readable()))["conditionsChain"]
-    found = response(served, conditions(conditionSets=deny, object={}))
-    assert found["denied"] is True, "a Deny that fails counts as true"
-    assert "no-prod" in found["evaluationError"]
+    answered = response(served, conditions(conditionSets=deny, object={}))
+    assert answered["denied"] is True, "a Deny that fails counts as true"
+    assert "no-prod" in answered["evaluationError"]
 
 
 # bad input
@@ -280,9 +280,9 @@ def test_what_is_no_review_gets_a_clear_error_and_a_closed_answer(tmp_path: Path
         assert answer.json["response"]["allowed"] is False
         assert answer.json["response"]["status"]["message"]
     else:
-        found = answer.json.get("status") or answer.json["response"]
-        assert (found["allowed"], found["denied"]) == (False, True)
-        assert found["evaluationError"]
+        answered = answer.json.get("status") or answer.json["response"]
+        assert (answered["allowed"], answered["denied"]) == (False, True)
+        assert answered["evaluationError"]
     assert status(served, access("bob"))["allowed"] is True, "it stays up"
 
 
@@ -354,7 +354,7 @@ def _after_a_while(parts: list[bytes]) -> Any:
 @pytest.mark.parametrize("cuts", [1, 2, 7])
 def test_a_body_that_comes_late_and_in_parts_is_answered_all_the_same(served: Served, cuts: int) -> None:
     body = json.dumps(access("bob")).encode()
-    parts = [body[len(body) * one // cuts : len(body) * (one + 1) // cuts] for one in range(cuts)]
+    parts = [body[len(body) * cut // cuts : len(body) * (cut + 1) // cuts] for cut in range(cuts)]
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -524,7 +524,7 @@ def test_the_latencies_add_up_as_prometheus_counts_them(served: Served) -> None:
     for seconds in (0.0, 0.00005, 0.00006, 0.001, 0.3, 5.0, 10.0, 11.0):
         metrics.observe(Record("authorize", "Allow"), seconds)
         histogram.labels("authorize").observe(seconds)
-    ours, theirs = (set(generate_latest(one).decode().splitlines()) for one in (metrics.registry, plain))
+    ours, theirs = (set(generate_latest(registry).decode().splitlines()) for registry in (metrics.registry, plain))
     assert {line for line in theirs if "_created" not in line} <= ours
 
 

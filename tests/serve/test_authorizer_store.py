@@ -65,7 +65,7 @@ def test_a_broken_edit_changes_nothing_and_is_told_everywhere(served: Served, te
     ready = served.get("/readyz")
     assert ready.status == 200, "the last good policies are in force"
     assert ready.json["stale"] is True
-    assert any(word in str(one) for one in ready.json["problems"])
+    assert any(word in str(problem) for problem in ready.json["problems"])
     assert "tierwall_authorizer_policies_stale 1.0" in served.get("/metrics").body.decode()
     (served.folder / "broken.yaml").unlink()
     assert not served.reload(), "the good ones are in force already"
@@ -95,10 +95,10 @@ def test_nothing_starts_on_broken_policies(tmp_path: Path) -> None:
 
 
 def test_the_revision_tells_content_not_files(tmp_path: Path) -> None:
-    one, other = tmp_path / "a", tmp_path / "b"
-    one.mkdir()
-    other.mkdir()
-    first, second = Served(one, POLICIES), Served(other, reversed(POLICIES))
+    folder, other_folder = tmp_path / "a", tmp_path / "b"
+    folder.mkdir()
+    other_folder.mkdir()
+    first, second = Served(folder, POLICIES), Served(other_folder, reversed(POLICIES))
     assert first.store.current.revision == second.store.current.revision
     second.write(POLICIES[:2])
     assert second.reload()
@@ -151,15 +151,15 @@ def test_policies_that_were_in_force_twice_are_kept_once(served: Served) -> None
         served.write(policies)
         assert served.reload()
         served.clock.now += 100
-    assert [one.policies for one in served.store.retained] == [2, 1]
+    assert [older.policies for older in served.store.retained] == [2, 1]
     served.clock.now += 131
-    assert [one.policies for one in served.store.retained] == [2], "for the longer time"
+    assert [older.policies for older in served.store.retained] == [2], "for the longer time"
 
 
 def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_is_over(served: Served) -> None:
     served.write([*GOOD, ("q", "Allow", 'request.verb == "list"')])
     assert served.reload()
-    before, after = (_expressions(one) for one in (*served.store.retained, served.store.current))
+    before, after = (_expressions(policies) for policies in (*served.store.retained, served.store.current))
     assert before["p"] is after["p"]
     gone = weakref.ref(served.store.retained[0].chain)
     gc.disable()
@@ -172,8 +172,8 @@ def test_superseded_policies_share_what_has_not_changed_and_go_when_their_time_i
 
 
 def _expressions(policies: PolicySet) -> dict[str, object]:
-    [cel] = [one for one in policies.chain.members() if isinstance(one, CelPolicies)]
-    return {one.id: one.made for one in cel.policies}
+    [cel] = [member for member in policies.chain.members() if isinstance(member, CelPolicies)]
+    return {policy.id: policy.made for policy in cel.policies}
 
 
 def test_without_the_bridge_nothing_superseded_is_kept_and_no_change_waits(served: Served) -> None:

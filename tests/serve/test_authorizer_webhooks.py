@@ -79,10 +79,10 @@ class Upstream:
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Iterator[Upstream]:
-    found = Upstream(tmp_path)
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    server = Upstream(tmp_path)
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
 
 
 def configuration(upstream: Upstream, failure_policy: str = "Deny") -> dict[str, Any]:
@@ -129,8 +129,8 @@ def test_the_answer_of_the_other_server_is_taken(upstream: Upstream, status: dic
 
 def test_an_answer_is_asked_for_once_while_it_holds(upstream: Upstream) -> None:
     upstream.says(allowed=True)
-    found = chain(upstream).chain
-    assert {found.authorize(ALICE).verdict for _ in range(3)} == {verdicts.Verdict.ALLOW}
+    members = chain(upstream).chain
+    assert {members.authorize(ALICE).verdict for _ in range(3)} == {verdicts.Verdict.ALLOW}
     assert len(upstream.asked) == 1
 
 
@@ -169,10 +169,10 @@ def test_a_kubeconfig_that_cannot_be_used_is_decided_by_the_failure_policy(upstr
 def served(upstream: Upstream, tmp_path: Path) -> Served:
     folder = tmp_path / "served"
     folder.mkdir()
-    found = Served(folder)
-    found.write([], configuration(upstream))
-    assert found.reload()
-    return found
+    served = Served(folder)
+    served.write([], configuration(upstream))
+    assert served.reload()
+    return served
 
 
 def test_the_server_asks_on_a_thread_and_answers(upstream: Upstream, served: Served) -> None:

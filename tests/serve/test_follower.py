@@ -114,7 +114,7 @@ def test_a_load_is_taken_if_the_definitions_in_it_admit_what_tierwall_does_not_k
     unexplained = load_text(yaml.safe_dump_all(objects[1:]), "objects.yaml")
     assert [outcome for outcome, _ in outcomes(follower, Told(load, unexplained))] == [TAKEN, REFUSED]
     assert follower.good is not None
-    assert [found.code for found in follower.good.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
+    assert [diagnostic.code for diagnostic in follower.good.diagnostics] == ["TW111", "TW111", "TW114", "TW112"]
 
 
 def test_a_load_that_says_what_is_in_force_is_no_change() -> None:
@@ -172,7 +172,7 @@ def test_a_warning_keeps_nothing_out() -> None:
 def test_a_start_with_a_bad_load_fails_with_everything_that_is_wrong() -> None:
     for bad in (namespaces("Refused", "Refused-too"), namespaces("unenforced")):
         follower = Names(enforce_unenforced=InputError([Diagnostic("TW604", "one"), Diagnostic("TW604", "two")]))
-        for start in (lambda source, one=follower: outcomes(one, source), follower.begin):
+        for start in (lambda source, started=follower: outcomes(started, source), follower.begin):
             with pytest.raises(InputError) as caught:
                 start(Told(bad, namespaces("a")))
             assert len(caught.value.diagnostics) == 2

@@ -83,22 +83,26 @@ def test_a_decision_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert caught.value.diagnostics[0].code == "TW634"
 
 
+def names_in(loaded: Loaded) -> list[str]:
+    return [resource.name for resource in loaded.resources]
+
+
 def test_watching_gives_the_manifests_and_each_change_broken_ones_too(tmp_path: Path) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [resource.name for resource in first.resources] == ["a"]
+        assert names_in(first) == ["a"]
         (tmp_path / "b.yaml").write_text(NAMESPACE.replace("NAME", "b"))
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert sorted(resource.name for resource in second.resources) == ["a", "b"]
+        assert sorted(names_in(second)) == ["a", "b"]
         (tmp_path / "b.yaml").write_text("kind: [")
         third = await asyncio.wait_for(anext(watched), PATIENCE_S)
         assert [diagnostic.severity for diagnostic in third.diagnostics] == ["error"]
         (tmp_path / "b.yaml").unlink()
         fourth = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [resource.name for resource in fourth.resources] == ["a"]
+        assert names_in(fourth) == ["a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
@@ -111,14 +115,14 @@ def test_a_file_that_an_editor_replaces_is_read_again_and_its_neighbours_are_not
         path = tmp_path / "a.yaml"
         path.write_text(NAMESPACE.replace("NAME", "a"))
         watched = aiter(loads(Loader([str(path)]), stop))
-        assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == ["a"]
+        assert names_in(await asyncio.wait_for(anext(watched), PATIENCE_S)) == ["a"]
         for name in ("b", "c"):
             (tmp_path / "neighbour.yaml").write_text("kind: [")
             other = tmp_path / "new"
             other.write_text(NAMESPACE.replace("NAME", name))
             other.replace(path)
             loaded = await asyncio.wait_for(anext(watched), PATIENCE_S)
-            assert [resource.name for resource in loaded.resources] == [name]
+            assert names_in(loaded) == [name]
             assert not loaded.diagnostics
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
@@ -136,11 +140,7 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
     async def main() -> None:
         stop = asyncio.Event()
         watched = aiter(loads(Loader([str(folder)]), stop))
-        assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
-            "linked",
-            "NAME",
-            "NAME",
-        ]
+        assert names_in(await asyncio.wait_for(anext(watched), PATIENCE_S)) == ["linked", "NAME", "NAME"]
         (folder / ".git" / "index").write_text("x")
         (folder / "twice.yaml").touch()
         following = asyncio.ensure_future(anext(watched))
@@ -148,8 +148,7 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
         assert not done
         (folder / ".git" / "new").write_text(NAMESPACE.replace("NAME", "other"))
         (folder / ".git" / "new").replace(folder / ".git" / "linked")
-        resources = (await asyncio.wait_for(following, PATIENCE_S)).resources
-        assert [resource.name for resource in resources] == ["other", "NAME", "NAME"]
+        assert names_in(await asyncio.wait_for(following, PATIENCE_S)) == ["other", "NAME", "NAME"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 
@@ -159,8 +158,8 @@ def test_changes_of_what_is_read_are_seen_wherever_it_is_and_others_give_no_load
 def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: Path) -> None:
     def version(name: str, *objects: str) -> None:
         (tmp_path / name).mkdir()
-        for name_there in objects:
-            (tmp_path / name / f"{name_there[0]}.yaml").write_text(NAMESPACE.replace("NAME", name_there))
+        for namespace in objects:
+            (tmp_path / name / f"{namespace[0]}.yaml").write_text(NAMESPACE.replace("NAME", namespace))
         (tmp_path / "..data_tmp").symlink_to(name)
         (tmp_path / "..data_tmp").replace(tmp_path / "..data")
 
@@ -171,10 +170,10 @@ def test_a_mounted_config_map_is_read_again_when_its_link_is_switched(tmp_path: 
             (tmp_path / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
         watched = aiter(loads(Loader([str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [resource.name for resource in first.resources] == ["a1", "b1"]
+        assert names_in(first) == ["a1", "b1"]
         version("..v2", "a1", "b2")
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        while [resource.name for resource in second.resources] != ["a1", "b2"]:
+        while names_in(second) != ["a1", "b2"]:
             second = await asyncio.wait_for(anext(watched), PATIENCE_S)
         # The file is another one, but its text is the same: so is the object.
         assert second.resources[0] is first.resources[0]
@@ -198,7 +197,7 @@ def test_a_folder_that_goes_comes_back_or_is_replaced_is_watched_on(tmp_path: Pa
 
         async def until(*names: str) -> None:
             async with asyncio.timeout(20):
-                while [resource.name for resource in (await anext(watched)).resources] != list(names):
+                while names_in(await anext(watched)) != list(names):
                     pass
 
         await until("first")
@@ -236,9 +235,7 @@ def test_where_nothing_can_be_watched_files_are_looked_at_now_and_then(
             for name in "bc":
                 await asyncio.wait_for(anext(watched), PATIENCE_S)
                 path.write_text(NAMESPACE.replace("NAME", name))
-            assert [resource.name for resource in (await asyncio.wait_for(anext(watched), PATIENCE_S)).resources] == [
-                "c"
-            ]
+            assert names_in(await asyncio.wait_for(anext(watched), PATIENCE_S)) == ["c"]
             await watched.aclose()
         assert not stop.is_set()
 
@@ -255,10 +252,10 @@ def test_standard_input_counts_for_every_load(tmp_path: Path, monkeypatch: pytes
         stop = asyncio.Event()
         watched = aiter(loads(Loader(["-", str(tmp_path)]), stop))
         first = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [resource.name for resource in first.resources] == ["piped"]
+        assert names_in(first) == ["piped"]
         (tmp_path / "a.yaml").write_text(NAMESPACE.replace("NAME", "a"))
         second = await asyncio.wait_for(anext(watched), PATIENCE_S)
-        assert [resource.name for resource in second.resources] == ["piped", "a"]
+        assert names_in(second) == ["piped", "a"]
         stop.set()
         assert await asyncio.wait_for(anext(watched, None), PATIENCE_S) is None
 

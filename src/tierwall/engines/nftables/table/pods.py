@@ -105,9 +105,6 @@ class FollowedTable:
                 for name, element, attached in self._placed(end) if end is not None else ():
                     out.setdefault(name, {})[element] = attached
             after.append((key, new))
-        leads = (attached for elements in come.values() for attached in elements.values())
-        if any(isinstance(lead, Verdict) and lead.chain not in self.table.chains for lead in leads):
-            return None
         return Step(len(pods), *self._moved(gone, come), after)
 
     def _end(self, resource: Resource) -> End | None:
@@ -122,12 +119,16 @@ class FollowedTable:
         return end is None or (end.under_policy and all(self._owners.get(address, 0) <= 1 for address in end.addresses))
 
     def _fits(self, end: End, before: End | None) -> bool:
-        sets = self._compiler.sets
-        own = before.addresses if before is not None else ()
-        shares = any(self._owners.get(address, 0) > (address in own) for address in end.addresses)
+        """Whether the table has all that a pod needs, now or when it gets an address: families, sets and classes."""
+        compiler, sets = self._compiler, self._compiler.sets
+        addresses_before = before.addresses if before is not None else ()
+        shares = any(self._owners.get(address, 0) > (address in addresses_before) for address in end.addresses)
         families = {family_of(address) for address in end.addresses}
         several = len(end.addresses) > 1 and not sets.several
-        return end.under_policy and not shares and families <= sets.families and not several
+        if not end.under_policy or shares or several or not families <= sets.families:
+            return False
+        chains = [compiler.class_of(end, direction) for direction in Direction] if compiler.is_judged(end) else []
+        return all(not chain or chain in self.table.chains for chain in chains)
 
     def _placed(self, end: End) -> Iterator[tuple[str, Element, Attached]]:
         """Every element that a pod stands for: set, key, and what is attached to it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tierwall.resources.kinds.registry import schema_of
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, inside
 from tierwall.resources.schema import Schema
 
 # Two readings of the precedence (docs/gateway.md#two-profiles): `docs` is what agentgateway publishes, `agentgateway`
@@ -93,8 +93,7 @@ class Written(NamedTuple):
 
 def has_override(policy: Resource) -> bool:
     """Whether a policy keeps more specific levels from what it sets."""
-    strategy = policy.spec.get("strategy")
-    return isinstance(strategy, dict) and strategy.get("inheritance") == "Override"
+    return inside(policy.spec, "strategy").get("inheritance") == "Override"
 
 
 def written_by(policy: Resource, section: Section, phase: Phase) -> tuple[Written, ...]:

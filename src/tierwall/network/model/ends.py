@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from tierwall.core.reference import Reference
-from tierwall.resources.resource import Resource, maps
+from tierwall.resources.resource import Resource, inside, maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.values.addresses import Address, parse_address, show
 
@@ -62,7 +62,7 @@ def address_end(address: Address) -> End:
 
 def node_end(resource: Resource) -> End:
     """The end that a Node is."""
-    entries = maps(mapping(resource.value.get("status")).get("addresses"))
+    entries = maps(inside(resource.value, "status").get("addresses"))
     texts = (entry.get("address") for entry in entries if entry.get("type") in ("InternalIP", "ExternalIP"))
     return End("node", resource.name, labels=_strings(resource.labels), addresses=_addresses(texts))
 
@@ -81,7 +81,7 @@ def pod_end(
         "pod",
         name,
         namespace,
-        _strings(mapping(metadata.get("labels"))),
+        _strings(inside(metadata, "labels")),
         namespace_labels,
         _addresses([status.get("podIP"), *[ip.get("ip") for ip in maps(status.get("podIPs"))]]) if status else (),
         _named_ports(spec),
@@ -94,11 +94,6 @@ def pod_end(
 def namespace_labels(name: str, resource: Resource | None) -> Mapping[str, str]:
     """A namespace's labels; declared or not, it has the one with its name."""
     return {**(_strings(resource.labels) if resource is not None else {}), NAMESPACE_NAME: name}
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is a map, else an empty one."""
-    return value if isinstance(value, dict) else _NONE
 
 
 def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
@@ -156,7 +151,7 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
             shown.add(workload)
             owner = _controller(snapshot, owner)
         taken.add((resource.namespace, resource.name))
-        status = mapping(resource.value.get("status"))
+        status = inside(resource.value, "status")
         labels = namespaces[resource.namespace]
         yield pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload)
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
@@ -167,8 +162,7 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
 
 
 def _replicas(resource: Resource, labels: Mapping[str, str], nodes: int, taken: set[tuple[str, str]]) -> Iterator[End]:
-    template = mapping(_job(resource).get("template"))
-    metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    metadata, spec = (inside(_job(resource), "template", key) for key in ("metadata", "spec"))
     for number in range(min(MOST_REPLICAS, _count(resource, nodes))):
         name = f"{resource.name}-{number}"
         if (resource.namespace, name) in taken:
@@ -181,9 +175,7 @@ def _replicas(resource: Resource, labels: Mapping[str, str], nodes: int, taken: 
 
 def _job(resource: Resource) -> Mapping[str, Any]:
     """The part of a workload that has the pod template: its spec, or that of the Jobs a CronJob makes."""
-    if resource.kind == "CronJob":
-        return mapping(mapping(resource.spec.get("jobTemplate")).get("spec"))
-    return resource.spec
+    return inside(resource.spec, "jobTemplate", "spec") if resource.kind == "CronJob" else resource.spec
 
 
 def _count(resource: Resource, nodes: int) -> int:

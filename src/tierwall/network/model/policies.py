@@ -39,7 +39,7 @@ from tierwall.network.model.dialects import (
 )
 from tierwall.network.model.ends import NAMESPACE_NAME
 from tierwall.network.model.rules import Action, Direction, Peer, Policy, Rule, TierName
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, inside
 from tierwall.resources.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -220,14 +220,13 @@ def failing_closed(policies: Iterable[Policy]) -> Iterator[Diagnostic]:
         for part in parts:
             if part.closed:
                 words = f"{part} fails closed: {part.closed}"
-                yield Diagnostic("TW208", words, part.resource.position(part.path), reference=part.policy)
+                yield part.resource.diagnostic("TW208", words, part.path)
 
 
 def is_shadow(resource: Resource) -> bool:
     """Whether a policy is only watched."""
     key, mode = SHADOW
-    annotations = resource.metadata.get("annotations")
-    return isinstance(annotations, dict) and annotations.get(key) == mode
+    return inside(resource.metadata, "annotations").get(key) == mode
 
 
 def watched(snapshot: Snapshot) -> list[Resource]:
@@ -244,9 +243,5 @@ def enforced(snapshot: Snapshot) -> Snapshot:
 def notes(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """A note for every network policy that is only watched."""
     for resource in watched(snapshot):
-        yield Diagnostic(
-            "TW209",
-            f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it",
-            resource.position(("metadata", "annotations", SHADOW[0]), key=True),
-            reference=resource.reference,
-        )
+        words = f"{resource.reference} is in shadow mode: it is watched, and no connection is judged by it"
+        yield resource.diagnostic("TW209", words, ("metadata", "annotations", SHADOW[0]), key=True)

@@ -23,9 +23,9 @@ from tierwall.engines.nftables.table.table import (
     Verdict,
     Word,
 )
-from tierwall.network.model.ends import NAMESPACE_NAME, End, mapping, pod_end
+from tierwall.network.model.ends import NAMESPACE_NAME, End, pod_end
 from tierwall.network.model.rules import Direction, by_kind
-from tierwall.resources.resource import Resource
+from tierwall.resources.resource import Resource, inside
 from tierwall.resources.snapshot import Snapshot
 
 
@@ -112,7 +112,7 @@ class FollowedTable:
         labels = self._compiler.model.namespaces.get(resource.namespace)
         if labels is None:
             return None
-        status = mapping(resource.value.get("status"))
+        status = inside(resource.value, "status")
         return pod_end(resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, None)
 
     def _is_alone(self, end: End | None) -> bool:

@@ -12,7 +12,9 @@ A candidate that is there whatever the request is `certain`; for one request all
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from tierwall.attach.target import GATEWAY_POLICIES, Attachments, attachments
 from tierwall.core.answer import Reason
@@ -45,7 +47,7 @@ _LOCKED_BY_OVERRIDE, _LEAST_SPECIFIC_KEPT = Reason.LOCKED_BY_OVERRIDE, Reason.LE
 _MOST_SPECIFIC = Combining.MOST_SPECIFIC
 
 
-class Candidate(NamedTuple):
+class Candidate(Struct, frozen=True):
     """What one object says about one field; `source` is how answers name the object."""
 
     source: Reference
@@ -66,7 +68,7 @@ class Candidate(NamedTuple):
         return self.value is not NOTHING
 
 
-class Beaten(NamedTuple):
+class Beaten(Struct, frozen=True):
     """A candidate that is not in force: which one is instead, at which level, and why."""
 
     candidate: Candidate
@@ -76,7 +78,7 @@ class Beaten(NamedTuple):
     winner_level: str
 
 
-class Merged(NamedTuple):
+class Merged(Struct, frozen=True):
     """How a field is settled at a place: `taken` are the candidates in force, least specific first.
 
     `last` is the most specific tier that counts, and `ended_by` why those above it do not. `decisive` is the tier that
@@ -127,7 +129,7 @@ class Merged(NamedTuple):
 Heard: TypeAlias = list[tuple[Level, Mapping[str, Tier[Candidate]]]]
 
 
-class _Said(NamedTuple):
+class _Said(Struct, frozen=True):
     """What a section of a policy says about its fields, and the lists in it that select nothing."""
 
     candidates: tuple[Candidate, ...]

@@ -6,7 +6,8 @@ Each candidate that a question meets becomes a step of the answer, with the leve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.place import BACKEND, ROUTES
@@ -131,7 +132,7 @@ def _tier_of(settled: Merged, candidate: Candidate) -> Tier[Candidate]:
     return next(tier for tier in settled.stack if any(other.source == candidate.source for other in tier.policies))
 
 
-class SettingsOf(NamedTuple):
+class SettingsOf(Struct, frozen=True):
     """An object as the origin of its settings, each of which stands where its key does: at `timeouts:`.
 
     To find one position is to read the object's text again, and `effective --all` shows the same few settings at every

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, assert_never
+
+from msgspec import Struct
 
 from tierwall.cel import Environment, Failure, ParseError, Program
 from tierwall.cel.evaluate.program import compile
@@ -29,7 +31,7 @@ class Nothing(Enum):
 NOTHING: Final = Nothing.SELECTED
 
 
-class Choice(NamedTuple):
+class Choice(Struct, frozen=True):
     """The value that an object gives for a request, and which entry of a list it is (None: it is not a list).
 
     `certain` is false where the object may give nothing, because the request is not known; the value is then the first

@@ -9,7 +9,9 @@ the phase of a request stands here too: which way a field is merged, and where O
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource, inside
@@ -45,7 +47,7 @@ _NO_SETTING = {("traffic", "phase")}
 CONDITIONAL = "conditional"
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """An atomic field: `traffic.rateLimit.local` is the keys `rateLimit`, `local` of the section `traffic`."""
 
     path: str
@@ -79,7 +81,7 @@ FIELDS: Mapping[str, Field] = {field.path: field for field in _derived()}
 _BY_SECTION = {section: tuple(field for field in FIELDS.values() if field.section == section) for section in SECTIONS}
 
 
-class Written(NamedTuple):
+class Written(Struct, frozen=True):
     """What one object writes about one field: a value, or the entries of a `conditional` list.
 
     `path` leads from the section to where it is written.

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
+from msgspec import Struct
+
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.listener import Listener, gateway_listeners, lets_listeners_in
 from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE, Place
@@ -104,7 +106,7 @@ _BEFORE_ROUTING = frozenset(
 )
 
 
-class Inline(NamedTuple):
+class Inline(Struct, frozen=True):
     """A backend section written in another object than a policy; `source` is how answers name it."""
 
     source: Reference
@@ -113,7 +115,7 @@ class Inline(NamedTuple):
     path: tuple[str | int, ...]
 
 
-class AttachedLevel(NamedTuple):
+class AttachedLevel(Struct, frozen=True):
     """A level at which the policies on one place take part."""
 
     name: LevelName
@@ -125,7 +127,7 @@ class AttachedLevel(NamedTuple):
         return self.place
 
 
-class InlineLevel(NamedTuple):
+class InlineLevel(Struct, frozen=True):
     """A level at which inline settings take part."""
 
     name: LevelName

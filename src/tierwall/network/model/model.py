@@ -7,7 +7,6 @@ in every namespace costs a pod only its own policies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import Stack, Tier
@@ -93,11 +92,7 @@ class Model:
                 alike = self._alike.setdefault(key, both)
             stacks = self._stacks.setdefault(subject, alike)
         egress, ingress = stacks
-        if direction is EGRESS:
-            return egress
-        if direction is INGRESS:
-            return ingress
-        assert_never(direction)
+        return egress if direction is EGRESS else ingress
 
     def _stack(self, selecting: Iterable[Policy], direction: Direction) -> Stack[Policy]:
         by_tier: dict[TierName, list[Policy]] = {}

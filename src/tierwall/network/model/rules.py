@@ -29,7 +29,6 @@ E = TypeVar("E")
 
 # Looking up a member of an enum takes longer than comparing with it, and every decision does so many times: here and
 # below each enum.
-_FIRST_MATCH: Final = Combining.FIRST_MATCH
 _UNION: Final = Combining.UNION_WITH_ISOLATION
 _CLAIMS_ALLOW, _CLAIMS_DENY, _CLAIMS_PASS = StepVerdict.ALLOW, StepVerdict.DENY, StepVerdict.PASS
 
@@ -83,23 +82,11 @@ class Direction(StrEnum):
     @property
     def peers_key(self) -> str:
         """The key under which a rule of this direction has its peers."""
-        match self:
-            case Direction.EGRESS:
-                return "to"
-            case Direction.INGRESS:
-                return "from"
-            case _:
-                assert_never(self)
+        return "to" if self is EGRESS else "from"
 
     def connection(self, subject: E, other: E) -> tuple[E, E]:
         """Source and destination of a connection that is judged for `subject` in this direction."""
-        match self:
-            case Direction.EGRESS:
-                return subject, other
-            case Direction.INGRESS:
-                return other, subject
-            case _:
-                assert_never(self)
+        return (subject, other) if self is EGRESS else (other, subject)
 
 
 EGRESS: Final = Direction.EGRESS
@@ -155,13 +142,8 @@ class DomainPeer(Struct, frozen=True):
 Peer: TypeAlias = PodPeer | AddressPeer | NodePeer | DomainPeer
 
 
-class Kinds(NamedTuple):
-    """Peers by kind. Take it apart whole: a new kind then shows wherever peers are told apart."""
-
-    pods: tuple[PodPeer, ...]
-    addresses: tuple[AddressPeer, ...]
-    nodes: tuple[NodePeer, ...]
-    domains: tuple[DomainPeer, ...]
+# Peers by kind. Take it apart whole: a new kind then shows wherever peers are told apart.
+Kinds: TypeAlias = tuple[tuple[PodPeer, ...], tuple[AddressPeer, ...], tuple[NodePeer, ...], tuple[DomainPeer, ...]]
 
 
 def by_kind(peers: Iterable[Peer] | None) -> Kinds:
@@ -182,7 +164,7 @@ def by_kind(peers: Iterable[Peer] | None) -> Kinds:
                 domains.append(peer)
             case _:
                 assert_never(peer)
-    return Kinds(tuple(pods), tuple(addresses), tuple(nodes), tuple(domains))
+    return tuple(pods), tuple(addresses), tuple(nodes), tuple(domains)
 
 
 class PortRange(NamedTuple):
@@ -279,22 +261,9 @@ class Policy(Struct, frozen=True, eq=False, gc=False):
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         """The rules of one direction."""
-        if direction is EGRESS:
-            return self.egress
-        if direction is INGRESS:
-            return self.ingress
-        assert_never(direction)
+        return self.egress if direction is EGRESS else self.ingress
 
 
 def isolates(tier: Tier[Policy]) -> bool:
     """Whether a tier that has a policy lets nothing through to the tiers below it."""
-    combining = tier.combining
-    if combining is _UNION:
-        return True
-    if combining is _FIRST_MATCH:
-        return False
-    match combining:
-        case Combining.EVERY_ONE_MUST_ALLOW | Combining.MOST_SPECIFIC | Combining.AUTHORIZER_CHAIN:
-            raise AssertionError(f"the network plane has no tier that combines by {combining}")
-        case _:
-            assert_never(combining)
+    return tier.combining is _UNION

@@ -1,6 +1,6 @@
 """CEL, the Common Expression Language as Kubernetes speaks it: parsed, printed, checked, evaluated, also partially.
 
-Depends on nothing else of the project, but for the diagnostics that `compile` and `partial` raise.
+Depends on nothing else in the project, except for the diagnostics that `compile` and `partial` raise.
 
 >>> from tierwall import cel
 >>> cel.compile("object.spec.replicas <= 3")(object={"spec": {"replicas": 2}})
@@ -59,7 +59,7 @@ def partial(text: str, known: Mapping[str, object], unknown: Iterable[str]) -> s
     from tierwall.cel.partial_evaluation import partial as reduced
 
     environment = Environment()
-    # A single text is one name: its letters are never meant.
+    # A single string is one name, not a collection of letters.
     names = (unknown,) if isinstance(unknown, str) else tuple(unknown)
     try:
         return reduced(environment.parse(text), known, names, environment=environment).text

@@ -38,7 +38,7 @@ class Batch:
     def answer(self, question: object) -> Answer:
         """Answer one question. Errors are answers too; only a malformed question raises `QuestionError`."""
         if not isinstance(question, dict) or not isinstance(question.get("expr"), str):
-            raise QuestionError("expected an object with a text `expr`")
+            raise QuestionError("expected an object with a string `expr`")
         text: str = question["expr"]
         try:
             if question.get("check"):
@@ -61,7 +61,7 @@ class Batch:
         variables = {}
         for name, declared in declarations.items():
             if not isinstance(declared, str):
-                raise QuestionError(f"expected the type of `{name}` as a text")
+                raise QuestionError(f"expected the type of `{name}` as a string")
             try:
                 variables[name] = parse_type(declared)
             except TypeNameError as error:
@@ -85,13 +85,13 @@ class Batch:
         return {"error": left.error} if left.error is not None else _value(left.value)
 
     def _for(self, names: Iterable[str]) -> Environment:
-        # Only a name with dots in it makes a difference to what an unchecked expression means.
+        # Only names with dots change what an unchecked expression means.
         dotted = [name for name in names if "." in name]
         return self._environment(dotted) if dotted else self._plain
 
 
 def _messages(error: SourceError) -> str:
-    """All problems; the place that goes with the answer is that of the first."""
+    """The messages of all problems; the answer has the place of the first."""
     first, *others = error.problems
     return "; ".join((first.message, *map(str, others)))
 

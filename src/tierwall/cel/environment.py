@@ -39,7 +39,7 @@ _TYPE_NAMES = {
 
 
 class Function(msgspec.Struct, frozen=True, gc=False):
-    """The overloads of one name, in the order in which they are tried, by how they are called."""
+    """The overloads of one name, in the order in which they are tried: plain functions and member functions."""
 
     name: str
     plain: tuple[Overload, ...]
@@ -74,7 +74,7 @@ class Environment:
         return parse(source, self.syntax)
 
     def called(self, node: ast.Call) -> tuple[str, tuple[ast.Expr, ...]]:
-        """The function that a call names and its arguments; the target is one unless it is part of the name."""
+        """The function that a call names, and its arguments, among them a target that is not part of the name."""
         if node.target is None:
             return node.function, node.args
         path = ast.dotted_name(node.target)

@@ -25,11 +25,11 @@ class Failure(TierwallError):
 
 
 class EvaluationError(Failure):
-    """A CEL error, with CEL's words for it."""
+    """A CEL error, with the message that CEL gives it."""
 
 
 class CostExceeded(Failure):
-    """The call used more than its limit of cost, or would have used more memory than the limit stands for."""
+    """The call exceeded its cost limit, or would have used more memory than the limit stands for."""
 
 
 def no_such_key(key: object) -> EvaluationError:

@@ -1,6 +1,6 @@
 """CEL's types, and how declarations write them (cel-spec, "Types"; Kubernetes' opaque types).
 
-A declared type is a text: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity`.
+A declared type is a string: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _ALIASES = {
 
 
 class TypeNameError(ValueError):
-    """The text is not a type."""
+    """The string is not a type."""
 
 
 def parse_type(text: str) -> Type:

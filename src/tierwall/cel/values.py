@@ -1,7 +1,7 @@
 """The values CEL expressions work on, as Python objects (cel-spec, "Values"; Kubernetes' opaque types).
 
 null, bool, int, double, string, bytes, list and map are plain `None`, `bool`, `int`, `float`, `str`, `bytes`, `list`
-and `dict`, so a JSON object is evaluated as it stands. The rest has a class here. Python's own rules never decide:
+and `dict`, so a JSON object is evaluated as it is. The others have a class here. Python's own rules never decide:
 `True` is not 1, and equality and order are the functions below. A map whose keys are not all strings is made by
 `make_map`, which keeps the key `true` apart from the key `1`.
 """
@@ -69,7 +69,7 @@ class Duration(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{'-' if self.ns < 0 else ''}{text}s"
 
 
-# Types that expressions know by another name than messages show.
+# The names in expressions of the types that have another name in messages.
 LONG_NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 
 
@@ -93,7 +93,7 @@ NONE: Final = OptionalValue(None, False)
 
 
 class Opaque:
-    """A value of a type that a library brings: has functions, but no fields.
+    """A value of a type that a library defines: it has functions, but no fields.
 
     Comparing one with a value of another type is an error in CEL, and so it is in Python: code that compares with `==`
     cannot take it for "not equal".
@@ -101,7 +101,7 @@ class Opaque:
 
     __slots__ = ()
     cel_type: ClassVar[str] = "opaque"
-    # The function that reads `notation`, where one does.
+    # The function that reads `notation`, if there is one.
     reader: ClassVar[str] = ""
 
     def same(self, other: Any) -> bool:
@@ -109,11 +109,11 @@ class Opaque:
         return bool(msgspec.structs.astuple(self) == msgspec.structs.astuple(other))  # type: ignore[arg-type]
 
     def size(self) -> int:
-        """The size the cost model goes by."""
+        """The size that the cost model uses."""
         return 1
 
     def notation(self) -> str | None:
-        """The text that stands for the value in JSON and in expressions; None: nothing does."""
+        """The string that stands for the value in JSON and in expressions; None if there is none."""
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -221,7 +221,7 @@ def map_find(mapping: dict[object, object], key: object) -> tuple[bool, object]:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """CEL's `==`: heterogeneous, numbers by number, never an error but for opaque values of different types."""
+    """CEL's `==`: heterogeneous, numbers by value, an error only for opaque values of different types."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is list:
@@ -275,7 +275,7 @@ def _sign(left: object, right: object) -> int:
 
 
 def size_of(value: object) -> int:
-    """The size the cost model goes by: code points, bytes, elements, entries; 1 for all that has no size."""
+    """The size that the cost model uses: code points, bytes, elements, entries; 1 for values without a size."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is bytes:
         return len(value)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Whether an expression's names and types fit its environment, and what Kubernetes refuses although they do."""
+"""Checks that an expression's names and types fit its environment, and what else Kubernetes refuses."""

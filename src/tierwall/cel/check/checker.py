@@ -1,7 +1,7 @@
 """Names and types of an expression (cel-go 0.29, checker/checker.go, in Kubernetes' configuration).
 
-Gradual: what has type dyn fits everywhere. The macros are checked as written, by the rules that their expansions in
-cel-go would give them. The answer holds the type of every node, for the partial evaluator.
+Typing is gradual: dyn fits everywhere. The macros are checked as written, by the rules that their expansions in cel-go
+would follow. The result holds the type of every node, for the partial evaluator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_PROBLEMS = 100
 
 
 class Checked(msgspec.Struct, frozen=True, eq=False):
-    """An expression whose names and types fit its environment, and what is known of each node of its tree."""
+    """An expression whose names and types fit its environment, with the type of each node of its tree."""
 
     expr: ast.Expr
     type: Type
@@ -60,7 +60,7 @@ def check(tree: ast.Expr, environment: Environment, source: str = "") -> Checked
     try:
         return checker.whole(tree)
     except RecursionError:
-        # Only where the caller's own stack is deep already: the parser has bounded the tree.
+        # Happens only where the caller's stack is deep already: the parser has bounded the tree.
         raise CheckError((problem_at(source, 0, "expression nested too deeply"),)) from None
     except OversizedType:
         raise CheckError((problem_at(source, 0, "types too large: expected fewer nested maps"),)) from None
@@ -104,7 +104,7 @@ class _Checker(Inference):
     def ident(self, node: ast.Ident) -> Type:
         name = node.name
         plain = name.removeprefix(".")
-        # A leading dot asks for the declared variable, whatever a macro calls its own.
+        # A leading dot asks for the declared variable, even where a macro's variable has the same name.
         local = None if name.startswith(".") else self.locals.get(name)
         if local is not None:
             return local
@@ -122,7 +122,7 @@ class _Checker(Inference):
         return self.environment.variables.get(name) or self.environment.type_names.get(name)
 
     def select(self, node: ast.Select) -> Type:
-        """A chain of selections; the longest beginning of it that is a declared name is that variable."""
+        """A chain of selections; its longest prefix that is a declared name is that variable."""
         chain: list[ast.Select] = []
         root: ast.Expr = node
         while type(root) is ast.Select and not root.optional:
@@ -210,7 +210,7 @@ class _Checker(Inference):
                 del self.problems[before:]
                 self.report(node.at, f"undeclared function `{prefix}.{function}`", hint)
                 return ERROR
-        # One mistake, one problem: nothing can be said about a function on what is wrong already.
+        # One mistake gives one problem: the target is wrong already.
         return ERROR if target is ERROR else self.undeclared(node)
 
     def undeclared(self, node: ast.Call) -> Type:

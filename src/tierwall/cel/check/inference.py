@@ -1,9 +1,9 @@
 """The overloads that a call may reach, and its type (cel-go 0.29, checker/checker.go and checker/types.go).
 
-`Bindings` say whether one type fits another, and what that means for type variables (`Param`); a failed attempt leaves
-nothing behind. `Inference` tries the overloads of a call: every one that fits the arguments counts, and where their
-results differ the call gives dyn. A call on types without variables gives the same each time, so the environment
-remembers it. Where nothing fits, `no_overload` and `unknown_function` have the words for it.
+`Bindings` tell whether one type fits another, and what that means for type variables (`Param`); a failed attempt leaves
+nothing behind. `Inference` tries the overloads of a call: all that fit the arguments count, and where their results
+differ the call has type dyn. A call on types without variables has the same type each time, so the environment
+remembers it. Where nothing fits, `no_overload` and `unknown_function` write the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_NULLABLE = _PLAIN | {"list", "map", "type"}
 MAX_SIZE = 1000
 # Steps that all comparisons and substitutions of one check may take: variables can hide the doubling.
 MAX_STEPS = 3_000_000
-# Calls remembered in one environment before the memory is emptied.
+# Calls that one environment remembers before it forgets them all.
 _REMEMBERED = 4096
 _SHOWN = 4
 
@@ -221,7 +221,7 @@ class Inference:
         return self.bindings.substitute(given) if self.open else given
 
     def closed(self, given: Type) -> Type:
-        """`given` with every variable gone, for results and messages: one of which nothing is known is dyn."""
+        """`given` without variables, for results and messages: a variable of which nothing is known is dyn."""
         return self.bindings.substitute(given, DYN)
 
     def apply(self, function: Function, candidates: tuple[Overload, ...], given: tuple[Type, ...]) -> Type | None:

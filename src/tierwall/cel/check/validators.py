@@ -58,7 +58,7 @@ def validate(tree: ast.Expr, types: Types, literals: bool, report: Report) -> No
 
 
 def _literal(node: ast.Call, value: object, report: Report) -> None:
-    # As in cel-go, the first argument is looked at: of the global form of `matches` that is the text, not the pattern.
+    # As in cel-go, only the first argument counts: in the global form of `matches` that is the string, not the pattern.
     function = node.function
     try:
         if function == "matches" and isinstance(value, str):

@@ -41,7 +41,7 @@ class Meter:
 
 
 def exceeded(limit: int) -> CostExceeded:
-    """The failure of a call that cost too much."""
+    """The failure of a call that costs too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded ({limit})")
 
 
@@ -56,7 +56,7 @@ class Dispatcher:
         self._chosen: dict[tuple[type, ...], Overload] = {}
 
     def costing(self, cost: Callable[..., int]) -> Dispatcher:
-        """The same function at another price."""
+        """The same function at another cost."""
         return Dispatcher(self.function, [structs.replace(overload, cost=cost) for overload in self.overloads])
 
     def overload(self, args: Sequence[object]) -> Overload:
@@ -136,7 +136,7 @@ def optional_field(value: object, field: str) -> OptionalValue:
 
 
 def has_field(value: object, field: str) -> bool:
-    """`has(value.field)`; false for what has no fields at all, but for a list, as in cel-go."""
+    """`has(value.field)`; false for a value without fields, except for a list, which is an error, as in cel-go."""
     if type(value) is OptionalValue:
         value = value.value
     if type(value) is list:

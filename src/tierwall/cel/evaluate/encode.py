@@ -36,7 +36,7 @@ _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 class EncodingError(ValueError):
-    """JSON that stands for no CEL value, or a value that has no JSON."""
+    """The JSON does not stand for a CEL value, or the value has no JSON form."""
 
 
 def decode(json: object, depth: int = 0) -> object:

@@ -1,7 +1,7 @@
 """The exact evaluator: a tree turned into closures that do what cel-spec says, errors and cost included.
 
 It is the reference for the code of `generate`, which gives up where this goes on. An error is raised as
-`EvaluationError`; `&&`, `||`, `all` and `exists` absorb it as cel-spec, "Logical Operators" and "Macros", has it.
+`EvaluationError`; `&&`, `||`, `all` and `exists` absorb it (cel-spec, "Logical Operators" and "Macros").
 A level of the tree takes at most two Python frames, so what the parser lets through stays within the recursion limit.
 """
 
@@ -53,7 +53,7 @@ class Evaluator:
 
 
 class Planner:
-    """Turns nodes into closures; knows which names are iteration variables at the place it is at."""
+    """Turns nodes into closures; knows which names are iteration variables at the current place."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment

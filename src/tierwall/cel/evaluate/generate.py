@@ -109,7 +109,7 @@ class Generator:
         self._nodes = 0
 
     def source(self, tree: ast.Expr) -> str:
-        """The source of `def run(v, limit, f)`; `f` is a meter and only there where `metered` says so."""
+        """The source of `def run(v, limit, f)`; `f` is a meter, and None unless `metered`."""
         result = self.value(tree)
         head = ["def run(v, limit, f):", f" k = {self.static}", " if k > limit: raise Miss"]
         head += [f" {name} = {self._load(variable)}" for variable, name in self.variables.items()]
@@ -249,7 +249,7 @@ class Generator:
         self.static += cost.NAME
         if node.optional or operand.kind == "optional_type":
             return Value(f"optional_field({operand.text}, {node.field!r})", "optional_type")
-        # A list, a text or an optional refuses a text as its index, so only a map gets through.
+        # A list, a string or an optional refuses a string as its index, so only a map gets through.
         return Value(f"{self.named(operand)}[{node.field!r}]")
 
     def _bind(self, node: ast.Bind) -> Value:

@@ -1,4 +1,4 @@
-"""Calls and operators on the fast path; see `generate`. What has no form here is called through the table."""
+"""Calls and operators on the fast path; see `generate`. All other functions are called through the table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _equality(generator: Generator, left: ast.Expr, right: ast.Expr, negated: bo
     a, b = generator.atom(generator.value(left)), generator.atom(generator.value(right))
     result = generator.name()
     generator.dynamic = True
-    # A text equals nothing but a text, to Python as to CEL.
+    # A string equals only a string, in Python as in CEL.
     generator.emit(f"if type({a.text}) is str:")
     generator.emit(f" k += len({a.text}) // 10 + 1")
     generator.emit(f" {result} = {a.text} {'!=' if negated else '=='} {b.text}")
@@ -152,7 +152,7 @@ def _order(generator: Generator, function: str, left: ast.Expr, right: ast.Expr)
         return None
     limit = right.value
     if type(limit) is str:
-        # Python refuses to order a text and anything else.
+        # Python refuses to order a string and anything else.
         generator.static += 1 + len(limit) // 10
         return Value(f"({generator.value(left).text} {sign} {limit!r})", "bool")
     if type(limit) is not int:
@@ -180,7 +180,7 @@ def _special(generator: Generator, function: str, args: tuple[ast.Expr, ...]) ->
 
 
 def _text_test(generator: Generator, function: str, target: ast.Expr, part: str) -> Value | None:
-    """Tests of a text against a literal: the methods called belong to `str` alone, or refuse a `str` argument."""
+    """Tests of a string against a literal: only `str` has these methods, or the others refuse a `str` argument."""
     scanned = -(-len(part) // 10)
     if function in _PREFIXES:
         generator.static += scanned

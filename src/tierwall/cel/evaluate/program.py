@@ -23,9 +23,9 @@ from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.syntax import ast
 
-# Takes the variables and the cost limit; raises anything at all where it cannot tell.
+# Takes the variables and the cost limit; raises any exception where it cannot tell.
 Fast = Callable[[Mapping[str, object], int], object]
-# A program that was used so often is compiled, once all programs together were used so much.
+# How often a program, and all programs together, are evaluated before the program is compiled.
 _OFTEN, _MUCH = 3, 300
 _evaluations = count(1)
 _SETTLED = -(1 << 62)
@@ -40,11 +40,11 @@ def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
         source = generator.source(tree)
         code = builtins.compile(source, "<cel>", "exec")
     except (Unsupported, SyntaxError, RecursionError, MemoryError, ValueError):
-        # Python's own limits (nested blocks, indentation) are reasons not to have a fast path, no more.
+        # Code beyond Python's own limits (nested blocks, indentation) merely has no fast path.
         return None
     namespace = generator.namespace
     exec(code, namespace)  # noqa: S102 - names made by the generator and constants through repr; no text of the user's
-    # Taken out, or the function would have itself among its globals: such a circle only goes when it is looked for.
+    # Taken out, or the function would have itself among its globals: only the garbage collector frees such a cycle.
     run = namespace.pop("run")
     assert callable(run)
     if not generator.metered:
@@ -53,7 +53,7 @@ def compiled(tree: ast.Expr, environment: Environment) -> Fast | None:
 
 
 class Program:
-    """An expression in an environment. Evaluations leave nothing behind that others could see: threads may share it."""
+    """An expression in an environment. Evaluations do not affect one another: threads may share a program."""
 
     __slots__ = ("_evaluator", "_fast", "_uses", "environment", "tree")
 

@@ -88,7 +88,7 @@ def parse_ip(text: str) -> IP:
 
 
 def is_canonical(text: str) -> bool:
-    """Whether the text is the canonical form of an address; an error if it is not an address."""
+    """Whether the string is the canonical form of an address; an error if it is not an address."""
     return parse_ip(text).notation() == text
 
 

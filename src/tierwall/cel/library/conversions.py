@@ -1,4 +1,4 @@
-"""Conversions between types (cel-spec, "List of Standard Definitions"; the text forms are those of cel-go), and base64.
+"""Conversions between types (cel-spec, "List of Standard Definitions"; string forms as in cel-go), and base64.
 
 Base64 is cel-go's ext.Encoders, which no Kubernetes environment offers.
 """
@@ -92,7 +92,7 @@ def string_to_bool(text: str) -> bool:
 
 
 def string_to_bytes(text: str) -> bytes:
-    """The text in UTF-8."""
+    """The string in UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:

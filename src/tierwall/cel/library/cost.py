@@ -1,12 +1,12 @@
 """The cost of evaluation: Kubernetes' runtime model (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
 
 Reading a name or a field costs 1, a call 1 unless its overload says more, literals nothing. A list costs 10 to make and
-a map 30. Functions that walk a text pay a tenth of its length; regular expressions pay text times pattern.
+a map 30. Functions that walk a string cost a tenth of its length; regular expressions cost string times pattern.
 Costs are known before the call is made, so the limit also bounds the time and memory of the one call that exceeds it.
 
 Where that model lets an expression do a lot for almost nothing, ours charges more, always beyond what a sane expression
 does: concatenating long lists, comparing or printing values of more than a thousand nodes, regular expressions that
-compile to large programs, loops whose bodies are constants. Texts beyond `MAX_TEXT` are never made.
+compile to large programs, loops whose bodies are constants. Strings beyond `MAX_TEXT` are never made.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ CALL_LIMIT: Final = 1_000_000
 NAME: Final = 1
 LIST: Final = 10
 MAP: Final = 30
-# The longest text or list that a call may make.
+# The longest string or list that a call may make.
 MAX_TEXT: Final = 16_000_000
 MAX_LIST: Final = 4_000_000
 _FREE_NODES: Final = 1_000
 _MAX_NODES: Final = 1_000_000
-# What no limit allows.
+# A cost that no limit allows.
 UNBOUNDED: Final = 1 << 62
 # The longest list whose concatenation costs 1, as in Kubernetes.
 CHEAP_LIST: Final = 64
 
 
 def scan(value: object, *_: object) -> int:
-    """Walking a text, the first argument, once."""
+    """Walking a string, the first argument, once."""
     return -(-size_of(value) // 10)
 
 
@@ -85,7 +85,7 @@ def deep(value: object) -> int:
 
 
 def scan_both(left: object, right: object) -> int:
-    """Copying two texts into one."""
+    """Copying two strings into one."""
     size = size_of(left) + size_of(right)
     bound_text(size)
     return -(-size // 10)
@@ -99,7 +99,7 @@ def concatenate(left: object, right: object) -> int:
 
 
 def search(text: object, part: object) -> int:
-    """Looking for one text in another."""
+    """Looking for one string in another."""
     return scan(text) * scan(part)
 
 
@@ -115,7 +115,7 @@ def length_of_second(item: object, container: object) -> int:
 
 
 def traversal(value: object, *_: object) -> int:
-    """Walking a value as a tree; texts a tenth of their length, all else 1 a leaf."""
+    """Walking a value as a tree: a string costs a tenth of its length, any other leaf 1."""
     total = visited = 0
     stack = [value]
     while stack:
@@ -138,13 +138,13 @@ def traversal(value: object, *_: object) -> int:
 
 
 def rendering(template: object, values: object) -> int:
-    """Writing values into a text; free up to what a message holds."""
+    """Writing values into a string; as many as a message holds are free."""
     size = traversal(values)
     return scan(template) + (size if size > _FREE_NODES else 0)
 
 
 def product(left: object, right: object) -> int:
-    """Comparing every element of one list with every one of another."""
+    """Comparing every element of one list with every element of another."""
     return 1 + size_of(left) * size_of(right) + size_of(left) * deep(right)
 
 
@@ -163,12 +163,12 @@ def self_compare(items: object) -> int:
 
 
 def bound_text(size: int) -> None:
-    """Refuse to make a text beyond what the cost limit stands for."""
+    """Refuse to make a string larger than the cost limit stands for."""
     if size > MAX_TEXT:
-        raise CostExceeded(f"operation cancelled: a text of {size} characters exceeds {MAX_TEXT}")
+        raise CostExceeded(f"operation cancelled: a string of {size} characters exceeds {MAX_TEXT}")
 
 
 def bound_list(size: int) -> None:
-    """Refuse to make a list beyond what the cost limit stands for."""
+    """Refuse to make a list larger than the cost limit stands for."""
     if size > MAX_LIST:
         raise CostExceeded(f"operation cancelled: a list of {size} elements exceeds {MAX_LIST}")

@@ -16,7 +16,7 @@ from tierwall.values import formats, names
 
 
 class Format(Opaque, msgspec.Struct, frozen=True):
-    """A named format; `validate` gives the problems of a text."""
+    """A named format; `validate` gives the problems of a string."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
     name: str
@@ -75,7 +75,7 @@ def named(name: str) -> OptionalValue:
 
 
 def validate(format: Format, text: str) -> OptionalValue:
-    """The problems of the text, or none."""
+    """The problems of the string, or none."""
     problems = format.validate(text)
     return OptionalValue(problems) if problems else NONE
 

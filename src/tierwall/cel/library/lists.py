@@ -36,7 +36,7 @@ def _require_comparable(items: list[object]) -> None:
 
 
 def is_sorted(items: list[object]) -> bool:
-    """Whether no element is greater than the next; what has no order at all is an error once it is reached."""
+    """Whether no element is greater than the next; an element that has no order is an error once it is reached."""
     _require_comparable(items[:1])
     for left, right in pairwise(items):
         _require_comparable([right])
@@ -89,7 +89,7 @@ def slice_list(items: list[object], start: int, end: int) -> list[object]:
 
 
 def flatten(items: list[object], depth: int = 1) -> list[object]:
-    """Nested lists laid out, down to the depth."""
+    """The elements of nested lists in one list, down to the depth."""
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     result: list[object] = []
@@ -153,7 +153,7 @@ def _range_cost(size: int) -> int:
 
 
 def _flatten_cost(items: object, depth: int = 1) -> int:
-    # A depth that no value has is not paid for.
+    # A depth that no value reaches costs nothing.
     return size_of(items) * (min(depth, _DEEPEST) if depth >= 0 else 1) + 1 + cost.LIST + cost.deep(items)
 
 

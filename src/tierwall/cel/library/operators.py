@@ -71,7 +71,7 @@ def _divide_double(left: float, right: float) -> float:
 
 
 def list_place(items: list[object], index: object) -> int | None:
-    """The place in a list that an index means, None if it is beyond; a uint or a whole double is an index too."""
+    """The place in a list that an index means, None if it is out of bounds; uints and whole doubles are indices too."""
     if type(index) is int or type(index) is Uint or (type(index) is float and index.is_integer()):
         place = int(index)
     else:

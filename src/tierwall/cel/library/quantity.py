@@ -100,9 +100,9 @@ def _binary(number: int, whole: str, fraction: str, exponent: int) -> Quantity:
 
 
 def _rounded(value: int, scale: int) -> Quantity:
-    """A quantity that 64 bits do not hold: to the billionth, and what is finer rounded away from zero."""
+    """A quantity that 64 bits do not hold: to the billionth, and anything finer rounded away from zero."""
     if scale < _NANO:
-        # At most as many digits as there are matter: below them the result is a billionth anyway.
+        # Cutting more digits than there are changes nothing: the result is a billionth anyway.
         cut = min(_NANO - scale, len(str(abs(value))) + 1)
         quotient, rest = divmod(abs(value), pow(10, cut))
         quotient += 1 if rest else 0

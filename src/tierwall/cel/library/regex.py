@@ -1,7 +1,7 @@
 """Regular expressions in RE2's syntax (cel-spec, "Regular Expressions"; Kubernetes' regex library).
 
-RE2 takes time linear in the text whatever the pattern, and refuses patterns whose program grows too large. Texts are
-matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
+RE2 takes time linear in the string whatever the pattern, and refuses patterns whose program grows too large.
+Strings are matched as UTF-8 bytes: spans of a `str` would be recounted for every match.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _compiled(pattern: str) -> re2._Regexp | str:
 
 
 def program_size(pattern: str) -> int:
-    """The length of the compiled program; for one that is too long, a length that hardly any limit allows."""
+    """The length of the compiled program; if that is too long, a length that hardly any limit allows."""
     program = _compiled(pattern)
     if isinstance(program, str):
         return _TOO_LARGE if "too large" in program else 0
@@ -83,7 +83,7 @@ def pattern_size(pattern: str) -> int:
 
 
 def literal_cost(text: object, pattern: str, *_: object) -> int:
-    """Matching a pattern that is a literal, and so compiled beforehand."""
+    """Matching a pattern that is a literal, and therefore compiled beforehand."""
     return cost.regex(text, pattern_size(pattern))
 
 
@@ -93,16 +93,16 @@ def computed_cost(text: object, pattern: str, *_: object) -> int:
 
 
 def encoded(text: str) -> bytes:
-    """The text in UTF-8."""
+    """The string in UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise EvaluationError("invalid UTF-8 in text, cannot match") from None
+        raise EvaluationError("invalid UTF-8 in string, cannot match") from None
 
 
 @lru_cache(maxsize=128)
 def searcher(pattern: str) -> Callable[[bytes], object]:
-    """A function that gives None where the pattern matches nowhere in the text.
+    """A function that gives None where the pattern matches nowhere in the string.
 
     A set of one pattern answers yes or no, and twice as fast as a search that also says where; but it has nothing to
     fall back on where its automaton outgrows the memory it may take, so only small programs are made into one.
@@ -119,12 +119,12 @@ def searcher(pattern: str) -> Callable[[bytes], object]:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether the pattern matches anywhere in the text."""
+    """Whether the pattern matches anywhere in the string."""
     return searcher(pattern)(encoded(text)) is not None
 
 
 def find(text: str, pattern: str) -> str:
-    """The first match, or the empty text."""
+    """The first match, or the empty string."""
     match = compiled(pattern).search(encoded(text))
     return "" if match is None else bytes(match[0]).decode()
 
@@ -143,7 +143,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         start, end = match.span()
         looked_at += len(data) - start
         if looked_at > _LONGEST_SEARCH:
-            raise CostExceeded("operation cancelled: too many matches in too long a text")
+            raise CostExceeded("operation cancelled: too many matches in too long a string")
         inside_character = start < len(data) and data[start] & 0xC0 == 0x80
         if start == end and (start == last or inside_character):
             continue

@@ -1,4 +1,4 @@
-"""Texts (cel-spec; cel-go ext.Strings version 2, the one Kubernetes offers). Positions count code points.
+"""Strings (cel-spec; cel-go ext.Strings version 2, the one Kubernetes offers). Positions count code points.
 
 `"…".format([…])` is cel-go's first formatter, with grouped digits and exponents as `×10⁰³`. `jsonpatch.escapeKey`, for
 keys of JSON Patch paths (apiserver pkg/cel/library/jsonpatch.go), is offered to mutations only.
@@ -170,7 +170,7 @@ def _out_of_range(index: int) -> EvaluationError:
 
 
 def char_at(text: str, index: int) -> str:
-    """The character at the index; the empty text at the end."""
+    """The character at the index; the empty string at the end."""
     if not 0 <= index <= len(text):
         raise _out_of_range(index)
     return text[index : index + 1]
@@ -233,7 +233,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def join(texts: list[object], separator: str = "") -> str:
-    """The texts with the separator between them."""
+    """The strings with the separator between them."""
     for text in texts:
         if type(text) is not str:
             raise EvaluationError(f"join: invalid input: {type_name(text)}")
@@ -241,7 +241,7 @@ def join(texts: list[object], separator: str = "") -> str:
 
 
 def quote(text: str) -> str:
-    """The text as a literal in double quotes."""
+    """The string as a literal in double quotes."""
     return '"' + text.translate(_QUOTED) + '"'
 
 

@@ -1,6 +1,6 @@
 """Timestamps and durations to the nanosecond (cel-spec, "Timezones" and "List of Standard Definitions").
 
-Texts are read as Go reads them: RFC 3339 for timestamps, `1h30m1.5s` for durations. A zone is a name of the IANA
+Strings are read as Go reads them: RFC 3339 for timestamps, `1h30m1.5s` for durations. A zone is a name of the IANA
 database or an offset `±hh:mm`; without one it is UTC.
 """
 
@@ -28,7 +28,7 @@ _OFFSET = pattern(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """RFC 3339 with up to nine digits of fraction that count."""
+    """RFC 3339; digits of a fraction beyond the ninth do not count."""
     moment = parse_time(text)
     if moment is None:
         raise EvaluationError("type conversion error from 'string' to 'timestamp'")
@@ -94,7 +94,7 @@ def _zone(name: str) -> ZoneInfo | int:
 def _zone_names() -> set[str]:
     from zoneinfo import available_timezones
 
-    # Looking for a zone that is not there takes long, and an expression may look for many.
+    # Looking for a missing zone takes long, and an expression may look for many.
     return available_timezones()
 
 

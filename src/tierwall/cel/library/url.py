@@ -1,6 +1,6 @@
 """URLs as Go's net/url reads them (apiserver pkg/cel/library/urls.go; RFC 3986 with Go's exceptions).
 
-Texts are handled as UTF-8 bytes, each standing for the character of the same code, as Go's strings are.
+Strings are handled as UTF-8 bytes, each standing for the character of the same code, as in Go.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ URL_TYPE = Type(URL.cel_type)
 
 
 class _BadURL(Exception):
-    """The text is not a URL; the message says why."""
+    """The string is not a URL; the message says why."""
 
 
 def _escape(text: str, kept: frozenset[str]) -> str:
@@ -181,7 +181,7 @@ def _parse(raw: str, via_request: bool) -> URL:
 
 
 def _escaped(text: str, kept: frozenset[str]) -> str:
-    """The text as written if it is a valid encoding, else encoded anew."""
+    """The string as written if it is a valid encoding, else encoded again."""
     plain = _unescape(text)
     return text if all(char in _ENCODED or char in kept for char in text) else _escape(plain, kept)
 
@@ -205,7 +205,7 @@ def parse(text: str) -> URL:
 
 
 def request_uri_problem(text: str) -> str | None:
-    """The reason why the text is not a request URI; None if it is one."""
+    """The reason why the string is not a request URI; None if it is one."""
     try:
         _parse(_bytes(text), via_request=True)
     except _BadURL as error:

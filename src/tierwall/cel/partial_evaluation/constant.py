@@ -3,8 +3,8 @@
 docs/cel-partial.md#what-is-promised.
 
 Scalars are literals; times, quantities, addresses and the rest are calls of the function that reads their text. Lists
-and maps of more than one type have their parts in `dyn()`, because Kubernetes' checker wants literals of one type. What
-has no notation (an authorizer) or is nested beyond what the parser takes is refused.
+and maps of more than one type have their parts in `dyn()`, because Kubernetes' checker wants literals of one type.
+Values that have no notation (an authorizer) or are nested more deeply than the parser allows are refused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tierwall.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal,
 from tierwall.cel.types import DYN, Object, Type
 from tierwall.cel.values import NONE, Duration, Opaque, OptionalValue, Timestamp, TypeValue, Uint, map_keys, type_name
 
-# The parser takes 250 levels; the rest is for what surrounds the constant.
+# The parser allows 250 levels; the rest is for the expression around the constant.
 MAX_DEPTH = 100
-# Characters of a residual, about; the parser takes no text beyond this.
+# Characters of a residual, about; the parser refuses longer expressions.
 MAX_LENGTH = 100_000
 TOO_LONG = f"residual too long: more than {MAX_LENGTH} characters (is a large known value used whole?)"
 # Digits that Kubernetes reads into a 64-bit integer.
@@ -56,7 +56,7 @@ def constant(value: object, depth: int = 0) -> Expr:
 
 
 def typed(value: object, static: Type) -> Expr:
-    """The expression of a value, with the type the checker found for what it replaces: dynamic where that was."""
+    """The expression of a value, with the checked type of the node that it replaces: dynamic where that was dynamic."""
     name, kind = static.name, type(value)
     if name == "list" and kind is list and static.params:
         return ListExpr(_alike(typed(item, static.params[0]) for item in value))  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def typed(value: object, static: Type) -> Expr:
 
 
 def _alike(parts: Iterable[Expr]) -> tuple[Expr, ...]:
-    """The parts of a literal, all dynamic if one of them has to be: what is there need not be what was declared."""
+    """The parts of a literal, all dynamic if one of them has to be: a value need not have its declared type."""
     exprs = tuple(parts)
     hidden = [type(each) is Call and each.function == "dyn" for each in exprs]
     if not any(hidden) or all(hidden):
@@ -124,7 +124,7 @@ def _encodable(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PartialError("a known text is not valid Unicode and has no notation in CEL") from None
+        raise PartialError("a known string is not valid Unicode and has no notation in CEL") from None
 
 
 def _list(items: list[object], depth: int) -> Expr:

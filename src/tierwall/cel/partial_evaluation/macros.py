@@ -1,12 +1,11 @@
 """Macros: comprehensions, `cel.bind`, `optMap` and `optFlatMap` (cel-spec, "Macros"; cel-go ext/bindings.go).
 
 Comprehensions are unrolled over a known list or map where that makes the residual shorter. `all` and `exists` are `&&`
-and `||` over the elements, errors absorbed; what an element settles is settled, what it adds nothing to is left out,
-and what remains is written either element by element or as a comprehension over the remaining elements, whichever is
-shorter. The other macros fail if any element does. Over an unknown list the macro stays, with everything known folded
-inside its body.
+and `||` over the elements, errors absorbed. An element may settle the result; one that does not affect it is left out.
+The others are written one by one or as a comprehension over them, whichever is shorter. The other macros fail if any
+element does. Over an unknown list the macro stays, with everything known folded inside its body.
 
-A bound value that is known is put in the place of its name throughout the body; an unknown one keeps the macro.
+A known bound value replaces its name throughout the body; an unknown one keeps the macro.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _QUANTIFIERS = {"all": "_&&_", "exists": "_||_"}
 _COUNTS = ("exists_one", "existsOne")
 
 
-# Rounds of all comprehensions of one run together.
+# The limit of rounds of all comprehensions in one run.
 MAX_ROUNDS = 10_000
 # Their number so far, and whether one is being unrolled; kept in the frame, under names that no source can spell.
 ROUNDS, UNROLLING = "@rounds", "@unrolling"
@@ -44,9 +43,9 @@ class Exhausted(Exception):
 class Item(NamedTuple):
     """One round of a comprehension."""
 
-    # What the variables are bound to.
+    # The values of the variables.
     values: tuple[object, ...]
-    # What `filter` keeps: an element of a list, a key of a map.
+    # The value that `filter` keeps: an element of a list, a key of a map.
     element: object
     # The key of a map as it is stored, the index in a list.
     key: object
@@ -67,7 +66,7 @@ class _Unrolling:
         inside = scope.bind(node.variables, True)
         keys = [inside.variables[name] for name in node.variables]
         self.keys = [key for key in keys if key is not None]
-        # The first argument is a predicate, but for `map(x, t)` and the transforms without a filter.
+        # The first argument is a predicate, except in `map(x, t)` and the transforms without a filter.
         has_predicate = node.macro in ("all", "exists", "filter", *_COUNTS) or len(node.args) == 2
         wants = [has_predicate and i == 0 for i in range(len(node.args))]
         self.closed = [specialiser.later(arg, inside, want) for arg, want in zip(node.args, wants, strict=True)]
@@ -88,7 +87,7 @@ class _Unrolling:
             return Failed(str(no_such_overload(self.node.macro, target)))
         if frame[UNROLLING]:
             return self._unrolled(frame, target)
-        # Where unrolling leads too far the outermost comprehension stays as it is; those inside it then try again.
+        # If unrolling takes too long, the outermost comprehension stays as it is; those inside it then try again.
         frame[UNROLLING] = True
         try:
             return self._unrolled(frame, target)
@@ -179,14 +178,14 @@ class _Unrolling:
             keys.append(result)
         if any(isinstance(each, Residual) for each in keys):
             return self._kept(frame, *self.specialiser.spell(self.node.target, target), outcomes.VALUE)
-        # The keys are in hand: each element is paired with its own, in a list that the macro itself then sorts.
+        # All keys are known: pair each element with its key, and let the macro itself sort the pairs.
         pairs = [[key, item.element] for key, item in zip(keys, items, strict=True)]
         node = Comprehension("sortBy", Ident("@0"), ("@v",), (Call("_[_]", None, (Ident("@v"), Literal(0))),))
         ordered = self.specialiser.application(node)([pairs])
         return [pair[1] for pair in ordered] if isinstance(ordered, list) else ordered
 
     def _passing(self, frame: Frame, items: list[Item]) -> Failed | tuple[list[Item], list[Residual]]:
-        """The elements that the predicate does not rule out, and what is left of it where it cannot tell yet."""
+        """The elements that the predicate does not rule out, and its residuals for those that are undecided."""
         remaining, pending = [], []
         for item in items:
             result = self._predicate(frame, item)
@@ -230,7 +229,7 @@ class _Unrolling:
         return written if isinstance(written, Residual) and written.size <= kept.size else kept
 
     def _collected(self, items: list[Item], made: list[Result]) -> Result:
-        """The list or map that the macro makes of the elements' results; None where only the macro can say."""
+        """The list or map that the macro makes of the elements' results; None where only the macro itself can tell."""
         macro, specialiser = self.node.macro, self.specialiser
         pending = any(isinstance(each, Residual) for each in made)
         if macro == "transformMapEntry":
@@ -253,7 +252,7 @@ class _Unrolling:
         return Residual(MapExpr(tuple(entries)), outcomes.VALUE, size, self.type)
 
     def _merged(self, made: list[Result]) -> Result:
-        """Maps put together as `transformMapEntry` puts them together."""
+        """The maps merged as `transformMapEntry` merges them."""
         node = Comprehension("transformMapEntry", Ident("@0"), ("@i", "@v"), (Ident("@v"),))
         return self.specialiser.application(node)([made])
 
@@ -267,7 +266,7 @@ class _Unrolling:
                 static = list_of(static.params[0])
         elif isinstance(target, dict):
             value = {item.key: target[item.key] for item in items}
-        # Of a list with indices nothing is left out: it would change the index of what stands behind.
+        # A list with indices keeps all its elements: leaving one out would change the index of those after it.
         return self.specialiser.constant(value, static)
 
     def _kept(self, frame: Frame, target: Expr, size: int, can: int | None) -> Residual:
@@ -311,7 +310,7 @@ def binding(specialiser: Specialiser, node: Bind, scope: Scope, boolean: bool) -
             if node.macro == "bind":
                 can = body.can | (result.can & outcomes.ERROR)
             elif node.macro == "optFlatMap":
-                # Without a check the body may be anything, and is taken as it is.
+                # Unchecked, the body may be anything.
                 can |= body.can
             return Residual(Bind(node.macro, node.variable, result.expr, body.expr, node.at), can, size, known)
         if node.macro == "bind":

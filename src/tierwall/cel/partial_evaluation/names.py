@@ -2,7 +2,7 @@
 
 An unknown is a variable (`object`), a variable with a dotted name (`a.b`), or a path inside a known map: then
 `request.name`, `request["name"]`, `request.?name` and `has(request.name)` need it, and `request` as a whole is known
-but for that hole. The longest declared name wins, and an iteration variable hides what it is named after, unless a
+except for that hole. The longest declared name wins, and an iteration variable hides what it is named after, unless a
 leading dot says otherwise.
 
 A known map with a hole needs nothing special while it is used field by field. Used whole, it is written out, and the
@@ -51,7 +51,7 @@ class Uses(msgspec.Struct, frozen=True, gc=False):
     unknown: bool
     known: bool
     local: frozenset[str] = frozenset()
-    # Whether there is a binder in it.
+    # Whether it contains a binder.
     binds: bool = False
 
 
@@ -62,7 +62,7 @@ _KNOWN = Uses(False, True)
 
 
 def path_of(node: Expr) -> Path | None:
-    """The path that a node is, or None."""
+    """The path of a node, or None if it is not a path."""
     fields: list[str] = []
     plain = 0
     while True:
@@ -167,7 +167,7 @@ class Analysis:
             return remembered
         result = self._path_uses(node, scope)
         if result is None:
-            # No function of its own, no comprehension: trees are deep and Python's stack is not.
+            # Without a helper or a comprehension: trees are deep and Python's stack is not.
             variables, inner = bodies(node)
             unknown, known, local, binds = False, False, frozenset[str](), bool(variables)
             for parts, names in ((operands(node), ()), (inner, variables)):
@@ -199,7 +199,7 @@ def holed(specialiser: Specialiser, node: Expr, path: Path) -> Run:
     def run(frame: Frame) -> Result:
         value = known(frame)
         if presence:
-            # What is not there yet may come with the unknown inside it.
+            # A missing field may come with the unknown inside it.
             return value is True or Residual(node, outcomes.TRUE | outcomes.FALSE, length(node), BOOL)
         if isinstance(value, Failed):
             value = {}

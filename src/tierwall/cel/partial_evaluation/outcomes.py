@@ -1,9 +1,9 @@
 """The result of a part of an expression: the CEL value itself, a `Failed`, or a `Residual` with its possible outcomes.
 
 The outcomes of an expression are true, false, another value and an error (cel-spec, "Logical Operators"). A set of them
-is a small int of four bits, and always errs on the large side: a bit that is not set is proven impossible for every
-completion of the unknowns. `&&`, `||`, `!` and the condition of `?:` take a value that is not a bool for an error,
-which `strict` says in bits.
+is a small int of four bits, and errs on the large side: an outcome whose bit is not set is proven impossible for every
+completion of the unknowns. For `&&`, `||`, `!` and the condition of `?:` a value that is not a bool is an error, as
+`strict` computes in bits.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Residual(msgspec.Struct, frozen=True, gc=False):
     expr: Expr
     # The outcomes still possible, in the bits above.
     can: int
-    # About how many characters `expr` prints as: what bounds the growth of residuals.
+    # About how many characters `expr` prints as; bounds the growth of residuals.
     size: int
     # The type as far as it is certain without checking; None: dyn.
     type: Type | None = None

@@ -24,7 +24,7 @@ def is_dynamic(known: Type) -> bool:
 
 
 def certain(known: Type | None) -> Type | None:
-    """The type, or None where it says nothing."""
+    """The type, or None if it is dyn or a type parameter."""
     return None if known is None or known == DYN or isinstance(known, Param) else known
 
 
@@ -49,7 +49,7 @@ def _fits(param: Type, known: Type, bound: dict[str, Type]) -> bool:
 
 @lru_cache(maxsize=1024)
 def overloads(function: str, count: int) -> tuple[Overload, ...]:
-    """The overloads that take so many arguments, a target counted, in the whole table.
+    """The overloads that take so many arguments, counting the target, in the whole table.
 
     A residual is written for whatever evaluates the original, so the release does not matter.
     """
@@ -75,7 +75,7 @@ def is_fixed(function: str, count: int) -> bool:
 
 
 def _erased(known: Type) -> Type:
-    """The type with its parameters taken for dyn."""
+    """The type with dyn in place of its type parameters."""
     if isinstance(known, Param):
         return DYN
     return Type(known.name, tuple(map(_erased, known.params))) if known.params else known

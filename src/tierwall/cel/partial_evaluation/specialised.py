@@ -1,6 +1,6 @@
-"""The ways in: `partial` for one evaluation, `specialise` for an expression that is evaluated for many requests.
+"""The entry points: `partial` for one evaluation, `specialise` for an expression that is evaluated for many requests.
 
-Both answer with a `Partial`: a value, an error or a residual, with all that is known about it.
+Both return a `Partial`: a value, an error or a residual, with all that is known about it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tierwall.cel.syntax.parser import parse
 from tierwall.cel.syntax.printer import to_text
 from tierwall.cel.types import DYN, Type
 
-# Up to here the parser will take whatever is left.
+# The parser accepts every residual up to these.
 _SHALLOW, _SHORT = 100, MAX_LENGTH // 2
 _TOO_DEEP = "expression nested too deeply"
 
@@ -161,7 +161,7 @@ def specialise(
     types: the types of unknowns, as far as they are certain; a checked program brings them along. A path that is in
         here is never missing.
     dotted: known variables whose names have dots in them.
-    environment: the functions to evaluate with; without one, all there are.
+    environment: the functions to evaluate with; by default all.
     """
     expr, nodes = (program.expr, program.types) if isinstance(program, Checked) else (program, _NO_TYPES)
     unknowns = Unknowns(unknown, (name for name in dotted if name not in unknown))

@@ -33,7 +33,7 @@ from tierwall.cel.values import TypeValue
 Frame: TypeAlias = dict[str, object]
 Run: TypeAlias = Callable[[Frame], Result]
 
-# What most known parts cost less than.
+# Most known parts cost less.
 LIGHT = 1000
 _BUDGET = "@budget"
 
@@ -72,7 +72,7 @@ class Specialiser:
     ) -> None:
         self.unknowns = unknowns
         self.environment = environment
-        # What is certain about types: by the name of an unknown, and by the node that was checked.
+        # The certain types: by the name of an unknown, and by checked node.
         self.types = types
         self.nodes = nodes
         self.analysis = Analysis(unknowns)
@@ -97,7 +97,7 @@ class Specialiser:
 
         def run(frame: Frame) -> Result:
             nonlocal made
-            if made is None:  # threads that come here at the same time make the same
+            if made is None:  # threads that run this at the same time make equal functions
                 made = self.stage(node, scope, boolean)
             return made(frame)
 
@@ -151,7 +151,7 @@ class Specialiser:
             return comprehension(self, node, scope, boolean)  # type: ignore[arg-type]
         if kind is Bind:
             return binding(self, node, scope, boolean)  # type: ignore[arg-type]
-        # Not in a method of its own: every frame saved leaves room for the parser's 250 levels under Python's limit.
+        # Not a separate method: every frame saved leaves room for the parser's 250 levels under Python's limit.
         parts = operands(node)
         runs = []
         for part in parts:
@@ -202,11 +202,11 @@ class Specialiser:
         return self.constant(value, None if free else self.static(node))
 
     def static(self, node: Expr) -> Type | None:
-        """The type the checker found for a node; None if it was not asked."""
+        """The checked type of a node; None if it was not checked."""
         return self.nodes.get(node)
 
     def constant(self, value: object, static: Type | None) -> tuple[Expr, int]:
-        """The constant of a value that stands where there was something of a type, and its length."""
+        """The constant of a value in a place of the given static type, and its length."""
         if type(value) is str and value.isascii() and (static is None or static.name == "string"):
             size = 2 + len(value)
             self.bound(size)
@@ -231,7 +231,7 @@ class Specialiser:
             return self.fit(node, result)
         if isinstance(result, Failed):
             expr, static = failing(result.message), self.static(node)
-            # The checker would take what always fails for whatever type suits it, which may be more than there was.
+            # The checker gives an expression that always fails any type that fits, which may allow more than before.
             if static is not None and signature.is_dynamic(static):
                 expr = dyn(expr)
             return Residual(expr, outcomes.ERROR, FAILING_SIZE + len(result.message))
@@ -271,7 +271,7 @@ def _heavy(program: Program, frame: Frame) -> Result:
     try:
         value, cost = program.measure(frame, left)
     except EvaluationError as error:
-        # What a failure cost is not known; half of the rest bounds the number of such parts.
+        # The cost of a failure is not known; halving the rest bounds the number of such parts.
         frame[_BUDGET] = left // 2
         return Failed(str(error))
     frame[_BUDGET] = left - cost

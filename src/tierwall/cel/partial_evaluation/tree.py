@@ -1,4 +1,4 @@
-"""Taking trees apart and putting them together again: parts, rebuilding, renaming, and the length of the text."""
+"""Operations on trees: their parts, rebuilding, renaming, depth, and the length of their text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
     if not parts:
         return node
     variables, inner = bodies(node)
-    # Loops and no comprehensions: each would be one more frame for every level of the tree.
+    # Loops instead of comprehensions: each would be one more frame for every level of the tree.
     outer: list[Expr] = []
     for part in parts:
         outer.append(renamed(part, names))  # noqa: PERF401

@@ -1,4 +1,4 @@
-"""A strict node written again: its unknown operands as what is left of them, its known ones as constants.
+"""Writes a strict node again: its unknown operands as residuals, its known operands as constants.
 
 The residual has to pass the checker wherever the original did. A constant that came out of a dynamic variable may
 stand beside a part whose type is certain, and no overload may fit the two; `dyn()` around the constant keeps the
@@ -101,7 +101,7 @@ class _OtherWriter:
         """The outcomes and the type of what is written."""
         node, operand = self.node, results[0] if results else None
         if isinstance(node, Has) and isinstance(operand, Residual):
-            # Only a map is sure to answer.
+            # Only a map always answers.
             failing = operand.can & outcomes.ERROR if operand.type is not None else outcomes.ERROR
             return outcomes.TRUE | outcomes.FALSE | failing, BOOL
         if isinstance(node, Select) and isinstance(operand, Residual) and not node.optional:
@@ -139,8 +139,8 @@ class _CallWriter(_OtherWriter):
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def write(self, results: list[Result]) -> Result:
-        # Where a known operand is of no use whatever the other is, the call always fails. Kubernetes' checker refuses
-        # some such literals, so they must not be written into a residual.
+        # A known operand that fits no other makes the call fail always. Kubernetes' checker refuses some such literals,
+        # so they must not be written into a residual.
         if self.function == "@in" and not isinstance(results[1], Residual | list | dict):
             return Failed(str(no_such_overload("@in", "", results[1])))
         if self.regex and type(results[1]) is not Residual:
@@ -157,7 +157,7 @@ class _CallWriter(_OtherWriter):
         hidden = self._seen.get(key)
         if hidden is None:
             hidden = self._hidden(results)
-            # The type of a list or map is not all there is to say about what is in it.
+            # The Python type of a list or map does not tell the types of its elements.
             if list not in key and dict not in key and len(self._seen) < _REMEMBERED:
                 self._seen[key] = hidden
         return hidden
@@ -172,7 +172,7 @@ class _CallWriter(_OtherWriter):
         """Whether an operand's type may be hidden: a constant's, or that of something that was dynamic before."""
         if isinstance(result, Residual):
             return self.specialiser.fit(part, result) is not result
-        # The name of a type stands as it was written.
+        # The name of a type stays as it was written.
         return not (type(result) is TypeValue and type(part) is Ident and part.name == result.name)
 
     def outcome(self, results: list[Result]) -> tuple[int, Type | None]:

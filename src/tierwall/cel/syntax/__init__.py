@@ -1,1 +1,1 @@
-"""From text to tree and back: tokens, macros, the parser, the printer, and what can be read off a tree."""
+"""From text to tree and back: tokens, macros, the parser, the printer, and the demands that a tree makes."""

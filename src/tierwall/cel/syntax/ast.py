@@ -175,7 +175,7 @@ BINARY = {
     "%": PRODUCT,
     **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), RELATION),
 }
-# The functions that binary operators are.
+# The functions of the binary operators.
 FUNCTIONS = {text: "@in" if text == "in" else f"_{text}_" for text in BINARY}
 LOGICAL = ("_&&_", "_||_")
 INDEX = ("_[_]", "_[?_]")
@@ -194,7 +194,7 @@ def dotted_name(node: Expr) -> str | None:
 
 
 def is_attribute(node: Expr) -> bool:
-    """Whether cel-go resolves the node as one attribute: a name with what is selected from it."""
+    """Whether cel-go resolves the node as one attribute: a name and the selections from it."""
     while True:
         match node:
             case Ident():
@@ -225,7 +225,7 @@ def is_constant(node: Expr) -> bool:
 
 
 def path_of(node: Expr) -> tuple[str, ...] | None:
-    """The names from a variable down to a value: `a.b`, `a["b"]`; None where there is more to it."""
+    """The names from a variable down to a value: `a.b`, `a["b"]`; None if it is anything else."""
     names: list[str] = []
     while True:
         if type(node) is Ident:

@@ -120,7 +120,7 @@ def describe_bad(source: str, at: int) -> tuple[str, str | None]:
 
 
 class LiteralError(ValueError):
-    """A token of the right shape that stands for no value."""
+    """The token has the form of a literal, but no value."""
 
 
 def literal_value(kind: str, text: str, negative: bool) -> object:
@@ -165,7 +165,7 @@ def _double(text: str, negative: bool) -> float:
 
 
 def _string(text: str) -> str:
-    """The text with its quotes, its prefix and its escapes taken away and line ends made `\\n`."""
+    """The string without its quotes and prefix, its escapes resolved and its line ends made `\\n`."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body

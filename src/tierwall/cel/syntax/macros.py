@@ -48,7 +48,7 @@ def syntax_of(release: int, bindings: bool = False) -> Syntax:
 def expand_member(
     syntax: Syntax, target: ast.Expr, name: str, args: tuple[ast.Expr, ...], at: int, report: Report
 ) -> ast.Expr | None:
-    """The macro that `target.name(args)` is, or None where it is an ordinary call; bad arguments go to `report`."""
+    """The macro of `target.name(args)`, or None if it is an ordinary call; bad arguments go to `report`."""
     variables = syntax.comprehensions.get((name, len(args)))
     if variables is not None:
         return _comprehension(target, name, variables, args, at, report)
@@ -81,7 +81,7 @@ def _variable(arg: ast.Expr, report: Report) -> str:
 
 
 def expand_has(args: tuple[ast.Expr, ...], at: int, report: Report) -> ast.Expr | None:
-    """The presence test that `has(args)` is, or None where it does not have one argument."""
+    """The presence test of `has(args)`, or None if it does not have exactly one argument."""
     if len(args) != 1:
         return None
     arg = args[0]

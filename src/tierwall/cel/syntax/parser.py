@@ -2,7 +2,7 @@
 
 A precedence-climbing parser over `lexer.tokenize`. It stops at the first syntax error, but reports every word that
 cannot be a name, every literal out of range and every misused macro before it. cel-go's limits hold: 100,000 code
-points, 250 levels. As nothing deeper gets past here, whatever walks a tree may recurse.
+points, 250 levels. Nothing deeper gets past the parser, so code that walks a tree may recurse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_DEPTH = 250
 MAX_TREE_DEPTH = 300
 MAX_PROBLEMS = 100
 
-# Kubernetes' syntax and `cel.bind`: what evaluates without a check.
+# Kubernetes' syntax and `cel.bind`, for expressions that are evaluated without a check.
 DEFAULT = syntax_of(37, bindings=True)
 
 _UNARY = ("!", "-")
@@ -176,7 +176,7 @@ class _Parser:
     def member(self, signed: bool = True) -> ast.Expr:
         """A primary expression and the selections, calls and indices after it.
 
-        Names, brackets and calls are dealt with here, not in methods of their own: every frame saved leaves room for
+        Names, brackets and calls are parsed here, not in separate methods: every frame saved leaves room for
         cel-go's 250 levels under Python's limit.
         """
         kinds, texts, starts = self.kinds, self.texts, self.starts
@@ -285,7 +285,7 @@ class _Parser:
         return ast.Select(left, field, optional, start)
 
     def field_name(self) -> tuple[str, int]:
-        """The name of a field, its backticks taken away, and where it stands."""
+        """The name of a field, without backticks, and its offset."""
         kind, text, start = self.kinds[self.i], self.texts[self.i], self.starts[self.i]
         if kind != IDENT and kind != ESCAPED:
             self.fail("the name of a field")

@@ -1,8 +1,8 @@
-"""From tree to text: what a person would write, and what parses back to the same tree (cel-spec, "Syntax").
+"""From tree to text, as a person would write it, and so that it parses back to the same tree (cel-spec, "Syntax").
 
 Parentheses stand only where the grammar needs them, strings stand in double quotes, and a `&&` or `||` inside its own
-kind keeps its parentheses because the tree keeps the group. What no text can say (an infinite double, a field with a
-`$` in its name) is written as the nearest expression of the same value.
+kind keeps its parentheses because the tree keeps the group. Anything without a notation (an infinite double, a field
+with a `$` in its name) is written as the nearest expression of the same value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _at(node: ast.Expr, level: int) -> str:
 
 
 def _all(nodes: tuple[ast.Expr, ...]) -> str:
-    # A loop and no comprehension: that would be one more frame for every level of the tree.
+    # A loop instead of a comprehension, which would be one more frame for every level of the tree.
     parts = []
     for node in nodes:
         parts.append(_at(node, _CONDITIONAL))  # noqa: PERF401

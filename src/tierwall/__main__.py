@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
+import sys
 
 # What is imported and loaded is never garbage. Python looks for garbage after every 700 objects, and through all of
 # them at the end: a fifth of the time of a short command. Servers go back to Python's thresholds (`cli/collector.py`).
@@ -16,7 +18,22 @@ def main() -> None:
     atexit.register(gc.freeze)
     from tierwall.cli.main import main
 
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _end(ended.code)
+        raise
+
+
+def _end(code: int) -> None:
+    """End a short command without freeing its objects one by one, which takes 3 ms; others end as usual."""
+    from threading import active_count
+
+    if gc.get_threshold()[0] == COLLECT_AFTER and active_count() == 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -349,6 +349,8 @@ def _whole(item: Any) -> Any:
 
 def token(item: Any) -> Any:
     """Something hashable that is equal for equal JSON values only."""
+    if type(item) is dict and all(type(value) is str for value in item.values()):
+        return tuple(sorted(item.items()))
     if isinstance(item, dict | list):
         # Not msgspec: a string may hold a lone surrogate, which has no UTF-8.
         import json
